@@ -1,0 +1,54 @@
+# Development tasks; `make` lists them. GNU make 4 and Python 3.10 or newer.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+# More arguments for pytest: make test PYTEST_ARGS="-m slow --timeout=0"
+PYTEST_ARGS ?=
+# Which benchmarks to run: make bench BENCH=benchmarks/convergence.py
+BENCH ?= $(sort $(wildcard benchmarks/[!_]*.py))
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint format bench clean
+
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv and install mirrorshot with its tools
+
+# Installs again only when the dependencies change; the package itself is installed in editable mode.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: $(STAMP) ## Classify handwritten digits from a few examples
+	$(BIN)/mirrorshot demo
+
+# Two workers with one thread each: tensors are small, and threads of two processes would fight for cores.
+# MIRRORSHOT_DATA (a folder of benchmark data; without it those tests are skipped) is inherited.
+test: $(STAMP) ## Run the tests and the examples in the docstrings
+	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+lint: $(STAMP) ## Check style, formatting, types and spelling
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/codespell
+
+format: $(STAMP) ## Format the code and apply the safe fixes
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(STAMP) ## Run the benchmarks (BENCH=file for one)
+	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean: ## Remove caches and build outputs; .venv stays
+	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf demo-output src/*.egg-info
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
