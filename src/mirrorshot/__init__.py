@@ -1,0 +1,1 @@
+"""Bayesian few-shot classification with probabilities that mean what they say."""

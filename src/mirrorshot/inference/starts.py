@@ -1,0 +1,148 @@
+"""Where inference starts: sites that are close to the answer before any expectation over the data is taken.
+
+Classes of a few-shot task are exchangeable, and a point differs from another mostly by being, or not being, an
+example of a class. Both starts exploit this:
+
+- `exchangeable_sites` averages the kernel over points of the same class and over pairs of different classes, and
+  solves that symmetric task exactly. All its points are alike, so the whole solution costs a few evaluations of
+  the moments at one single point per task.
+- `AmortisedSites` learns from tasks that were solved before: a linear map from cheap features of a point to its site.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mirrorshot.gaussian import GaussianSites
+from mirrorshot.inference.objective import Problem
+from mirrorshot.likelihoods import softmax_moments
+
+_ITERATIONS = 8
+
+
+def exchangeable_sites(problem: Problem) -> GaussianSites:
+    """Sites of the task whose kernel is averaged over its classes (one value for own, one for other classes)."""
+    k0, within, between, shots, n_way = _averaged(problem)
+    rest = (n_way - 1) * shots  # points of other classes
+    # eigenvalues of the averaged kernel: inside a class, between the other classes, and a symmetric 2 x 2 part
+    inner = (k0 - within).clamp(min=0.0)
+    common = k0 + (shots - 1) * within
+    outer = (common - shots * between).clamp(min=0.0)
+    K_oo, K_tt = common, (common + (rest - shots) * between).clamp(min=0.0)
+    K_ot = torch.sqrt(shots * rest) * between
+    K_ot = torch.minimum(K_ot.abs(), torch.sqrt(K_oo * K_tt)) * K_ot.sign()
+    det_K = (K_oo * K_tt - K_ot * K_ot).clamp(min=0.0)
+    root_o, root_t = torch.sqrt(shots), torch.sqrt(rest)
+
+    zero = torch.zeros_like(k0)
+    b_o, b_t, w_o, w_t = zero, zero, zero, zero
+    own = torch.zeros_like(problem.class_mask)
+    own[:, 0] = True
+    exists = torch.arange(own.shape[1], device=own.device) < n_way[:, None]
+    for iteration in range(_ITERATIONS):
+        # (K^-1 + W)^-1 = (K + det(K) adj W) / det(I + K W) for 2 x 2 matrices, K possibly singular
+        det = 1 + K_oo * w_o + K_tt * w_t + det_K * w_o * w_t
+        S_oo, S_tt, S_ot = (K_oo + det_K * w_t) / det, (K_tt + det_K * w_o) / det, K_ot / det
+        m_o = S_oo * b_o + S_ot * b_t * root_t / root_o
+        m_t = S_ot * b_o * root_o / root_t + S_tt * b_t
+        v_o = (1 - 1 / shots) * inner / (1 + inner * w_o) + S_oo / shots
+        v_t = (
+            (1 - 1 / shots) * inner / (1 + inner * w_t)
+            + (1 - 1 / (n_way - 1)) / shots * outer / (1 + outer * w_t)
+            + S_tt / rest
+        )
+        mean = torch.where(own, m_o[:, None], m_t[:, None])
+        var = torch.where(own, v_o[:, None], v_t[:, None]).clamp(min=0.0)
+        moments = softmax_moments(mean, var, exists, max_std=problem.max_std)
+        prob, curvature = moments.prob, moments.curvature
+        rho = 0.5 if iteration < _ITERATIONS // 2 else 1.0
+        b_o = b_o + rho * (1 - prob[:, 0] + curvature[:, 0] * m_o - b_o)
+        b_t = b_t + rho * (-prob[:, 1] + curvature[:, 1] * m_t - b_t)
+        w_o = w_o + rho * (curvature[:, 0] - w_o)
+        w_t = w_t + rho * (curvature[:, 1] - w_t)
+    return _spread(problem, b_o, b_t, w_o, w_t)
+
+
+def _spread(problem: Problem, b_o: Tensor, b_t: Tensor, w_o: Tensor, w_t: Tensor) -> GaussianSites:
+    """Give every point of a task the value for its own class and the value for the others."""
+    keep = problem.weight[:, None, :] * problem.class_mask[:, :, None]
+    own = problem.Y > 0
+    shift = torch.where(own, b_o[:, None, None], b_t[:, None, None])
+    precision = torch.where(own, w_o[:, None, None], w_t[:, None, None])
+    return GaussianSites(keep * shift, keep * precision)
+
+
+def _averaged(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Mean prior variance, mean covariance within and between classes, mean shots and number of classes, each (T,)."""
+    K = problem.K.mean(1)
+    Y = problem.Y * problem.weight[:, None, :]
+    n = problem.weight.sum(-1).clamp(min=1.0)
+    diagonal = K.diagonal(dim1=-2, dim2=-1)
+    k0 = (problem.weight * diagonal).sum(-1) / n
+    sums = torch.einsum("tcn,tnm,tcm->t", Y, K, Y)
+    squares = (Y.square().sum(1) * diagonal).sum(-1)
+    counts = Y.sum(-1)
+    pairs_within = counts.square().sum(-1) - Y.square().sum((1, 2))
+    total = torch.einsum("tn,tnm,tm->t", problem.weight, K, problem.weight)
+    pairs_between = n * n - counts.square().sum(-1)
+    within = torch.where(pairs_within > 0, (sums - squares) / pairs_within.clamp(min=1e-6), k0)
+    between = torch.where(pairs_between > 0, (total - sums) / pairs_between.clamp(min=1e-6), 0.0)
+    n_way = problem.class_mask.sum(-1).clamp(min=2).to(K.dtype)
+    return k0, within, between, (n / n_way).clamp(min=1.0), n_way
+
+
+class AmortisedSites(NamedTuple):
+    """A linear map from features of (point, class) to its site, learned from solved tasks.
+
+    The features come from the mean the kernel predicts when every point pulls with the average strength: the
+    map corrects the sites of points that lie deep inside their class, or among the others.
+
+    Attributes:
+        strength: average of `alpha` for a point's own class.
+        own: coefficients for a point's own class, (F, 2): columns shift and precision.
+        other: coefficients for the other classes, (F, 2).
+    """
+
+    strength: Float[Tensor, ""]
+    own: Float[Tensor, "F 2"]
+    other: Float[Tensor, "F 2"]
+
+    def sites(self, problem: Problem) -> GaussianSites:
+        """Starting sites for new tasks: one matrix product with the kernel, no expectations."""
+        keep = problem.weight[:, None, :] * problem.class_mask[:, :, None]
+        features = _features(problem, self.strength)
+        value = torch.where((problem.Y > 0)[..., None], features @ self.own, features @ self.other)
+        return GaussianSites(keep * value[..., 0], keep * value[..., 1].clamp(min=0.0))
+
+
+def amortise(problem: Problem, sites: GaussianSites, alpha: Float[Tensor, "T C N"]) -> AmortisedSites:
+    """Fit `AmortisedSites` to the sites (and `alpha`) of solved tasks by least squares."""
+    real = (problem.weight[:, None, :] * problem.class_mask[:, :, None]) > 0
+    own, other = real & (problem.Y > 0), real & (problem.Y == 0)
+    strength = alpha[own].mean()
+    features = _features(problem, strength)
+    target = torch.stack([sites.shift, sites.precision], -1)
+    ridge = 1e-6 * torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
+
+    def solve(chosen: Tensor) -> Tensor:
+        x, t = features[chosen], target[chosen]
+        return torch.linalg.solve(x.mT @ x / len(x) + ridge, x.mT @ t / len(x))
+
+    return AmortisedSites(strength, solve(own), solve(other))
+
+
+def _features(problem: Problem, strength: Tensor) -> Float[Tensor, "T C N F"]:
+    """Constant, logit against the other classes, and smooth functions of the two."""
+    n_way = problem.class_mask.sum(-1)[:, None, None]
+    pull = strength * (problem.Y - (1 - problem.Y) / (n_way - 1).clamp(min=1))
+    pull = pull * problem.weight[:, None, :] * problem.class_mask[:, :, None]
+    mean = (problem.K @ pull[..., None])[..., 0]
+    score = mean.masked_fill(~problem.class_mask[:, :, None], -torch.inf)
+    prior_var = problem.K.diagonal(dim1=-2, dim2=-1)
+    score = score / torch.sqrt(1 + prior_var / 4)
+    p = torch.softmax(score, 1)
+    spread = p * (1 - p)
+    scaled = mean / torch.sqrt(1 + prior_var)
+    return torch.stack([torch.ones_like(p), p, spread, scaled, scaled * spread, scaled * scaled], -1)

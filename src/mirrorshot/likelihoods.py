@@ -1,0 +1,267 @@
+"""The softmax likelihood under a factorised Gaussian, without samples.
+
+For independent `f_c ~ N(m_c, v_c)` and `p = softmax(f)`, `softmax_moments` returns `E[p]`, `E[p^2]` and
+`E[log sum exp f]` from one-dimensional integrals (see `quadrature`). With `F = prod_j G_j` and `r_j = G_j'/G_j`:
+
+    E[p_c]             = int F r_c du
+    E[p_c (1 - p_c)]   = int F r_c sum_{j != c} r_j du           (hence E[p_c^2])
+    E[log sum exp f]   = int u dF - gamma_Euler
+
+All integrands are positive, so probabilities and curvatures are never negative, and `sum_c E[p_c] = 1` is a
+free check. Gradients are integrals of the same kind and are written out (no graph is kept). The work is cut
+into chunks of points, so memory does not grow with the number of points.
+
+Accuracy (asserted in `tests/test_likelihoods.py`): float64, 2 to 100 classes, 1e-6 for variances up to 4 and 1e-4
+up to 100; float32, 1e-5 for variances up to 4.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mirrorshot.quadrature import (
+    EULER_GAMMA,
+    WIDE_NODES,
+    WIDE_STD,
+    Ratios,
+    Rule,
+    choose_rule,
+    grid_start,
+    gumbel_ratios,
+    wide_ratios,
+)
+from mirrorshot.types import InvalidInputError
+
+CHUNK_ELEMENTS = 2**21
+"""Largest number of elements of one working array; about ten such arrays live at a time (170 MB in float64)."""
+
+
+class SoftmaxMoments(NamedTuple):
+    """Moments of `p = softmax(f)` under independent Gaussians.
+
+    Attributes:
+        prob: `E[p_c]`, shape (..., C).
+        prob_sq: `E[p_c^2]`, shape (..., C).
+        logsumexp: `E[log sum_c exp f_c]`, shape (...).
+    """
+
+    prob: Float[Tensor, "*batch C"]
+    prob_sq: Float[Tensor, "*batch C"]
+    logsumexp: Float[Tensor, "*batch"]
+
+    @property
+    def curvature(self) -> Float[Tensor, "*batch C"]:
+        """`E[p_c (1 - p_c)]`, never negative: the site precision of one mirror step."""
+        return self.prob - self.prob_sq
+
+    @property
+    def error(self) -> Float[Tensor, "*batch"]:
+        """Free error estimate: how far the probabilities are from summing to one."""
+        return (1.0 - self.prob.sum(-1)).abs()
+
+
+def softmax_moments(
+    mean: Float[Tensor, "*batch C"],
+    var: Float[Tensor, "*batch C"],
+    mask: Bool[Tensor, "*#batch C"] | None = None,
+    *,
+    max_std: float | None = None,
+) -> SoftmaxMoments:
+    """Expectations of the softmax under independent Gaussians by deterministic quadrature.
+
+    Args:
+        mean: means of the latents; the last dimension is the classes.
+        var: their variances, not negative.
+        mask: classes that exist; the others have probability zero. None: all.
+        max_std: a promise that no standard deviation exceeds this number. It saves the one look at the values
+            (on a GPU: a synchronisation) that otherwise checks them and chooses the nodes.
+
+    Returns:
+        `SoftmaxMoments`, differentiable once with respect to `mean` and `var`.
+
+    Example:
+        >>> import torch
+        >>> moments = softmax_moments(torch.zeros(1, 4), torch.ones(1, 4))
+        >>> moments.prob
+        tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+    if mean.shape != var.shape or mean.ndim == 0:
+        raise InvalidInputError(
+            f"Expected `mean` and `var` of one shape (..., C), but got {tuple(mean.shape)} and {tuple(var.shape)}."
+        )
+    if max_std is None:
+        max_std = _checked_max_std(mean.detach(), var.detach())
+    if mask is None:
+        mask = torch.ones_like(mean, dtype=torch.bool)
+    flat = (t.reshape(-1, mean.shape[-1]) for t in (mean, var, mask.expand_as(mean)))
+    prob, curvature, logsumexp = _SoftmaxIntegrals.apply(*flat, max_std, 1.0)  # type: ignore[no-untyped-call]
+    prob, curvature = prob.reshape(mean.shape), curvature.reshape(mean.shape)
+    return SoftmaxMoments(prob, prob - curvature, logsumexp.reshape(mean.shape[:-1]))
+
+
+def softmax_moments_error(
+    mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"]
+) -> Float[Tensor, "*batch"]:
+    """Estimate the quadrature error per point: the largest change of any moment when the nodes are doubled."""
+    max_std = _checked_max_std(mean, var)
+    flat = mean.reshape(-1, mean.shape[-1]), var.reshape(-1, mean.shape[-1])
+    mask = torch.ones_like(flat[0], dtype=torch.bool)
+    coarse = _SoftmaxIntegrals.apply(*flat, mask, max_std, 1.0)  # type: ignore[no-untyped-call]
+    fine = _SoftmaxIntegrals.apply(*flat, mask, max_std, 2.0)  # type: ignore[no-untyped-call]
+    change = [(a - b).abs().reshape(len(mask), -1).amax(-1) for a, b in zip(coarse, fine, strict=True)]
+    return torch.stack(change).amax(0).reshape(mean.shape[:-1])
+
+
+def _checked_max_std(mean: Tensor, var: Tensor) -> float:
+    if mean.numel() == 0:
+        return 0.0
+    low, high, finite = torch.stack([var.amin(), var.amax(), mean.sum().isfinite().to(var.dtype)]).tolist()
+    if not finite and not bool(mean.isfinite().all()):
+        raise InvalidInputError("Expected finite `mean`, but got NaN or infinity.")
+    if not low >= 0.0 or math.isinf(high):
+        raise InvalidInputError(
+            f"Expected `var` to be finite and not negative, but its range is [{low}, {high}]."
+        )
+    return math.sqrt(high)
+
+
+class _SoftmaxIntegrals(torch.autograd.Function):
+    """(mean, var) (P, C) -> E[p] (P, C), E[p(1-p)] (P, C), E[log sum exp] (P,)."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, mean: Tensor, var: Tensor, mask: Tensor, max_std: float, refine: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        rule = choose_rule(max_std, mean.shape[-1], mean.dtype, refine)
+        ctx.save_for_backward(mean, var, mask)
+        ctx.rule, ctx.wide, ctx.refine = rule, max_std > WIDE_STD, refine
+        out = (torch.empty_like(mean), torch.empty_like(mean), mean.new_empty(mean.shape[:-1]))
+        for part, integrate in _chunks(var, rule, ctx.wide):
+            integrals = integrate(mean[part], var[part].sqrt(), mask[part], rule, refine)
+            for whole, piece in zip(out, integrals, strict=True):
+                whole[part] = piece
+        return out
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        mean, var, mask = ctx.saved_tensors
+        grad_mean, grad_var = torch.empty_like(mean), torch.empty_like(var)
+        for part, integrate in _chunks(var, ctx.rule, ctx.wide):
+            args = mean[part], var[part].sqrt(), mask[part], ctx.rule, ctx.refine
+            F, ratios = _wide_grid(*args)[1:] if integrate is _integrate_wide else _fine_grid(*args)[1:]
+            grad_mean[part], grad_var[part] = _pull_back(F, ratios, *(g[part] for g in grads))
+        return grad_mean, grad_var, None, None, None
+
+
+def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:
+    """Parts of the points (slices or indices) with the integrator of each."""
+    n, c = var.shape
+    per_point = c * max(rule.n_nodes * rule.n_hermite, WIDE_NODES if wide else 0)
+    size = max(1, CHUNK_ELEMENTS // per_point)
+    if not wide:
+        return [(slice(i, i + size), _integrate_fine) for i in range(0, n, size)]
+    is_wide = (var > WIDE_STD**2).any(-1)
+    parts: list[tuple[Any, Any]] = []
+    for chosen, integrate in ((is_wide, _integrate_wide), (~is_wide, _integrate_fine)):
+        parts += [(part, integrate) for part in chosen.nonzero()[:, 0].split(size) if len(part)]
+    return parts
+
+
+def _fine_grid(
+    mean: Tensor, std: Tensor, mask: Tensor, rule: Rule, refine: float, order: int = 3
+) -> tuple[Tensor, Tensor, Ratios]:
+    """Start of the grid, weighted F = h prod_j G_j (P, U) and the ratios."""
+    start = grid_start(mean, std, mask, rule)
+    ratios = gumbel_ratios(mean, std, mask, start, rule, order)
+    return start, rule.spacing * ratios.log_cdf.sum(1).exp(), ratios
+
+
+def _integrate_fine(
+    mean: Tensor, std: Tensor, mask: Tensor, rule: Rule, refine: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    h = rule.spacing
+    start, F, ratios = _fine_grid(mean, std, mask, rule, refine, order=1)
+    r = ratios.first
+    mass = F[:, None] * r  # (P, C, U)
+    # beyond the grid all integrands of E[p] and of 1 - F are A e^{-u}: a geometric series
+    beyond = math.exp(-h) / (1 - math.exp(-h))
+    prob = mass.sum(-1) + beyond * mass[..., -1]
+    others = r.sum(1, keepdim=True) - r
+    curvature = (mass * others.clamp(min=0.0)).sum(-1)
+    survival = -torch.expm1(ratios.log_cdf.sum(1))  # 1 - F
+    logsumexp = start + h * (0.5 + survival[:, 1:].sum(-1) + beyond * survival[:, -1]) - EULER_GAMMA
+    return prob, torch.minimum(curvature, prob * (1 - prob).clamp(min=0.0)), logsumexp
+
+
+def _wide_grid(
+    mean: Tensor, std: Tensor, mask: Tensor, rule: Rule, refine: float, order: int = 3
+) -> tuple[Tensor, Tensor, Ratios]:
+    """Grid `u` (P, U) with a spacing of its own per point, weighted F and the ratios."""
+    sigma = torch.sqrt(std * std + math.pi**2 / 6)
+    centre = (mean + EULER_GAMMA).masked_fill(~mask, -torch.inf)
+    low = (centre - rule.n_std * sigma).amax(-1)
+    high = (centre + rule.n_std * sigma).amax(-1)
+    steps = torch.linspace(0, 1, int(WIDE_NODES * refine), dtype=mean.dtype, device=mean.device)
+    u = low[:, None] + (high - low)[:, None] * steps
+    ratios = wide_ratios(mean, std, mask, u, order)
+    return u, ((high - low) / (len(steps) - 1))[:, None] * ratios.log_cdf.sum(1).exp(), ratios
+
+
+def _integrate_wide(
+    mean: Tensor, std: Tensor, mask: Tensor, rule: Rule, refine: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Integrals over cells rather than nodes: each cell's share of dF is split by the growth of `log G_j`.
+
+    The shares telescope: probabilities sum to one whatever the spacing, and a latent that is narrow against the
+    spacing is not lost between two nodes.
+    """
+    u, _, ratios = _wide_grid(mean, std, mask, rule, refine, order=1)
+    h = u[:, 1:] - u[:, :-1]
+    log_F = ratios.log_cdf.sum(1)
+    F = log_F.exp()
+    growth = (ratios.log_cdf[..., 1:] - ratios.log_cdf[..., :-1]).clamp(min=0.0)  # (P, C, U - 1)
+    total = growth.sum(1)
+    tiny = torch.finfo(mean.dtype).tiny
+    share = growth / total.clamp(min=tiny)[:, None]
+    cell = F[:, 1:] - F[:, :-1]
+    mass = cell[:, None] * share
+    prob = mass.sum(-1)
+    prob = prob / prob.sum(-1, keepdim=True)
+    curvature = (mass * (1 - share) * (total / h).clamp(max=1.0)[:, None]).sum(-1)
+    logsumexp = u[:, 0] + (h * (1 - 0.5 * (F[:, 1:] + F[:, :-1]))).sum(-1) - EULER_GAMMA
+    return prob, torch.minimum(curvature, prob * (1 - prob).clamp(min=0.0)), logsumexp
+
+
+def _pull_back(F: Tensor, ratios: Ratios, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Vector-Jacobian product with cotangents `a` of E[p], `b` of E[p(1-p)], `g` of E[log sum exp].
+
+    From dG_j/dm_j = -G_j' and dG_j/dv_j = G_j''/2, with r, q, t the first three derivative ratios:
+    E[p_c p_j] = int F r_c r_j.
+    """
+    r, q, t = ratios.first, ratios.second, ratios.third
+    assert q is not None
+    assert t is not None
+    F = F[:, None]
+    R = r.sum(1, keepdim=True)
+    a_, b_ = a[..., None], b[..., None]
+    # E[p_j (1 - p_j)] pulled back from the log-sum-exp and from E[p]
+    others = (R - r).clamp(min=0.0)
+    prob = (F * r).sum(-1)
+    curvature = (F * r * others).sum(-1)
+    ar = (a_ * r).sum(1, keepdim=True)
+    spread = a_ * R - ar  # sum_c r_c (a_j - a_c)
+    grad_mean = g[:, None] * prob + (F * r * spread).sum(-1)
+    grad_var = 0.5 * g[:, None] * curvature - 0.5 * (F * q * spread).sum(-1)
+    # L = sum_{c < j} (b_c + b_j) E[p_c p_j]
+    br = (b_ * r).sum(1, keepdim=True)
+    partners = b_ * others + br - b_ * r  # sum_{j != k} (b_k + b_j) r_j
+    pairs = br * R - (b_ * r * r).sum(1, keepdim=True)
+    rest = pairs - r * partners  # the pairs without class k
+    grad_mean = grad_mean - (F * (q * partners + r * rest)).sum(-1)
+    grad_var = grad_var + 0.5 * (F * (t * partners + q * rest)).sum(-1)
+    return grad_mean, grad_var

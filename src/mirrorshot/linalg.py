@@ -1,0 +1,56 @@
+"""The one Cholesky factorisation, and the checks of kernel matrices."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.types import InvalidInputError
+
+
+def cholesky_of_shifted(
+    K: Float[Tensor, "*#batch N N"], root: Float[Tensor, "*batch N"]
+) -> tuple[Float[Tensor, "*batch N N"], Int[Tensor, "*batch"]]:
+    """Factorise `B = I + S K S = L L^T` with `S = diag(root)`, and return `L` and LAPACK's `info`.
+
+    The eigenvalues of `B` are at least one for every positive semi-definite `K`, singular or not, so the
+    factorisation needs no jitter. `info` is zero where it worked; it is not looked at here, so that a loop on
+    a GPU need not wait for it.
+    """
+    B = root[..., :, None] * K * root[..., None, :]
+    B = B + torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
+    L, info = torch.linalg.cholesky_ex(B)
+    return L, info
+
+
+def check_kernel_matrix(K: Tensor, name: str = "K") -> None:
+    """Raise unless `K` is a batch (T, 1 or C, N, N) of finite symmetric matrices with a non-negative diagonal."""
+    if K.ndim != 4 or K.shape[-1] != K.shape[-2]:
+        raise InvalidInputError(
+            f"Expected `{name}` to be square matrices of shape (T, 1 or C, N, N), but got {tuple(K.shape)}."
+        )
+    if not K.is_floating_point():
+        raise InvalidInputError(f"Expected `{name}` to be float32 or float64, but got {K.dtype}.")
+    if K.numel() == 0:
+        raise InvalidInputError(
+            f"Expected `{name}` to hold at least one point, but got shape {tuple(K.shape)}."
+        )
+    K = K.detach()
+    largest = K.abs().amax((-2, -1))
+    asymmetry = (K - K.mT).abs().amax((-2, -1))
+    if not bool(largest.isfinite().all()):
+        task = int((~largest.isfinite()).nonzero()[0, 0])
+        raise InvalidInputError(f"Expected `{name}` to be finite, but task {task} contains NaN or infinity.")
+    loose = asymmetry > 1e3 * torch.finfo(K.dtype).eps * largest
+    if bool(loose.any()):
+        task = int(loose.nonzero()[0, 0])
+        raise InvalidInputError(
+            f"Expected `{name}` to be symmetric, but in task {task} an entry differs from its mirror image by "
+            f"{float(asymmetry[loose][0]):.3g}. Use (K + K.mT) / 2 if that is rounding."
+        )
+    lowest = K.diagonal(dim1=-2, dim2=-1).amin(-1)
+    if bool((lowest < 0).any()):
+        task = int((lowest < 0).nonzero()[0, 0])
+        raise InvalidInputError(
+            f"Expected `{name}` to have a non-negative diagonal (it holds variances), but task {task} has "
+            f"{float(lowest.amin()):.3g}."
+        )

@@ -1,0 +1,215 @@
+"""One-dimensional quadrature behind the softmax expectations.
+
+Adding independent Gumbel noise to every latent turns the softmax into an arg-max, so every expectation under
+independent Gaussians is an integral over one real variable `u` of products of
+
+    G_j(u) = P(f_j + Gumbel <= u) = E exp(-exp(f_j - u)),        f_j ~ N(m_j, v_j).
+
+This module evaluates `log G_j` and the ratios of its `u`-derivatives to `G_j` on a grid of `u`. Three
+evaluations of the same function are used, each where it is exact:
+
+- **narrow** (standard deviation up to `Rule.narrow_std`): Gauss-Hermite over the Gaussian;
+- **broad** (above it): trapezoid over the Gumbel noise. The nodes lie on the grid of `u` itself, so one
+  normal CDF per grid point and a fixed Toeplitz matrix give all of them; the cost does not depend on the variance;
+- **wide** (standard deviation above `WIDE_STD`): Gumbel noise is small against the Gaussian, whose first two
+  moments absorb it. Used only far outside the range in which accuracy is promised, so that nothing there
+  can overflow, be lost between grid points, or cost more than `WIDE_NODES` nodes.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+EULER_GAMMA = 0.5772156649015329
+WIDE_STD = 16.0
+WIDE_NODES = 512
+_GUMBEL_LEFT = -4.0  # exp(-exp(4)) = 2e-24: nothing to the left
+_GUMBEL_RIGHT = 20.0  # exp(-20) = 2e-9: the pure exponential tail beyond is added in closed form
+_U_LEFT = 3.0
+_U_RIGHT = 9.0  # the exponential tail beyond is summed as a geometric series
+
+
+class Rule(NamedTuple):
+    """Nodes of a quadrature rule.
+
+    Attributes:
+        spacing: distance of neighbouring `u` nodes.
+        n_nodes: number of `u` nodes.
+        n_hermite: Gauss-Hermite nodes of the narrow form.
+        narrow_std: standard deviation up to which the narrow form is used.
+        n_std: how many standard deviations of each latent the grid of `u` covers.
+        has_broad: whether any latent may have a standard deviation above `narrow_std`.
+    """
+
+    spacing: float
+    n_nodes: int
+    n_hermite: int
+    narrow_std: float
+    n_std: float
+    has_broad: bool
+
+
+class Ratios(NamedTuple):
+    """`log G_j(u)` and `G_j^(k)(u) / G_j(u)` on the grid of `u`, shapes (P, C, U); `second`, `third` on demand."""
+
+    log_cdf: Float[Tensor, "P C U"]
+    first: Float[Tensor, "P C U"]
+    second: Float[Tensor, "P C U"] | None
+    third: Float[Tensor, "P C U"] | None
+
+
+def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: float = 1.0) -> Rule:
+    """Choose the nodes that keep the promised accuracy for standard deviations up to `max_std`.
+
+    `max_std` is rounded up to a power of two, so that few different rules exist. `refine` > 1 divides
+    the spacing, for error estimates.
+    """
+    double = dtype == torch.float64
+    rounded = 2.0 ** math.ceil(math.log2(max(min(max_std, WIDE_STD), 2.0**-4)))
+    n_std = 5.6 if double else 4.8
+    spacing = (0.4 if double else 0.5) / refine
+    width = 2 * n_std * rounded + _U_LEFT + _U_RIGHT + math.log(n_classes)
+    return Rule(
+        spacing=spacing,
+        n_nodes=math.ceil(width / spacing) + 1,
+        n_hermite=math.ceil((10 if double else 8) * refine),
+        narrow_std=0.42 if double else 0.5,
+        n_std=n_std,
+        has_broad=rounded > (0.42 if double else 0.5),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _hermite(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    z, w = np.polynomial.hermite_e.hermegauss(n)
+    as_tensor = functools.partial(torch.as_tensor, dtype=dtype, device=device)
+    return as_tensor(z), as_tensor(w / w.sum())
+
+
+@functools.lru_cache(maxsize=64)
+def _gumbel_taps(
+    spacing: float, n_nodes: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, float]:
+    """Toeplitz matrix (U + n - 1, U) of trapezoid weights of the Gumbel density, and its last node.
+
+    Column i holds the weights that combine the normal CDF at `x_i - gamma_k`, stored in increasing order.
+    """
+    n = math.ceil((_GUMBEL_RIGHT - _GUMBEL_LEFT) / spacing) + 1
+    gamma = _GUMBEL_LEFT + spacing * np.arange(n)
+    weight = spacing * np.exp(-gamma - np.exp(-gamma))
+    weight[-1] /= 2
+    taps = np.zeros((n_nodes + n - 1, n_nodes))
+    for i in range(n_nodes):
+        taps[i : i + n, i] = weight[::-1]
+    return torch.as_tensor(taps, dtype=dtype, device=device), float(gamma[-1])
+
+
+def grid_start(
+    mean: Float[Tensor, "P C"], std: Float[Tensor, "P C"], mask: Bool[Tensor, "P C"], rule: Rule
+) -> Float[Tensor, " P"]:
+    """Left end of the grid of `u`: below it the product of all `G_j` is negligible."""
+    low = (mean - rule.n_std * std).masked_fill(~mask, -torch.inf)
+    return low.amax(-1) - _U_LEFT
+
+
+def gumbel_ratios(
+    mean: Float[Tensor, "P C"],
+    std: Float[Tensor, "P C"],
+    mask: Bool[Tensor, "P C"],
+    start: Float[Tensor, " P"],
+    rule: Rule,
+    order: int,
+) -> Ratios:
+    """Evaluate `log G_j` and its derivative ratios up to `order` on `u_i = start + i * spacing`.
+
+    Classes outside `mask` contribute nothing: their `log G` and ratios are zero.
+    """
+    offset = start[:, None] - mean  # x_0 = u_0 - m
+    offset = offset.masked_fill(~mask, 0.0)
+    std = std.masked_fill(~mask, 0.0)
+    log_cdf, *ratios = _narrow(offset, std.clamp(max=rule.narrow_std), rule, order)
+    if rule.has_broad:
+        broad = _broad(offset, std.clamp(min=rule.narrow_std), rule, order)
+        is_broad = (std > rule.narrow_std)[..., None]
+        log_cdf, *ratios = (
+            torch.where(is_broad, b, a) for a, b in zip((log_cdf, *ratios), broad, strict=True)
+        )
+    keep = mask[..., None]
+    log_cdf, *ratios = (t.masked_fill(~keep, 0.0) for t in (log_cdf, *ratios))
+    padded = [*ratios, None, None]
+    return Ratios(log_cdf, padded[0], padded[1], padded[2])
+
+
+def _log_of(cdf: Tensor, complement: Tensor) -> Tensor:
+    """log(cdf) from whichever of cdf and 1 - cdf is known to full relative accuracy."""
+    return torch.where(cdf < 0.5, cdf.log(), torch.log1p(-complement.clamp(max=0.75)))
+
+
+def _narrow(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
+    z, w = _hermite(rule.n_hermite, offset.dtype, offset.device)
+    steps = torch.arange(rule.n_nodes, dtype=offset.dtype, device=offset.device)
+    decay = torch.exp(-rule.spacing * steps)  # e^{u_0 - u_i}
+    rate = torch.exp(std[..., None] * z - offset[..., None])  # e^{f_k - u_0}, (P, C, H)
+    # one exponential per node: e^{f_k - u_i} is an outer product
+    survive = torch.exp(-rate[..., None] * decay)  # (P, C, H, U)
+    powers = [w.expand_as(rate)]
+    for _ in range(order):
+        powers.append(powers[-1] * rate)
+    moments = torch.stack(powers, -2) @ survive  # (P, C, order + 1, U)
+    cdf, *e = moments.unbind(-2)
+    complement = (w @ (1.0 - survive)).clamp(min=0.0)
+    e = [e_k * decay ** (k + 1) for k, e_k in enumerate(e)]  # E[e^{k(f-u)} exp(-e^{f-u})]
+    derivatives = [e[0]]
+    if order >= 2:
+        derivatives.append(e[1] - e[0])
+    if order >= 3:
+        derivatives.append(e[2] - 3 * e[1] + e[0])
+    return [_log_of(cdf, complement), *(d / cdf for d in derivatives)]
+
+
+def _broad(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
+    taps, gamma_right = _gumbel_taps(rule.spacing, rule.n_nodes, offset.dtype, offset.device)
+    s = std[..., None]
+    # all differences x_i - gamma_k, in increasing order
+    index = torch.arange(taps.shape[0], dtype=offset.dtype, device=offset.device)
+    a = (offset[..., None] - gamma_right + rule.spacing * index) / s
+    density = torch.exp(-0.5 * a * a) / (math.sqrt(2 * math.pi) * s)
+    # closed-form tail: int_{gamma_right}^inf e^{-gamma} N(x - gamma; 0, s^2) d gamma
+    x = offset[..., None] + rule.spacing * index[: rule.n_nodes]
+    end = (x - gamma_right) / s
+    end_weight = math.exp(-gamma_right)
+    tail = torch.exp(0.5 * s * s - x + torch.special.log_ndtr(end - s))
+    end_density = end_weight * torch.exp(-0.5 * end * end) / (math.sqrt(2 * math.pi) * s)
+    cdf = torch.special.ndtr(a) @ taps + (end_weight * torch.special.ndtr(end) - tail).clamp(min=0.0)
+    complement = torch.special.ndtr(-a) @ taps + end_weight * torch.special.ndtr(-end) + tail
+    derivatives = [density @ taps + tail]
+    if order >= 2:
+        derivatives.append((-a / s * density) @ taps - tail + end_density)
+    if order >= 3:
+        third = ((a * a - 1) / (s * s) * density) @ taps
+        derivatives.append(third + tail - end_density - end / s * end_density)
+    return [_log_of(cdf, complement), *(d / cdf for d in derivatives)]
+
+
+def wide_ratios(
+    mean: Float[Tensor, "P C"],
+    std: Float[Tensor, "P C"],
+    mask: Bool[Tensor, "P C"],
+    u: Float[Tensor, "P U"],
+    order: int,
+) -> Ratios:
+    """Moment-matched `G_j` (a normal CDF) for very large standard deviations, on any grid `u`."""
+    sigma = torch.sqrt(std * std + math.pi**2 / 6)[..., None]
+    a = (u[:, None, :] - mean[..., None] - EULER_GAMMA) / sigma
+    a = a.masked_fill(~mask[..., None], 0.0)
+    log_cdf = torch.special.log_ndtr(a)
+    first = torch.exp(-0.5 * a * a - 0.5 * math.log(2 * math.pi) - log_cdf) / sigma
+    keep = mask[..., None]
+    out = [log_cdf, first, -a / sigma * first, (a * a - 1) / (sigma * sigma) * first]
+    out = [t.masked_fill(~keep, 0.0) for t in out]
+    return Ratios(out[0], out[1], out[2] if order >= 2 else None, out[3] if order >= 3 else None)
