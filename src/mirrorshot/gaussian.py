@@ -50,6 +50,11 @@ class GaussianPosterior(NamedTuple):
     slack: Float[Tensor, "T C N"]
     info: Int[Tensor, "T C"]
 
+    def task(self, index: int) -> "GaussianPosterior":
+        """The posterior of one task, still with a task dimension (of size one)."""
+        sites = GaussianSites(*(t[index : index + 1] for t in self.sites))
+        return GaussianPosterior(sites, *(t[index : index + 1] for t in self[1:]))
+
     def check(self) -> "GaussianPosterior":
         """Raise `NumericalError` if a factorisation failed, which only an indefinite `K` can cause."""
         if bool((self.info != 0).any()):
@@ -133,7 +138,17 @@ def predict_latent(
     return mean, (prior_var - explained).clamp(min=0.0)
 
 
-def loo_latent(posterior: GaussianPosterior) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
-    """Leave-one-out (cavity) mean and variance: the posterior with one point's site taken out, in closed form."""
-    var = posterior.var / posterior.slack
-    return posterior.mean - var * posterior.alpha, var
+def loo_latent(
+    posterior: GaussianPosterior, fraction: Float[Tensor, "T N"] | None = None
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    """Leave-one-out (cavity) mean and variance at every point, in closed form.
+
+    Args:
+        posterior: the posterior with all sites.
+        fraction: which part of each point's site to take out. None: all of it. A point of weight `a` stands
+            for `a` equal points; leaving one of them out takes out `1 / a`.
+    """
+    part = posterior.slack.new_ones(()) if fraction is None else fraction[:, None, :]
+    # 1 - part * w * var, with 1 - w * var = slack
+    var = posterior.var / ((1 - part) + part * posterior.slack)
+    return posterior.mean - part * var * posterior.alpha, var

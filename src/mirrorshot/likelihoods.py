@@ -103,6 +103,26 @@ def softmax_moments(
     return SoftmaxMoments(prob, prob - curvature, logsumexp.reshape(mean.shape[:-1]))
 
 
+def log_predictive(
+    mean: Float[Tensor, "*batch C"],
+    var: Float[Tensor, "*batch C"],
+    mask: Bool[Tensor, "*#batch C"] | None = None,
+    *,
+    temperature: float | Float[Tensor, "*#batch"] = 1.0,
+    max_std: float | None = None,
+) -> Float[Tensor, "*batch C"]:
+    """Logarithm of the class probabilities (paper eq. 15a), raised to `1 / temperature` and normalised.
+
+    A probability below the smallest positive number of the type is reported as that number.
+    """
+    prob = softmax_moments(mean, var, mask, max_std=max_std).prob
+    log_prob = prob.clamp(min=torch.finfo(prob.dtype).tiny).log()
+    if mask is not None:
+        log_prob = log_prob.masked_fill(~mask, -torch.inf)
+    scale = temperature[..., None] if isinstance(temperature, Tensor) else temperature
+    return torch.log_softmax(log_prob / scale, -1)
+
+
 def softmax_moments_error(
     mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"]
 ) -> Float[Tensor, "*batch"]:
@@ -110,9 +130,12 @@ def softmax_moments_error(
     max_std = _checked_max_std(mean, var)
     flat = mean.reshape(-1, mean.shape[-1]), var.reshape(-1, mean.shape[-1])
     mask = torch.ones_like(flat[0], dtype=torch.bool)
-    coarse = _SoftmaxIntegrals.apply(*flat, mask, max_std, 1.0)  # type: ignore[no-untyped-call]
-    fine = _SoftmaxIntegrals.apply(*flat, mask, max_std, 2.0)  # type: ignore[no-untyped-call]
-    change = [(a - b).abs().reshape(len(mask), -1).amax(-1) for a, b in zip(coarse, fine, strict=True)]
+    coarse, fine = (
+        _SoftmaxIntegrals.apply(*flat, mask, max_std, refine)  # type: ignore[no-untyped-call]
+        for refine in (1.0, 2.0)
+    )
+    prob, curvature, logsumexp = (a - b for a, b in zip(coarse, fine, strict=True))
+    change = [prob.abs().amax(-1), (prob - curvature).abs().amax(-1), logsumexp.abs()]
     return torch.stack(change).amax(0).reshape(mean.shape[:-1])
 
 
@@ -137,6 +160,9 @@ class _SoftmaxIntegrals(torch.autograd.Function):
         ctx: Any, mean: Tensor, var: Tensor, mask: Tensor, max_std: float, refine: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         rule = choose_rule(max_std, mean.shape[-1], mean.dtype, refine)
+        # softmax ignores a common shift; taken out, large means do not cost the grid its digits
+        top = mean.masked_fill(~mask, -torch.inf).amax(-1)
+        mean = mean - top[:, None]
         ctx.save_for_backward(mean, var, mask)
         ctx.rule, ctx.wide, ctx.refine = rule, max_std > WIDE_STD, refine
         out = (torch.empty_like(mean), torch.empty_like(mean), mean.new_empty(mean.shape[:-1]))
@@ -144,6 +170,7 @@ class _SoftmaxIntegrals(torch.autograd.Function):
             integrals = integrate(mean[part], var[part].sqrt(), mask[part], rule, refine)
             for whole, piece in zip(out, integrals, strict=True):
                 whole[part] = piece
+        out[2].add_(top)
         return out
 
     @staticmethod

@@ -28,7 +28,7 @@ def check_kernel_matrix(K: Tensor, name: str = "K") -> None:
         raise InvalidInputError(
             f"Expected `{name}` to be square matrices of shape (T, 1 or C, N, N), but got {tuple(K.shape)}."
         )
-    if not K.is_floating_point():
+    if K.dtype not in (torch.float32, torch.float64):
         raise InvalidInputError(f"Expected `{name}` to be float32 or float64, but got {K.dtype}.")
     if K.numel() == 0:
         raise InvalidInputError(

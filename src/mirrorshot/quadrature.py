@@ -66,12 +66,12 @@ class Ratios(NamedTuple):
 def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: float = 1.0) -> Rule:
     """Choose the nodes that keep the promised accuracy for standard deviations up to `max_std`.
 
-    `max_std` is rounded up to a power of two, so that few different rules exist. `refine` > 1 divides
+    `max_std` is rounded up to a power of the fourth root of two, so that few different rules exist. `refine` > 1 divides
     the spacing, for error estimates.
     """
     double = dtype == torch.float64
-    rounded = 2.0 ** math.ceil(math.log2(max(min(max_std, WIDE_STD), 2.0**-4)))
-    n_std = 5.6 if double else 4.8
+    rounded = 2.0 ** (math.ceil(4 * math.log2(max(min(max_std, WIDE_STD), 2.0**-4))) / 4)
+    n_std = 6.5 if double else 5.4
     spacing = (0.4 if double else 0.5) / refine
     width = 2 * n_std * rounded + _U_LEFT + _U_RIGHT + math.log(n_classes)
     return Rule(
@@ -97,12 +97,14 @@ def _gumbel_taps(
 ) -> tuple[Tensor, float]:
     """Toeplitz matrix (U + n - 1, U) of trapezoid weights of the Gumbel density, and its last node.
 
-    Column i holds the weights that combine the normal CDF at `x_i - gamma_k`, stored in increasing order.
+    Column i holds the weights that combine a function of `x_i - gamma_k`, stored in increasing order.
     """
     n = math.ceil((_GUMBEL_RIGHT - _GUMBEL_LEFT) / spacing) + 1
     gamma = _GUMBEL_LEFT + spacing * np.arange(n)
     weight = spacing * np.exp(-gamma - np.exp(-gamma))
     weight[-1] /= 2
+    # exactly one with the tail: a bias of G near one would add up over classes and nodes
+    weight *= (1 - np.exp(-gamma[-1])) / weight.sum()
     taps = np.zeros((n_nodes + n - 1, n_nodes))
     for i in range(n_nodes):
         taps[i : i + n, i] = weight[::-1]
@@ -132,22 +134,33 @@ def gumbel_ratios(
     offset = start[:, None] - mean  # x_0 = u_0 - m
     offset = offset.masked_fill(~mask, 0.0)
     std = std.masked_fill(~mask, 0.0)
-    log_cdf, *ratios = _narrow(offset, std.clamp(max=rule.narrow_std), rule, order)
-    if rule.has_broad:
-        broad = _broad(offset, std.clamp(min=rule.narrow_std), rule, order)
-        is_broad = (std > rule.narrow_std)[..., None]
-        log_cdf, *ratios = (
-            torch.where(is_broad, b, a) for a, b in zip((log_cdf, *ratios), broad, strict=True)
-        )
+    is_broad = std > rule.narrow_std
+    # skip a form that no latent needs, where looking is free (not on a GPU, which would have to wait)
+    look = std.device.type == "cpu"
+    if rule.has_broad and look and bool((is_broad | ~mask).all()):
+        log_cdf, *ratios = _broad(offset, std.clamp(min=rule.narrow_std), rule, order)
+    else:
+        log_cdf, *ratios = _narrow(offset, std.clamp(max=rule.narrow_std), rule, order)
+        if rule.has_broad and not (look and not bool(is_broad.any())):
+            broad = _broad(offset, std.clamp(min=rule.narrow_std), rule, order)
+            pairs = zip((log_cdf, *ratios), broad, strict=True)
+            log_cdf, *ratios = (torch.where(is_broad[..., None], b, a) for a, b in pairs)
     keep = mask[..., None]
     log_cdf, *ratios = (t.masked_fill(~keep, 0.0) for t in (log_cdf, *ratios))
     padded = [*ratios, None, None]
     return Ratios(log_cdf, padded[0], padded[1], padded[2])
 
 
-def _log_of(cdf: Tensor, complement: Tensor) -> Tensor:
-    """log(cdf) from whichever of cdf and 1 - cdf is known to full relative accuracy."""
-    return torch.where(cdf < 0.5, cdf.log(), torch.log1p(-complement.clamp(max=0.75)))
+def _log_of(cdf: Tensor, complement: Tensor | None) -> Tensor:
+    """log(cdf); where 1 - cdf is given, from whichever of the two is known to full relative accuracy."""
+    if complement is None:
+        return cdf.log()
+    return torch.where(cdf < 0.5, cdf.log(), torch.log1p(-complement.clamp(0.0, 0.75)))
+
+
+def _needs_complement(x: Tensor) -> bool:
+    """In float32 the rounding of numbers near one would add up over the classes and nodes."""
+    return x.dtype != torch.float64
 
 
 def _narrow(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
@@ -162,7 +175,7 @@ def _narrow(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]
         powers.append(powers[-1] * rate)
     moments = torch.stack(powers, -2) @ survive  # (P, C, order + 1, U)
     cdf, *e = moments.unbind(-2)
-    complement = (w @ (1.0 - survive)).clamp(min=0.0)
+    complement = w @ (1.0 - survive) if _needs_complement(offset) else None
     e = [e_k * decay ** (k + 1) for k, e_k in enumerate(e)]  # E[e^{k(f-u)} exp(-e^{f-u})]
     derivatives = [e[0]]
     if order >= 2:
@@ -180,15 +193,18 @@ def _broad(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
     a = (offset[..., None] - gamma_right + rule.spacing * index) / s
     density = torch.exp(-0.5 * a * a) / (math.sqrt(2 * math.pi) * s)
     # closed-form tail: int_{gamma_right}^inf e^{-gamma} N(x - gamma; 0, s^2) d gamma
-    x = offset[..., None] + rule.spacing * index[: rule.n_nodes]
-    end = (x - gamma_right) / s
+    end = a[..., : rule.n_nodes]  # (x_i - gamma_right) / s
+    tail = torch.exp((s * (0.5 * s - end) - gamma_right).clamp(max=80.0)) * torch.special.ndtr(end - s)
     end_weight = math.exp(-gamma_right)
-    tail = torch.exp(0.5 * s * s - x + torch.special.log_ndtr(end - s))
-    end_density = end_weight * torch.exp(-0.5 * end * end) / (math.sqrt(2 * math.pi) * s)
-    cdf = torch.special.ndtr(a) @ taps + (end_weight * torch.special.ndtr(end) - tail).clamp(min=0.0)
-    complement = torch.special.ndtr(-a) @ taps + end_weight * torch.special.ndtr(-end) + tail
+    normal = torch.special.ndtr(a)
+    cdf = normal @ taps + (end_weight * normal[..., : rule.n_nodes] - tail).clamp(min=0.0)
+    complement = None
+    if _needs_complement(offset):
+        normal = torch.special.ndtr(-a)
+        complement = normal @ taps + end_weight * normal[..., : rule.n_nodes] + tail
     derivatives = [density @ taps + tail]
     if order >= 2:
+        end_density = end_weight * density[..., : rule.n_nodes]
         derivatives.append((-a / s * density) @ taps - tail + end_density)
     if order >= 3:
         third = ((a * a - 1) / (s * s) * density) @ taps

@@ -92,7 +92,7 @@ def mirror_descent(
         >>> bool(info.converged), posterior.mean.argmax(1).tolist()
         (True, [[0, 0, 1, 1]])
     """
-    _check_options(step_size, gradient, update, max_steps)
+    _check_options(step_size, start, gradient, update, max_steps)
     problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate)
     frozen = problem._replace(K=K.detach())
     prior = GaussianSites.zeros_like(frozen.K, n_way)
@@ -101,12 +101,12 @@ def mirror_descent(
             first: GaussianSites | None = exchangeable_sites(frozen)
             origin = prior
         else:
-            first, origin = None, _given(start, frozen)
+            first, origin = None, _given(start, frozen, validate)
         with torch.no_grad():
             result = safeguarded_descent(frozen, origin, first, max_steps, tol)
         sites, info = result.sites, MirrorInfo(*result[1:])
     else:
-        origin = prior if isinstance(start, str) else _given(start, frozen)
+        origin = prior if isinstance(start, str) else _given(start, frozen, validate)
         with torch.set_grad_enabled(gradient == "unroll" and torch.is_grad_enabled()):
             sites, info = _fixed_descent(
                 problem if gradient == "unroll" else frozen, origin, max_steps, step_size, update
@@ -117,7 +117,7 @@ def mirror_descent(
     return (posterior.check() if validate else posterior), info
 
 
-def _check_options(step_size: float | str, gradient: str, update: str, max_steps: int) -> None:
+def _check_options(step_size: float | str, start: object, gradient: str, update: str, max_steps: int) -> None:
     if isinstance(step_size, str):
         if step_size != "safeguarded":
             raise InvalidInputError(
@@ -136,11 +136,15 @@ def _check_options(step_size: float | str, gradient: str, update: str, max_steps
     ):
         if value not in known:
             raise InvalidInputError(f"Expected `{name}` to be one of {', '.join(known)}, but got {value!r}.")
+    if isinstance(start, str) and start != "prior":
+        raise InvalidInputError(
+            f"Expected `start` to be 'prior', GaussianSites or AmortisedSites, but got {start!r}."
+        )
     if max_steps < 1:
         raise InvalidInputError(f"Expected `max_steps` to be at least 1, but got {max_steps}.")
 
 
-def _given(start: GaussianSites | AmortisedSites, problem: Problem) -> GaussianSites:
+def _given(start: GaussianSites | AmortisedSites, problem: Problem, validate: bool) -> GaussianSites:
     if isinstance(start, AmortisedSites):
         return start.sites(problem)
     shape = problem.Y.shape
@@ -149,6 +153,13 @@ def _given(start: GaussianSites | AmortisedSites, problem: Problem) -> GaussianS
             f"Expected starting sites of shape {tuple(shape)}, but got {tuple(start.shift.shape)} and "
             f"{tuple(start.precision.shape)}."
         )
+    if validate:
+        n_bad = int((~start.shift.isfinite() | ~start.precision.isfinite() | (start.precision < 0)).sum())
+        if n_bad:
+            raise InvalidInputError(
+                "Expected starting sites to be finite, with a precision that is not negative, but got "
+                f"{n_bad} sites that are not."
+            )
     keep = problem.weight[:, None, :] > 0
     return GaussianSites(start.shift * keep, start.precision * keep)
 

@@ -70,6 +70,8 @@ def make_problem(
     validate: bool,
 ) -> Problem:
     """Check the arguments of an inference method and bring them into one form."""
+    if n_way < 2:
+        raise InvalidInputError(f"Expected `n_way` to be at least 2, but got {n_way}.")
     if validate:
         check_kernel_matrix(K)
         _check_labels(K, y, n_way, weight, class_mask)
@@ -91,6 +93,8 @@ def _check_labels(K: Tensor, y: Tensor, n_way: int, weight: Tensor | None, class
         raise InvalidInputError(
             f"Expected labels `y` of shape ({T}, {N}) to match `K`, but got {tuple(y.shape)}."
         )
+    if y.is_floating_point():
+        raise InvalidInputError(f"Expected labels `y` to be integers, but got {y.dtype}.")
     if K.shape[1] not in (1, n_way):
         raise InvalidInputError(
             f"Expected `K` to hold 1 or n_way = {n_way} matrices per task, but got {K.shape[1]}."

@@ -23,7 +23,7 @@ from mirrorshot.inference.objective import Problem, State, evaluate, mirror_targ
 
 MEMORY = 5
 _ARMIJO = 0.25
-_SHORTEST = 1e-3
+_SHORTEST = 1e-8
 
 Direction = tuple[Tensor, Tensor]  # (shift, precision), each (T, C, N)
 
@@ -105,8 +105,10 @@ def safeguarded_descent(
             task = progress.task
             gap[task] = 0.5 * progress.slope
             small = 0.5 * progress.slope <= tol * n_points[task]
-            unresolved = 0.5 * progress.slope <= _resolution(progress.state)
-            short = progress.length < _SHORTEST
+            resolution = _resolution(progress.state, n_points[task])
+            unresolved = 0.5 * progress.slope <= resolution
+            stuck = 0.5 * progress.slope * progress.length <= resolution
+            short = stuck | (progress.length < _SHORTEST)
             converged[task] = small | unresolved
             keep = ~(small | unresolved | short) & (n_steps[task] < max_steps)
             if not bool(keep.any()):
@@ -120,12 +122,12 @@ def safeguarded_descent(
     return LoopResult(sites, elbo, n_steps, n_evaluations, gap, converged)
 
 
-def _resolution(state: State) -> Tensor:
+def _resolution(state: State, n_points: Tensor) -> Tensor:
     """Differences of the bound that rounding hides."""
     eps = torch.finfo(state.elbo.dtype).eps
     posterior = state.posterior
     size = state.elbo.abs() + (posterior.mean * posterior.alpha).abs().sum((-2, -1))
-    return 2 * eps * (size + posterior.mean.shape[-1])
+    return 2 * eps * (size + n_points)
 
 
 def _advance(problem: Problem, now: _Progress) -> tuple[_Progress, Tensor]:

@@ -19,7 +19,8 @@ from mirrorshot.gaussian import GaussianSites
 from mirrorshot.inference.objective import Problem
 from mirrorshot.likelihoods import softmax_moments
 
-_ITERATIONS = 8
+_ITERATIONS = 12
+_SHORTEST = 0.02  # smallest fraction of a mirror step
 
 
 def exchangeable_sites(problem: Problem) -> GaussianSites:
@@ -41,12 +42,14 @@ def exchangeable_sites(problem: Problem) -> GaussianSites:
     own = torch.zeros_like(problem.class_mask)
     own[:, 0] = True
     exists = torch.arange(own.shape[1], device=own.device) < n_way[:, None]
-    for iteration in range(_ITERATIONS):
+    rho = torch.full_like(k0, 0.5)
+    last_o, last_t, slope = zero, zero, zero
+    for _ in range(_ITERATIONS):
         # (K^-1 + W)^-1 = (K + det(K) adj W) / det(I + K W) for 2 x 2 matrices, K possibly singular
         det = 1 + K_oo * w_o + K_tt * w_t + det_K * w_o * w_t
         S_oo, S_tt, S_ot = (K_oo + det_K * w_t) / det, (K_tt + det_K * w_o) / det, K_ot / det
-        m_o = S_oo * b_o + S_ot * b_t * root_t / root_o
-        m_t = S_ot * b_o * root_o / root_t + S_tt * b_t
+        to_o, to_t = S_ot * root_t / root_o, S_ot * root_o / root_t
+        m_o, m_t = S_oo * b_o + to_o * b_t, to_t * b_o + S_tt * b_t
         v_o = (1 - 1 / shots) * inner / (1 + inner * w_o) + S_oo / shots
         v_t = (
             (1 - 1 / shots) * inner / (1 + inner * w_t)
@@ -57,11 +60,15 @@ def exchangeable_sites(problem: Problem) -> GaussianSites:
         var = torch.where(own, v_o[:, None], v_t[:, None]).clamp(min=0.0)
         moments = softmax_moments(mean, var, exists, max_std=problem.max_std)
         prob, curvature = moments.prob, moments.curvature
-        rho = 0.5 if iteration < _ITERATIONS // 2 else 1.0
-        b_o = b_o + rho * (1 - prob[:, 0] + curvature[:, 0] * m_o - b_o)
-        b_t = b_t + rho * (-prob[:, 1] + curvature[:, 1] * m_t - b_t)
-        w_o = w_o + rho * (curvature[:, 0] - w_o)
-        w_t = w_t + rho * (curvature[:, 1] - w_t)
+        d_o, d_t = 1 - prob[:, 0] + curvature[:, 0] * m_o - b_o, -prob[:, 1] + curvature[:, 1] * m_t - b_t
+        c_o, c_t = curvature[:, 0] - w_o, curvature[:, 1] - w_t
+        # the slope of the bound along the last step, before and after it: go where their secant crosses zero
+        pull_o, pull_t = d_o - c_o * m_o, d_t - c_t * m_t
+        move_o, move_t = S_oo * pull_o + to_o * pull_t, to_t * pull_o + S_tt * pull_t
+        after = shots * last_o * move_o + rest * last_t * move_t
+        rho = torch.where(after < slope, rho * slope / (slope - after), rho).clamp(_SHORTEST, 1.0)
+        last_o, last_t, slope = pull_o, pull_t, shots * pull_o * move_o + rest * pull_t * move_t
+        b_o, b_t, w_o, w_t = b_o + rho * d_o, b_t + rho * d_t, w_o + rho * c_o, w_t + rho * c_t
     return _spread(problem, b_o, b_t, w_o, w_t)
 
 
@@ -82,12 +89,12 @@ def _averaged(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
     diagonal = K.diagonal(dim1=-2, dim2=-1)
     k0 = (problem.weight * diagonal).sum(-1) / n
     sums = torch.einsum("tcn,tnm,tcm->t", Y, K, Y)
-    squares = (Y.square().sum(1) * diagonal).sum(-1)
     counts = Y.sum(-1)
-    pairs_within = counts.square().sum(-1) - Y.square().sum((1, 2))
+    # a point of weight a is a equal points: its copies are pairs too
+    pairs_within = counts.square().sum(-1) - problem.weight.sum(-1)
     total = torch.einsum("tn,tnm,tm->t", problem.weight, K, problem.weight)
     pairs_between = n * n - counts.square().sum(-1)
-    within = torch.where(pairs_within > 0, (sums - squares) / pairs_within.clamp(min=1e-6), k0)
+    within = torch.where(pairs_within > 0, (sums - k0 * n) / pairs_within.clamp(min=1e-6), k0)
     between = torch.where(pairs_between > 0, (total - sums) / pairs_between.clamp(min=1e-6), 0.0)
     n_way = problem.class_mask.sum(-1).clamp(min=2).to(K.dtype)
     return k0, within, between, (n / n_way).clamp(min=1.0), n_way

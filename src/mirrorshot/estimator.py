@@ -1,0 +1,237 @@
+"""`FewShotClassifier`: Bayesian few-shot classification of embeddings with scikit-learn's interface."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_X_y
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+
+from mirrorshot.gaussian import predict_latent
+from mirrorshot.inference import mirror_descent
+from mirrorshot.kernels import KERNELS, Kernel
+from mirrorshot.likelihoods import log_predictive
+from mirrorshot.selection import Candidate, Support, choose_centre, make_candidates, select
+from mirrorshot.types import InvalidInputError
+
+_MAX_STEPS = 60
+_SCREENING_TOLERANCE = 1e-5  # nats per example, to compare the candidates
+_TOLERANCE = 1e-9  # and for the one that is chosen
+_QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
+
+
+class FewShotClassifier(ClassifierMixin, BaseEstimator):
+    """Gaussian-process classifier for a handful of labelled examples per class.
+
+    One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class
+    probabilities; mirror descent finds the best Gaussian posterior. Kernel parameters and the sharpness of the
+    probabilities are chosen from the examples themselves (leave-one-out predictive likelihood), so no validation set is
+    needed, and one example per class is enough. Nothing is random: the same data give the same answer.
+
+    Args:
+        kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.kernels.Kernel`, whose
+            parameters are then used as they are.
+        outputscale: prior variance of the latents, or "loo" to choose it.
+        lengthscale: length scale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
+        centre: what is subtracted from the embeddings first. "auto": the mean of the examples, shrunk
+            towards the origin as far as the examples cannot tell it from zero; "mean"; or "none".
+        temperature: predictions are raised to the power 1 / temperature; or "loo" to choose it.
+
+    Attributes:
+        classes_: the class labels.
+        n_features_in_: number of features.
+        kernel_: the kernel that was chosen.
+        outputscale_, temperature_: what was chosen.
+        loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats.
+        elbo_: lower bound of the log evidence of the labels, in nats.
+        n_iter_: mirror steps taken.
+
+    Example:
+        >>> from sklearn.datasets import load_digits
+        >>> X, y = load_digits(return_X_y=True)
+        >>> few = FewShotClassifier().fit(X[:30], y[:30])
+        >>> few.predict(X[30:36])
+        array([0, 9, 5, 5, 6, 5])
+        >>> few.predict_proba(X[30:31]).round(2).max()
+        0.98
+    """
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "cosine",
+        *,
+        outputscale: float | str = "loo",
+        lengthscale: float | str = "loo",
+        centre: str = "auto",
+        temperature: float | str = "loo",
+    ) -> None:
+        self.kernel = kernel
+        self.outputscale = outputscale
+        self.lengthscale = lengthscale
+        self.centre = centre
+        self.temperature = temperature
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "FewShotClassifier":
+        """Learn from labelled examples.
+
+        Args:
+            X: embeddings, shape (n_examples, n_features).
+            y: labels of any kind, shape (n_examples,).
+            sample_weight: how often each example counts; an example of weight 2 is the same as two examples.
+
+        Returns:
+            The classifier itself. If an error is raised, an earlier fit stays as it was.
+        """
+        self._check_parameters()
+        X, names = _to_numpy(X), X
+        X, y = check_X_y(X, _to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
+        _check_finite(X, names)
+        check_classification_targets(y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        classes, labels = np.unique(y, return_inverse=True)
+        used = weight > 0
+        if len(np.unique(labels[used])) < 2:
+            only = f"one class, {y[used][0]!r}" if used.any() else "no class"
+            raise InvalidInputError(
+                f"Expected examples of at least two classes with positive weight, but got {only}. "
+                "Add an example of another class."
+            )
+        support = Support(
+            torch.tensor(X[used])[None], torch.tensor(labels[used]), torch.tensor(weight[used]), len(classes)
+        )
+        fitted = self._infer(support)
+        # everything that can fail is done; only now the object changes
+        validate_data(self, names, skip_check_array=True)
+        self.classes_ = classes
+        for name, value in fitted.items():
+            setattr(self, name, value)
+        return self
+
+    def _check_parameters(self) -> None:
+        if isinstance(self.kernel, str):
+            known = [name for name in KERNELS if name != "gpytorch"]
+            if self.kernel not in known:
+                raise InvalidInputError(
+                    f"Expected `kernel` to be one of {', '.join(known)}, or a Kernel, but got {self.kernel!r}."
+                )
+        elif not isinstance(self.kernel, Kernel):
+            raise InvalidInputError(
+                f"Expected `kernel` to be a name or a mirrorshot Kernel, but got {type(self.kernel).__name__}. "
+                "Wrap a GPyTorch kernel in mirrorshot.kernels.GPyTorchKernel."
+            )
+        for name in ("outputscale", "lengthscale", "temperature"):
+            value = getattr(self, name)
+            is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+            valid = 0 < value < math.inf if is_number else value == "loo"
+            if not valid:
+                raise InvalidInputError(
+                    f"Expected `{name}` to be 'loo' or a positive number, but got {value!r}."
+                )
+        if self.centre not in ("auto", "mean", "none"):
+            raise InvalidInputError(
+                f"Expected `centre` to be 'auto', 'mean' or 'none', but got {self.centre!r}."
+            )
+
+    def _infer(self, support: Support) -> dict[str, Any]:
+        """Fit every candidate in one batch and choose among them."""
+        candidates = self._candidates(support)
+        G = len(candidates)
+        fixed = None if self.temperature == "loo" else float(self.temperature)
+        with torch.no_grad():
+            K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])
+            y, weight = support.y.expand(G, -1), support.weight.expand(G, -1)
+            screened, _ = mirror_descent(
+                K, y, weight=weight, n_way=support.n_way, max_steps=_MAX_STEPS, tol=_SCREENING_TOLERANCE
+            )
+            g = select(support, candidates, screened, fixed).index
+            posterior, info = mirror_descent(
+                K[g : g + 1],
+                y[:1],
+                weight=weight[:1],
+                n_way=support.n_way,
+                start=screened.task(g).sites,
+                max_steps=_MAX_STEPS,
+                tol=_TOLERANCE,
+            )
+            choice = select(support, [candidates[g]], posterior, fixed)
+        if not bool(info.converged):
+            warnings.warn(
+                f"Inference stopped after {_MAX_STEPS} steps, about {float(info.gap):.1e} nats from the optimum.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return {
+            "kernel_": candidates[g].kernel,
+            "outputscale_": candidates[g].outputscale,
+            "temperature_": choice.temperature,
+            "loo_log_likelihood_": float(choice.log_likelihood),
+            "elbo_": float(info.elbo[0, -1]),
+            "n_iter_": int(info.n_steps),
+            "_support": support,
+            "_centre": candidates[g].centre,
+            "_posterior": posterior,
+        }
+
+    def _candidates(self, support: Support) -> list[Candidate]:
+        centre = choose_centre(support, self.centre)
+        if isinstance(self.kernel, Kernel):
+            scale = float(self.kernel.diagonal(support.x, centre=centre).detach().mean().clamp(min=1e-12))
+            return [Candidate(self.kernel, centre, scale, 0.0)]
+        given = [None if v == "loo" else float(v) for v in (self.outputscale, self.lengthscale)]
+        return make_candidates(support, self.kernel, centre, *given)
+
+    def predict_latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
+        check_is_fitted(self)
+        names = X
+        X = validate_data(self, _to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False)
+        _check_finite(X, names)
+        chunk = max(1, _QUERY_ELEMENTS // (self._support.n_way * len(self._support.y)))
+        parts = [self._latent(torch.tensor(X[i : i + chunk])[None]) for i in range(0, len(X), chunk)]
+        mean, var = (torch.cat(tensors, -1)[0].mT.numpy() for tensors in zip(*parts, strict=True))
+        return mean, var
+
+    @torch.no_grad()
+    def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        cross = self.kernel_(self._support.x, x, centre=self._centre)
+        return predict_latent(self._posterior, cross, self.kernel_.diagonal(x, centre=self._centre))
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Logarithm of the class probabilities, shape (n_queries, n_classes)."""
+        mean, var = self.predict_latent(X)
+        log_prob = log_predictive(torch.tensor(mean), torch.tensor(var), temperature=self.temperature_)
+        return np.asarray(log_prob.numpy())
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Most probable class of each query, shape (n_queries,)."""
+        best = self.predict_log_proba(X).argmax(1)
+        return np.asarray(self.classes_[best])
+
+
+def _to_numpy(data: Any) -> Any:
+    """Torch tensors as arrays; everything else as it is."""
+    return data.detach().cpu().numpy() if isinstance(data, Tensor) else data
+
+
+def _check_finite(X: NDArray[np.float64], original: Any) -> None:
+    bad = np.argwhere(~np.isfinite(X))
+    if len(bad):
+        row, column = bad[0]
+        names = getattr(original, "columns", None)
+        where = f"column {column}" if names is None else f"column {names[column]!r}"
+        what = "NaN" if np.isnan(X[row, column]) else "infinity (inf)"
+        raise InvalidInputError(
+            f"Expected finite embeddings, but input X contains {what} at row {row}, {where} "
+            f"({len(bad)} such values in all). Remove or impute them."
+        )
