@@ -3,8 +3,8 @@
 | name | classes | examples | features |
 |---|---|---|---|
 | digits | 10 handwritten digits (scikit-learn) | 1,797 | 8 x 8 pixels, unit norm |
-| glyphs | 60 characters drawn by matplotlib's fonts | about 1,500 | 16 x 16 pixels, unit norm |
-| docstrings | 12 modules of the standard library and numpy | about 1,200 | TF-IDF of docstrings, 100 SVD components, unit norm |
+| glyphs | 58 characters drawn by matplotlib's fonts | 2,784 | 16 x 16 pixels, unit norm |
+| docstrings | 12 Python modules | about 1,200 | TF-IDF of docstrings, 100 SVD components, unit norm |
 | wine | 3 cultivars (scikit-learn) | 178 | 13 standardised measurements |
 | cancer | 2 diagnoses (scikit-learn) | 569 | 30 standardised measurements |
 
@@ -74,7 +74,8 @@ def glyphs() -> Arrays:
 
 _MODULES = (
     "argparse", "asyncio", "collections", "datetime", "decimal", "email.message", "logging", "pathlib",
-    "sqlite3", "statistics", "tkinter", "unittest.mock", "numpy.linalg", "numpy.random", "numpy.ma", "xml.etree.ElementTree",
+    "sqlite3", "statistics", "tkinter", "unittest.mock", "numpy.linalg", "numpy.random", "numpy.ma",
+    "xml.etree.ElementTree",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from mirrorshot.types import InvalidInputError
 
 _MAX_STEPS = 60
 _SCREENING_TOLERANCE = 1e-5  # nats per example, to compare the candidates
-_TOLERANCE = 1e-9  # and for the one that is chosen
+_TOLERANCE = 1e-12  # and for the one that is chosen: probabilities to about 1e-6
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
@@ -36,8 +36,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     needed, and one example per class is enough. Nothing is random: the same data give the same answer.
 
     Args:
-        kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.kernels.Kernel`, whose
-            parameters are then used as they are.
+        kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.kernels.Kernel`,
+            whose parameters are then used as they are.
         outputscale: prior variance of the latents, or "loo" to choose it.
         lengthscale: length scale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
         centre: what is subtracted from the embeddings first. "auto": the mean of the examples, shrunk
@@ -59,8 +59,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         >>> few = FewShotClassifier().fit(X[:30], y[:30])
         >>> few.predict(X[30:36])
         array([0, 9, 5, 5, 6, 5])
-        >>> few.predict_proba(X[30:31]).round(2).max()
-        0.98
+        >>> few.predict_proba(X[30:33]).max(axis=1).round(2).tolist()
+        [0.99, 0.99, 0.98]
     """
 
     def __init__(
@@ -90,25 +90,25 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             The classifier itself. If an error is raised, an earlier fit stays as it was.
         """
         self._check_parameters()
-        X, names = _to_numpy(X), X
-        X, y = check_X_y(X, _to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
-        _check_finite(X, names)
-        check_classification_targets(y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        classes, labels = np.unique(y, return_inverse=True)
+        x: NDArray[np.float64]
+        x, targets = check_X_y(_to_numpy(X), _to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
+        _check_finite(x, X)
+        check_classification_targets(targets)
+        weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        classes, labels = np.unique(targets, return_inverse=True)
         used = weight > 0
         if len(np.unique(labels[used])) < 2:
-            only = f"one class, {y[used][0]!r}" if used.any() else "no class"
+            only = f"one class, {targets[used][0]!r}" if used.any() else "no class"
             raise InvalidInputError(
                 f"Expected examples of at least two classes with positive weight, but got {only}. "
                 "Add an example of another class."
             )
         support = Support(
-            torch.tensor(X[used])[None], torch.tensor(labels[used]), torch.tensor(weight[used]), len(classes)
+            torch.tensor(x[used])[None], torch.tensor(labels[used]), torch.tensor(weight[used]), len(classes)
         )
         fitted = self._infer(support)
         # everything that can fail is done; only now the object changes
-        validate_data(self, names, skip_check_array=True)
+        validate_data(self, X, skip_check_array=True)
         self.classes_ = classes
         for name, value in fitted.items():
             setattr(self, name, value)
@@ -131,13 +131,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
             valid = 0 < value < math.inf if is_number else value == "loo"
             if not valid:
-                raise InvalidInputError(
-                    f"Expected `{name}` to be 'loo' or a positive number, but got {value!r}."
-                )
+                raise InvalidInputError(f"Expected `{name}` to be 'loo' or a positive number, but got {value!r}.")
         if self.centre not in ("auto", "mean", "none"):
-            raise InvalidInputError(
-                f"Expected `centre` to be 'auto', 'mean' or 'none', but got {self.centre!r}."
-            )
+            raise InvalidInputError(f"Expected `centre` to be 'auto', 'mean' or 'none', but got {self.centre!r}.")
 
     def _infer(self, support: Support) -> dict[str, Any]:
         """Fit every candidate in one batch and choose among them."""
@@ -150,7 +146,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             screened, _ = mirror_descent(
                 K, y, weight=weight, n_way=support.n_way, max_steps=_MAX_STEPS, tol=_SCREENING_TOLERANCE
             )
-            g = select(support, candidates, screened, fixed).index
+            g = select(support, candidates, screened, fixed).chosen
             posterior, info = mirror_descent(
                 K[g : g + 1],
                 y[:1],
@@ -190,11 +186,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def predict_latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
         check_is_fitted(self)
-        names = X
-        X = validate_data(self, _to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False)
-        _check_finite(X, names)
+        x: NDArray[np.float64] = validate_data(
+            self, _to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False
+        )
+        _check_finite(x, X)
         chunk = max(1, _QUERY_ELEMENTS // (self._support.n_way * len(self._support.y)))
-        parts = [self._latent(torch.tensor(X[i : i + chunk])[None]) for i in range(0, len(X), chunk)]
+        parts = [self._latent(torch.tensor(x[i : i + chunk])[None]) for i in range(0, len(x), chunk)]
         mean, var = (torch.cat(tensors, -1)[0].mT.numpy() for tensors in zip(*parts, strict=True))
         return mean, var
 

@@ -38,6 +38,7 @@ class GaussianPosterior(NamedTuple):
         var: posterior variance, the diagonal of `Sigma`, shape (T, C, N).
         alpha: `K^-1 m = b - w m`, shape (T, C, N).
         chol: `L` of `I + S K S = L L^T`, shape (T, C, N, N).
+        gain: `V = L^-1 S K`, shape (T, C, N, N); the data reduce the prior covariance by `V^T V`.
         slack: the diagonal of `(I + S K S)^-1 = 1 - w var`, shape (T, C, N): how little a point determines itself.
         info: LAPACK's status of the factorisation, shape (T, C); zero is success.
     """
@@ -47,6 +48,7 @@ class GaussianPosterior(NamedTuple):
     var: Float[Tensor, "T C N"]
     alpha: Float[Tensor, "T C N"]
     chol: Float[Tensor, "T C N N"]
+    gain: Float[Tensor, "T C N N"]
     slack: Float[Tensor, "T C N"]
     info: Int[Tensor, "T C"]
 
@@ -104,7 +106,7 @@ def condition(K: Float[Tensor, "T _ N N"], sites: GaussianSites) -> GaussianPost
     is_strong = w * prior > 1.0
     strong = (1.0 - slack) / torch.where(is_strong, w, 1.0)
     var = torch.where(is_strong, strong, weak).clamp(min=0.0)
-    return GaussianPosterior(sites, mean, var, alpha, L, slack, info)
+    return GaussianPosterior(sites, mean, var, alpha, L, V, slack, info)
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:
@@ -112,10 +114,8 @@ def _times(matrix: Tensor, vector: Tensor) -> Tensor:
 
 
 def covariance(K: Float[Tensor, "T _ N N"], posterior: GaussianPosterior) -> Float[Tensor, "T C N N"]:
-    """Full posterior covariance `K - K S B^-1 S K`, for those who need more than the marginals."""
-    scaled = root_of(posterior.sites.precision)[..., None] * K
-    V = torch.linalg.solve_triangular(posterior.chol, scaled, upper=False)
-    return K - V.mT @ V
+    """Full posterior covariance `K - V^T V`, for those who need more than the marginals."""
+    return K - posterior.gain.mT @ posterior.gain
 
 
 def kl_to_prior(posterior: GaussianPosterior) -> Float[Tensor, "T C"]:

@@ -123,9 +123,7 @@ def log_predictive(
     return torch.log_softmax(log_prob / scale, -1)
 
 
-def softmax_moments_error(
-    mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"]
-) -> Float[Tensor, "*batch"]:
+def softmax_moments_error(mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"]) -> Float[Tensor, "*batch"]:
     """Estimate the quadrature error per point: the largest change of any moment when the nodes are doubled."""
     max_std = _checked_max_std(mean, var)
     flat = mean.reshape(-1, mean.shape[-1]), var.reshape(-1, mean.shape[-1])
@@ -146,9 +144,7 @@ def _checked_max_std(mean: Tensor, var: Tensor) -> float:
     if not finite and not bool(mean.isfinite().all()):
         raise InvalidInputError("Expected finite `mean`, but got NaN or infinity.")
     if not low >= 0.0 or math.isinf(high):
-        raise InvalidInputError(
-            f"Expected `var` to be finite and not negative, but its range is [{low}, {high}]."
-        )
+        raise InvalidInputError(f"Expected `var` to be finite and not negative, but its range is [{low}, {high}].")
     return math.sqrt(high)
 
 
@@ -156,7 +152,7 @@ class _SoftmaxIntegrals(torch.autograd.Function):
     """(mean, var) (P, C) -> E[p] (P, C), E[p(1-p)] (P, C), E[log sum exp] (P,)."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, mean: Tensor, var: Tensor, mask: Tensor, max_std: float, refine: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         rule = choose_rule(max_std, mean.shape[-1], mean.dtype, refine)
@@ -174,7 +170,7 @@ class _SoftmaxIntegrals(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         mean, var, mask = ctx.saved_tensors
         grad_mean, grad_var = torch.empty_like(mean), torch.empty_like(var)

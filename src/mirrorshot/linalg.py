@@ -31,9 +31,7 @@ def check_kernel_matrix(K: Tensor, name: str = "K") -> None:
     if K.dtype not in (torch.float32, torch.float64):
         raise InvalidInputError(f"Expected `{name}` to be float32 or float64, but got {K.dtype}.")
     if K.numel() == 0:
-        raise InvalidInputError(
-            f"Expected `{name}` to hold at least one point, but got shape {tuple(K.shape)}."
-        )
+        raise InvalidInputError(f"Expected `{name}` to hold at least one point, but got shape {tuple(K.shape)}.")
     K = K.detach()
     largest = K.abs().amax((-2, -1))
     asymmetry = (K - K.mT).abs().amax((-2, -1))

@@ -66,8 +66,8 @@ class Ratios(NamedTuple):
 def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: float = 1.0) -> Rule:
     """Choose the nodes that keep the promised accuracy for standard deviations up to `max_std`.
 
-    `max_std` is rounded up to a power of the fourth root of two, so that few different rules exist. `refine` > 1 divides
-    the spacing, for error estimates.
+    `max_std` is rounded up to a power of the fourth root of two, so that few different rules exist. `refine` > 1
+    divides the spacing, for error estimates.
     """
     double = dtype == torch.float64
     rounded = 2.0 ** (math.ceil(4 * math.log2(max(min(max_std, WIDE_STD), 2.0**-4))) / 4)
@@ -92,9 +92,7 @@ def _hermite(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, 
 
 
 @functools.lru_cache(maxsize=64)
-def _gumbel_taps(
-    spacing: float, n_nodes: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, float]:
+def _gumbel_taps(spacing: float, n_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, float]:
     """Toeplitz matrix (U + n - 1, U) of trapezoid weights of the Gumbel density, and its last node.
 
     Column i holds the weights that combine a function of `x_i - gamma_k`, stored in increasing order.
@@ -147,8 +145,8 @@ def gumbel_ratios(
             log_cdf, *ratios = (torch.where(is_broad[..., None], b, a) for a, b in pairs)
     keep = mask[..., None]
     log_cdf, *ratios = (t.masked_fill(~keep, 0.0) for t in (log_cdf, *ratios))
-    padded = [*ratios, None, None]
-    return Ratios(log_cdf, padded[0], padded[1], padded[2])
+    second, third = (ratios[k] if order > k else None for k in (1, 2))
+    return Ratios(log_cdf, ratios[0], second, third)
 
 
 def _log_of(cdf: Tensor, complement: Tensor | None) -> Tensor:

@@ -58,12 +58,12 @@ class Selection(NamedTuple):
     """Outcome of `select`.
 
     Attributes:
-        index: the chosen candidate.
+        chosen: index of the chosen candidate.
         temperature: posterior mean (of the logarithm) of its predictive temperature.
         log_likelihood: leave-one-out predictive log-likelihood of each candidate at its own temperature, (G,).
     """
 
-    index: int
+    chosen: int
     temperature: float
     log_likelihood: Float[Tensor, " G"]
 
@@ -92,8 +92,7 @@ def make_candidates(
             assert isinstance(kernel, ScaledKernel)
             # the output scale is the mean prior variance, whatever the size of the embeddings
             size = float(
-                (support.weight * kernel.diagonal(support.x, centre=centre)[0, 0]).sum()
-                / support.weight.sum()
+                (support.weight * kernel.diagonal(support.x, centre=centre)[0, 0]).sum() / support.weight.sum()
             )
             kernel.outputscale = scale / size if size > 0 else scale
             candidates.append(Candidate(kernel, centre, scale, -0.5 * math.log(scale / 10.0) ** 2))
@@ -128,25 +127,26 @@ def _rms_distance(support: Support) -> float:
     return distance if distance > 0 else 1.0
 
 
-def centre_leak(
-    support: Support, candidate: Candidate, posterior: GaussianPosterior
-) -> Float[Tensor, "1 C N"]:
+def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPosterior) -> Float[Tensor, "1 C N"]:
     """What leaving a point out adds to its latent mean because the centre moves away from it.
 
-    The centre of N points holds 1/N of each. Without the point, every other point moves towards it by that much, and so
-    does its cosine with all of them, by the same small amount. Zero for kernels that do not measure angles.
+    The mean of the examples holds a share of each. Without point i it lies `e_i (x_i - c)` further away from it, so
+    seen from there every other point has moved towards point i, and to first order
+    `cos_ij` grows by `e_i (l_i / l_j) (1 - cos_ij^2)`, with `l` the distances from the centre. Without this correction
+    leave-one-out on centred features looks better than it is. Zero for kernels that do not measure angles.
     """
     if not isinstance(candidate.kernel, Cosine) or not bool(candidate.centre.abs().any()):
         return torch.zeros_like(posterior.alpha)
     total = support.weight.sum()
     mean = (support.weight[:, None] * support.x[0]).sum(0) / total
-    share = candidate.centre.norm() / mean.norm() / total
+    removed = support.weight.clamp(max=1.0)
+    moved = candidate.centre.norm() / mean.norm() * removed / (total - removed)
     length = (support.x - candidate.centre)[0].norm(dim=-1)
     inverse = torch.where(length > 0, 1.0 / torch.where(length > 0, length, 1.0), 0.0)
-    nearer = candidate.outputscale * share * length * (support.weight * inverse).sum() / total
-    removed = (1.0 / support.weight).clamp(max=1.0)
-    others = posterior.alpha.sum(-1, keepdim=True) - removed * posterior.alpha
-    return nearer * others
+    cosine = candidate.kernel(support.x, centre=candidate.centre)[0, 0] / candidate.outputscale
+    nearer = candidate.outputscale * (moved * length)[:, None] * inverse * (1 - cosine.square())
+    leak: Tensor = posterior.alpha @ nearer.mT
+    return leak
 
 
 def select(
@@ -178,10 +178,9 @@ def select(
     scaled = log_prob[:, None] / grid[:, None, None]  # (G, K, N, C)
     labelled = torch.log_softmax(scaled, -1).gather(-1, y.expand(*scaled.shape[:2], -1)[..., None])[..., 0]
     likelihood = (counted * labelled).sum(-1)  # (G, K)
-    index = int((torch.logsumexp(likelihood + prior, -1) + log_prior).argmax())
-    belief = torch.softmax(likelihood[index] + prior[index], -1)
-    chosen = float((belief * grid.log()).sum().exp())
-    return Selection(index, chosen, likelihood.amax(-1))
+    chosen = int((torch.logsumexp(likelihood + prior, -1) + log_prior).argmax())
+    belief = torch.softmax(likelihood[chosen] + prior[chosen], -1)
+    return Selection(chosen, float((belief * grid.log()).sum().exp()), likelihood.amax(-1))
 
 
 def _loo_log_prob(posterior: GaussianPosterior, removed: Tensor, leak: Tensor) -> Float[Tensor, "G N C"]:

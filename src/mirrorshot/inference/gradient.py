@@ -226,9 +226,7 @@ def _symmetric_root(K: Tensor) -> Tensor:
     rounding = 1e2 * K.shape[-1] * torch.finfo(K.dtype).eps * eigenvalues.amax(-1)
     if bool((eigenvalues.amin(-1) < -rounding).any()):
         lowest = float(eigenvalues.amin())
-        raise InvalidInputError(
-            f"Expected `K` to be positive semi-definite, but got eigenvalue {lowest:.3g}."
-        )
+        raise InvalidInputError(f"Expected `K` to be positive semi-definite, but got eigenvalue {lowest:.3g}.")
     return torch.matmul(U * eigenvalues.clamp(min=0.0).sqrt()[..., None, :], U.mT)
 
 

@@ -6,6 +6,9 @@ cotangent `c` of `u` pulls back to `K` as that of `M(u, K)` with `a` in the plac
 per iteration: the memory of one step, the gradient of infinitely many.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -33,23 +36,25 @@ def attach_implicit_gradient(problem: Problem, sites: GaussianSites) -> Gaussian
 
     def pull_back(a: Float[Tensor, "T V"]) -> Float[Tensor, "T V"]:
         cotangent = _unflatten(a, sites)
-        pulled = torch.autograd.grad(outputs, inputs, cotangent, retain_graph=True)
-        return _flatten(pulled)
+        shift, precision = torch.autograd.grad(outputs, inputs, cotangent, retain_graph=True)
+        return _flatten((shift, precision))
 
-    both = _Solve.apply(*moved, pull_back)
-    return GaussianSites(*both)
+    return GaussianSites(*_Solve.apply(*moved, pull_back))  # type: ignore[no-untyped-call]
 
 
 class _Solve(torch.autograd.Function):
     """Identity whose backward solves `a - J^T a = c` for both site parameters together."""
 
     @staticmethod
-    def forward(ctx, shift, precision, pull_back):  # type: ignore[no-untyped-def]
+    def forward(
+        ctx: Any, shift: Tensor, precision: Tensor, pull_back: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
         ctx.pull_back = pull_back
         return shift.clone(), precision.clone()
 
     @staticmethod
-    def backward(ctx, grad_shift, grad_precision):  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_shift, grad_precision = grads
         c = _flatten((grad_shift, grad_precision))
         with torch.enable_grad():
             a = batched_gmres(lambda v: v - ctx.pull_back(v), c, _ITERATIONS, _TOLERANCE)
@@ -65,7 +70,9 @@ def _unflatten(vector: Tensor, like: tuple[Tensor, Tensor]) -> tuple[Tensor, Ten
     return vector[:, :half].reshape(like[0].shape), vector[:, half:].reshape(like[1].shape)
 
 
-def batched_gmres(operator, c: Float[Tensor, "T V"], max_iterations: int, tol: float) -> Float[Tensor, "T V"]:  # type: ignore[no-untyped-def]
+def batched_gmres(
+    operator: Callable[[Tensor], Tensor], c: Float[Tensor, "T V"], max_iterations: int, tol: float
+) -> Float[Tensor, "T V"]:
     """Solve `operator(a) = c` per task in the Krylov space of `c` (Arnoldi with re-orthogonalisation)."""
     scale = c.norm(dim=1, keepdim=True)
     tiny = torch.finfo(c.dtype).tiny

@@ -21,6 +21,10 @@ from mirrorshot.inference.quasi_newton import safeguarded_descent
 from mirrorshot.inference.starts import AmortisedSites, exchangeable_sites
 from mirrorshot.types import InvalidInputError
 
+CHUNK_ELEMENTS = 2**22
+"""Largest number of covariances (tasks x classes x points^2) the safeguarded loop works on at a time; about ten arrays
+of that size live together (340 MB in float64). A single task is never cut."""
+
 Gradient = Literal["envelope", "unroll", "implicit"]
 Update = Literal["paper", "released"]
 
@@ -95,17 +99,12 @@ def mirror_descent(
     _check_options(step_size, start, gradient, update, max_steps)
     problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate)
     frozen = problem._replace(K=K.detach())
-    prior = GaussianSites.zeros_like(frozen.K, n_way)
     if isinstance(step_size, str):
-        if isinstance(start, str):
-            first: GaussianSites | None = exchangeable_sites(frozen)
-            origin = prior
-        else:
-            first, origin = None, _given(start, frozen, validate)
+        origin = None if isinstance(start, str) else _given(start, frozen, validate)
         with torch.no_grad():
-            result = safeguarded_descent(frozen, origin, first, max_steps, tol)
-        sites, info = result.sites, MirrorInfo(*result[1:])
+            sites, info = _safeguarded_in_chunks(frozen, origin, max_steps, tol)
     else:
+        prior = GaussianSites.zeros_like(frozen.K, n_way)
         origin = prior if isinstance(start, str) else _given(start, frozen, validate)
         with torch.set_grad_enabled(gradient == "unroll" and torch.is_grad_enabled()):
             sites, info = _fixed_descent(
@@ -120,9 +119,7 @@ def mirror_descent(
 def _check_options(step_size: float | str, start: object, gradient: str, update: str, max_steps: int) -> None:
     if isinstance(step_size, str):
         if step_size != "safeguarded":
-            raise InvalidInputError(
-                f"Expected `step_size` to be a number or 'safeguarded', but got {step_size!r}."
-            )
+            raise InvalidInputError(f"Expected `step_size` to be a number or 'safeguarded', but got {step_size!r}.")
         if gradient == "unroll" or update == "released":
             raise InvalidInputError(
                 "Expected a fixed `step_size` (for example 1.0) with gradient='unroll' or update='released', but "
@@ -137,9 +134,7 @@ def _check_options(step_size: float | str, start: object, gradient: str, update:
         if value not in known:
             raise InvalidInputError(f"Expected `{name}` to be one of {', '.join(known)}, but got {value!r}.")
     if isinstance(start, str) and start != "prior":
-        raise InvalidInputError(
-            f"Expected `start` to be 'prior', GaussianSites or AmortisedSites, but got {start!r}."
-        )
+        raise InvalidInputError(f"Expected `start` to be 'prior', GaussianSites or AmortisedSites, but got {start!r}.")
     if max_steps < 1:
         raise InvalidInputError(f"Expected `max_steps` to be at least 1, but got {max_steps}.")
 
@@ -164,6 +159,23 @@ def _given(start: GaussianSites | AmortisedSites, problem: Problem, validate: bo
     return GaussianSites(start.shift * keep, start.precision * keep)
 
 
+def _safeguarded_in_chunks(
+    problem: Problem, start: GaussianSites | None, max_steps: int, tol: float | None
+) -> tuple[GaussianSites, MirrorInfo]:
+    """Run the safeguarded loop over chunks of tasks, so that its memory is bounded."""
+    T, C, N = problem.Y.shape
+    results = []
+    for tasks in torch.arange(T, device=problem.K.device).split(max(1, CHUNK_ELEMENTS // (C * N * N))):
+        part = problem if len(tasks) == T else problem.select(tasks)
+        if start is None:
+            origin, first = GaussianSites.zeros_like(part.K, C), exchangeable_sites(part)
+        else:
+            origin, first = GaussianSites(start.shift[tasks], start.precision[tasks]), None
+        results.append(safeguarded_descent(part, origin, first, max_steps, tol))
+    sites = GaussianSites(*(torch.cat(pieces) for pieces in zip(*(r.sites for r in results), strict=True)))
+    return sites, MirrorInfo(*(torch.cat(pieces) for pieces in zip(*(r[1:] for r in results), strict=True)))
+
+
 def mirror_step(sites: GaussianSites, state: State, rho: float, update: Update = "paper") -> GaussianSites:
     """One step of paper eq. 9: the sites move a fraction rho towards the gradient in the mean parameters."""
     target = mirror_target(state)
@@ -186,7 +198,5 @@ def _fixed_descent(
         elbo.append(state.elbo.detach())
     counts = torch.full_like(elbo[0], max_steps, dtype=torch.long)
     unknown = torch.full_like(elbo[0], torch.inf)
-    info = MirrorInfo(
-        torch.stack(elbo, 1), counts, counts + 1, unknown, torch.zeros_like(counts, dtype=torch.bool)
-    )
+    info = MirrorInfo(torch.stack(elbo, 1), counts, counts + 1, unknown, torch.zeros_like(counts, dtype=torch.bool))
     return sites, info

@@ -90,15 +90,11 @@ def make_problem(
 def _check_labels(K: Tensor, y: Tensor, n_way: int, weight: Tensor | None, class_mask: Tensor | None) -> None:
     T, N = K.shape[0], K.shape[-1]
     if y.shape != (T, N):
-        raise InvalidInputError(
-            f"Expected labels `y` of shape ({T}, {N}) to match `K`, but got {tuple(y.shape)}."
-        )
+        raise InvalidInputError(f"Expected labels `y` of shape ({T}, {N}) to match `K`, but got {tuple(y.shape)}.")
     if y.is_floating_point():
         raise InvalidInputError(f"Expected labels `y` to be integers, but got {y.dtype}.")
     if K.shape[1] not in (1, n_way):
-        raise InvalidInputError(
-            f"Expected `K` to hold 1 or n_way = {n_way} matrices per task, but got {K.shape[1]}."
-        )
+        raise InvalidInputError(f"Expected `K` to hold 1 or n_way = {n_way} matrices per task, but got {K.shape[1]}.")
     for name, tensor, shape in (("weight", weight, (T, N)), ("class_mask", class_mask, (T, n_way))):
         if tensor is not None and tensor.shape != shape:
             raise InvalidInputError(f"Expected `{name}` of shape {shape}, but got {tuple(tensor.shape)}.")
@@ -107,9 +103,7 @@ def _check_labels(K: Tensor, y: Tensor, n_way: int, weight: Tensor | None, class
     real = torch.ones_like(y, dtype=torch.bool) if weight is None else weight > 0
     low, high = (int(y[real].min()), int(y[real].max())) if bool(real.any()) else (0, 0)
     if low < 0 or high >= n_way:
-        raise InvalidInputError(
-            f"Expected labels between 0 and n_way - 1 = {n_way - 1}, but got {low} to {high}."
-        )
+        raise InvalidInputError(f"Expected labels between 0 and n_way - 1 = {n_way - 1}, but got {low} to {high}.")
     if class_mask is not None:
         exists = class_mask.gather(1, y.where(real, 0))
         if not bool((exists | ~real).all()):

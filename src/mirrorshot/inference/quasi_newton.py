@@ -12,7 +12,8 @@ bound does not fall, per task; otherwise it is shortened by quadratic interpolat
 direction estimates the gap to the optimum and is the stopping rule.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +27,7 @@ _ARMIJO = 0.25
 _SHORTEST = 1e-8
 
 Direction = tuple[Tensor, Tensor]  # (shift, precision), each (T, C, N)
+Tree = TypeVar("Tree")
 
 
 class LoopResult(NamedTuple):
@@ -134,9 +136,7 @@ def _advance(problem: Problem, now: _Progress) -> tuple[_Progress, Tensor]:
     """Evaluate one proposal per task; move where it is good enough, shorten the step where it is not."""
     length = now.length[:, None, None]
     shift, precision = now.state.posterior.sites
-    proposal = GaussianSites(
-        shift + length * now.direction[0], (precision + length * now.direction[1]).clamp(min=0.0)
-    )
+    proposal = GaussianSites(shift + length * now.direction[0], (precision + length * now.direction[1]).clamp(min=0.0))
     trial = evaluate(problem, proposal)
     gain = trial.elbo - now.state.elbo
     accepted = (gain >= _ARMIJO * now.slope * now.length) & (gain >= 0)
@@ -146,18 +146,14 @@ def _advance(problem: Problem, now: _Progress) -> tuple[_Progress, Tensor]:
     shorter = torch.where(best.isfinite(), best.clamp(0.1 * now.length, 0.5 * now.length), 0.1 * now.length)
     state = _choose(accepted, trial, now.state)
     moved = accepted[:, None, None]
-    target = mirror_target(state)
-    gradient = tuple(t - s for t, s in zip(target, state.posterior.sites, strict=True))
-    step = tuple(new - old for new, old in zip(state.posterior.sites, (shift, precision), strict=True))
-    change = tuple(
-        torch.where(moved, old - new, 0.0) for new, old in zip(gradient, now.gradient, strict=True)
-    )
+    sites = state.posterior.sites
+    gradient = _natural_gradient(state)
+    step = (sites.shift - shift, sites.precision - precision)
+    change = _tree_map(lambda old, new: torch.where(moved, old - new, 0.0), now.gradient, gradient)
     after = _aim(problem, now.task, state, (*now.steps, step)[-MEMORY:], (*now.changes, change)[-MEMORY:])
     return (
         after._replace(
-            direction=tuple(
-                torch.where(moved, a, b) for a, b in zip(after.direction, now.direction, strict=True)
-            ),
+            direction=_tree_map(lambda a, b: torch.where(moved, a, b), after.direction, now.direction),
             slope=torch.where(accepted, after.slope, now.slope),
             length=torch.where(accepted, 1.0, shorter),
         ),
@@ -169,11 +165,7 @@ def _aim(
     problem: Problem, task: Tensor, state: State, steps: tuple[Direction, ...], changes: tuple[Direction, ...]
 ) -> _Progress:
     """The L-BFGS direction in the Fisher metric, by the two-loop recursion on the Gram matrix of its vectors."""
-    target = mirror_target(state)
-    gradient = (
-        target.shift - state.posterior.sites.shift,
-        target.precision - state.posterior.sites.precision,
-    )
+    gradient = _natural_gradient(state)
     vectors = (*steps, *changes, gradient)
     W = torch.stack([v[1] for v in vectors], -1)  # (T, C, N, J)
     U = torch.stack([v[0] for v in vectors], -1) - W * state.posterior.mean[..., None]
@@ -198,10 +190,16 @@ def _aim(
     steepest[:, -1] = 1.0
     coefficient = torch.where(uphill[:, None], coefficient, steepest)
     slope = torch.where(uphill, slope, gram[:, -1, -1])
-    direction = tuple(
-        (torch.stack([v[k] for v in vectors], -1) * coefficient[:, None, None, :]).sum(-1) for k in (0, 1)
-    )
+    shifts = torch.stack([v[0] for v in vectors], -1)
+    weights = coefficient[:, None, :, None]
+    direction = ((shifts @ weights)[..., 0], (W @ weights)[..., 0])
     return _Progress(task, state, gradient, steps, changes, direction, slope, torch.ones_like(slope))
+
+
+def _natural_gradient(state: State) -> Direction:
+    """The full mirror step: from the sites to their target."""
+    target, sites = mirror_target(state), state.posterior.sites
+    return target.shift - sites.shift, target.precision - sites.precision
 
 
 def _choose(accepted: Tensor, new: State, old: State) -> State:
@@ -217,10 +215,11 @@ def _select(progress: _Progress, index: Tensor) -> _Progress:
     return _tree_map(lambda t: t[index], progress)
 
 
-def _tree_map(fn, *trees):  # type: ignore[no-untyped-def]
-    """Apply `fn` to corresponding tensors of nested (named) tuples."""
-    head = trees[0]
-    if isinstance(head, Tensor):
-        return fn(*trees)
+def _tree_map(fn: Callable[..., Tensor], first: Tree, *others: Tree) -> Tree:
+    """Apply `fn` to corresponding tensors of nested (named) tuples of one structure."""
+    trees: list[Any] = [first, *others]
+    if isinstance(first, Tensor):
+        return fn(*trees)  # type: ignore[return-value]
     parts = [_tree_map(fn, *items) for items in zip(*trees, strict=True)]
-    return type(head)(*parts) if hasattr(head, "_fields") else tuple(parts)
+    result: Tree = type(trees[0])(*parts) if hasattr(first, "_fields") else trees[0].__class__(parts)
+    return result

@@ -135,7 +135,8 @@ def amortise(problem: Problem, sites: GaussianSites, alpha: Float[Tensor, "T C N
 
     def solve(chosen: Tensor) -> Tensor:
         x, t = features[chosen], target[chosen]
-        return torch.linalg.solve(x.mT @ x / len(x) + ridge, x.mT @ t / len(x))
+        solution: Tensor = torch.linalg.solve(x.mT @ x / len(x) + ridge, x.mT @ t / len(x))
+        return solution
 
     return AmortisedSites(strength, solve(own), solve(other))
 
@@ -152,4 +153,5 @@ def _features(problem: Problem, strength: Tensor) -> Float[Tensor, "T C N F"]:
     p = torch.softmax(score, 1)
     spread = p * (1 - p)
     scaled = mean / torch.sqrt(1 + prior_var)
-    return torch.stack([torch.ones_like(p), p, spread, scaled, scaled * spread, scaled * scaled], -1)
+    columns = [torch.ones_like(p), p, spread, scaled, scaled * spread, scaled * scaled]
+    return torch.stack(columns, -1)

@@ -28,9 +28,7 @@ class GPyTorchKernel(FeatureKernel):
         torch.Size([4, 1, 3, 3])
     """
 
-    def __init__(
-        self, kernel: "gpytorch.kernels.Kernel", *, centre: bool = False, normalise: bool = False
-    ) -> None:
+    def __init__(self, kernel: "gpytorch.kernels.Kernel", *, centre: bool = False, normalise: bool = False) -> None:
         super().__init__(centre=centre, normalise=normalise)
         _check_kernel(kernel)
         self.kernel = kernel
@@ -40,9 +38,7 @@ class GPyTorchKernel(FeatureKernel):
         """`H`: 1, or the `batch_shape` of the GPyTorch kernel."""
         return int(self.kernel.batch_shape.numel())
 
-    def _matrix(
-        self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None
-    ) -> Float[Tensor, "T H N M"]:
+    def _matrix(self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T H N M"]:
         K = self.kernel(x[:, None], None if z is None else z[:, None]).to_dense()
         shape = (len(x), self.n_kernels, x.shape[1], (x if z is None else z).shape[1])
         return torch.broadcast_to(K, shape).to(x.dtype)
@@ -61,9 +57,7 @@ def _check_kernel(kernel: object) -> None:
             "Run: pip install 'mirrorshot[gpytorch]'"
         ) from error
     if not isinstance(kernel, gpytorch.kernels.Kernel):
-        raise InvalidInputError(
-            f"Expected `kernel` to be a GPyTorch kernel, but got {type(kernel).__name__}."
-        )
+        raise InvalidInputError(f"Expected `kernel` to be a GPyTorch kernel, but got {type(kernel).__name__}.")
     if len(kernel.batch_shape) > 1:
         raise InvalidInputError(
             f"Expected `kernel` to have batch_shape () or (n_way,), but got {tuple(kernel.batch_shape)}."

@@ -180,18 +180,14 @@ class FeatureKernel(Kernel):
         with full_precision(x):
             return self._variance(self.prepare(x, self._centre_of(x) if centre is None else centre))
 
-    def prepare(
-        self, x: Float[Tensor, "T N D"], centre: Float[Tensor, "#T 1 D"] | None
-    ) -> Float[Tensor, "T N D"]:
+    def prepare(self, x: Float[Tensor, "T N D"], centre: Float[Tensor, "#T 1 D"] | None) -> Float[Tensor, "T N D"]:
         """The features as the kernel compares them: centred and of unit norm, as the options say."""
         return prepare(x, centre if self.centre else None, self.normalise)
 
     def _centre_of(self, x: Tensor) -> Tensor | None:
         return x.mean(1, keepdim=True) if self.centre else None
 
-    def _matrix(
-        self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None
-    ) -> Float[Tensor, "T H N M"]:
+    def _matrix(self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T H N M"]:
         raise NotImplementedError
 
     def _variance(self, x: Float[Tensor, "T N D"]) -> Float[Tensor, "T H N"]:
@@ -244,9 +240,7 @@ class ScaledKernel(FeatureKernel):
     def outputscale(self, value: float | Tensor) -> None:
         self._assign("outputscale", value)
 
-    def _matrix(
-        self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None
-    ) -> Float[Tensor, "T H N M"]:
+    def _matrix(self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T H N M"]:
         return per_class(self.outputscale, x, 2) * self._unscaled_matrix(x, z)
 
     def _variance(self, x: Float[Tensor, "T N D"]) -> Float[Tensor, "T H N"]:
@@ -274,9 +268,7 @@ class ScaledKernel(FeatureKernel):
                 f"but got shape {tuple(numbers.shape)}."
             )
         if not all(0.0 < number < math.inf for number in numbers.reshape(-1).tolist()):
-            raise InvalidInputError(
-                f"Expected `{name}` to be positive and finite, but got {numbers.tolist()}."
-            )
+            raise InvalidInputError(f"Expected `{name}` to be positive and finite, but got {numbers.tolist()}.")
         return numbers.log().expand(self.n_kernels).clone()
 
     def extra_repr(self) -> str:

@@ -46,9 +46,7 @@ class Cosine(Linear):
         [[[2.0, 2.0, 0.0]]]
     """
 
-    def __init__(
-        self, *, outputscale: float | Tensor = 1.0, n_way: int | None = None, centre: bool = False
-    ) -> None:
+    def __init__(self, *, outputscale: float | Tensor = 1.0, n_way: int | None = None, centre: bool = False) -> None:
         super().__init__(outputscale=outputscale, n_way=n_way, centre=centre, normalise=True)
 
 

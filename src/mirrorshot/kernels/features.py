@@ -21,9 +21,7 @@ def as_features(x: Tensor, z: Tensor | None, centre: Tensor | None) -> tuple[Ten
                 f"Expected `{name}` to be features of shape (T, N, D), but got {tuple(tensor.shape)}."
             )
         if tensor is not None and not tensor.is_floating_point():
-            raise InvalidInputError(
-                f"Expected `{name}` to be floating-point features, but got {tensor.dtype}."
-            )
+            raise InvalidInputError(f"Expected `{name}` to be floating-point features, but got {tensor.dtype}.")
     T, _, D = x.shape
     if z is not None and (z.shape[0], z.shape[2], z.dtype) != (T, D, x.dtype):
         raise InvalidInputError(

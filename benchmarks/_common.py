@@ -1,0 +1,83 @@
+"""What the benchmarks share: episodes, scores, tables, and results with their provenance."""
+
+import json
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+class Episode(NamedTuple):
+    """One few-shot task: labelled support, and queries with the labels that score them."""
+
+    support_x: NDArray[np.float64]
+    support_y: NDArray[np.int64]
+    query_x: NDArray[np.float64]
+    query_y: NDArray[np.int64]
+
+
+def sample_episodes(
+    X: NDArray[np.float64],
+    y: NDArray[np.int64],
+    *,
+    n_way: int,
+    n_shot: int,
+    n_query: int,
+    n_episodes: int,
+    seed: int,
+) -> list[Episode]:
+    """Draw episodes: classes without replacement, then examples of each without replacement."""
+    rng = np.random.default_rng(seed)
+    rows_of = {label: np.flatnonzero(y == label) for label in np.unique(y)}
+    episodes = []
+    for _ in range(n_episodes):
+        labels = rng.permutation(list(rows_of))[:n_way]
+        drawn = [rng.permutation(rows_of[label])[: n_shot + n_query] for label in labels]
+        support = np.concatenate([rows[:n_shot] for rows in drawn])
+        query = np.concatenate([rows[n_shot:] for rows in drawn])
+        counts = [len(rows) - n_shot for rows in drawn]
+        episodes.append(
+            Episode(X[support], np.repeat(np.arange(n_way), n_shot), X[query], np.repeat(np.arange(n_way), counts))
+        )
+    return episodes
+
+
+def save(name: str, result: dict[str, Any], *, seed: int, started: float) -> None:
+    """Write a result with commit, command, device, versions and wall time, so that it can be traced."""
+    RESULTS.mkdir(exist_ok=True)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=RESULTS, check=False)
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--", "../src"],
+        capture_output=True,
+        text=True,
+        cwd=RESULTS,
+        check=False,
+    )
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    record = {
+        "commit": commit.stdout.strip() + ("+changes" if changed.stdout.strip() else ""),
+        "command": " ".join(["python", str(Path(sys.argv[0])), *sys.argv[1:]]),
+        "device": device,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "seed": seed,
+        "wall_time_s": round(time.perf_counter() - started, 1),
+        **result,
+    }
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"written: {path.relative_to(RESULTS.parent)}")
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])

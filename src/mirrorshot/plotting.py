@@ -1,0 +1,212 @@
+"""Pictures: compute, then draw. A display holds the numbers and has `plot(ax=None)`.
+
+Everything is drawn on `matplotlib.figure.Figure` directly: no pyplot, no global state, no window. Colours are
+those of Okabe and Ito, which people with any colour vision can tell apart.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from mirrorshot.metrics import (
+    CalibrationBins,
+    calibration_bins,
+    expected_calibration_error,
+    maximum_calibration_error,
+)
+from mirrorshot.types import InvalidInputError
+
+if TYPE_CHECKING:  # matplotlib is imported when something is drawn
+    import matplotlib.axes
+    import matplotlib.figure
+
+FORMATS = (".png", ".svg")
+
+_SKY, _BLUE, _VERMILLION, _INK, _GREY = "#9BD0F0", "#0072B2", "#D55E00", "#222222", "#6E6E6E"
+_BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": _GREY, "alpha": 0.92}
+_Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+_PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.9, 4.6, 0.5  # inches
+
+
+class ReliabilityDisplay:
+    """Reliability diagram: how often predictions are right, at each confidence.
+
+    Bars are the accuracy per confidence bin, with 95 % intervals (Wilson's, as if all predictions were
+    independent; queries of one task share their support, so the truth is somewhat wider). The hatched part is
+    the gap between accuracy and mean confidence: where accuracy is below the diagonal the predictions claim
+    too much, where it is above, too little. The panel underneath shows how the predictions are spread over
+    the bins.
+
+    Args:
+        bins: the predictions, sorted into bins.
+        name: what made them; the title of the picture.
+
+    Attributes:
+        bins: as given.
+        name: as given.
+        ece, mce: expected and maximum calibration error.
+        ax_, share_ax_, figure_: what `plot` has drawn on.
+
+    Example:
+        >>> prob = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]])
+        >>> display = ReliabilityDisplay.from_predictions(prob, [0, 1, 0, 1], name="four queries")
+        >>> round(display.ece, 2)
+        0.3
+        >>> save_figure(display.figure_, "reliability.png")  # doctest: +SKIP
+    """
+
+    def __init__(self, bins: CalibrationBins, *, name: str | None = None) -> None:
+        self.bins = bins
+        self.name = name
+        self.ece = float(expected_calibration_error(bins))
+        self.mce = float(maximum_calibration_error(bins))
+
+    @classmethod
+    def from_predictions(
+        cls,
+        prob: ArrayLike,
+        y: ArrayLike,
+        *,
+        n_bins: int = 15,
+        name: str | None = None,
+        ax: "matplotlib.axes.Axes | None" = None,
+    ) -> "ReliabilityDisplay":
+        """Compute the diagram of predicted probabilities and draw it.
+
+        Args:
+            prob: class probabilities, shape (..., n_queries, n_classes).
+            y: labels 0 .. n_classes - 1, shape (..., n_queries).
+            n_bins: number of confidence bins.
+            name: what made the predictions.
+            ax: where to draw; None: on a new figure.
+        """
+        bins = calibration_bins(_to_tensor(prob), _to_tensor(y), n_bins)
+        return cls(bins, name=name).plot(ax)
+
+    def plot(self, ax: "matplotlib.axes.Axes | None" = None, *, legend: bool = True) -> "ReliabilityDisplay":
+        """Draw the diagram.
+
+        Args:
+            ax: where to draw; None: on a new figure.
+            legend: whether to name the parts.
+        """
+        ax = _new_axes() if ax is None else ax
+        self.ax_, self.figure_ = ax, ax.get_figure(root=True)
+        self.share_ax_ = ax.inset_axes((0.0, -0.25, 1.0, 0.19), sharex=ax)
+        self._draw_accuracy(ax)
+        self._draw_share(self.share_ax_)
+        ax.set_title(self.name or "")
+        errors = f"ECE {self.ece:.3f}\nMCE {self.mce:.3f}"
+        ax.text(0.97, 0.04, errors, transform=ax.transAxes, ha="right", va="bottom", bbox=_BOX, zorder=6)
+        if legend:
+            ax.legend(loc="upper left", fontsize="small", framealpha=0.9, edgecolor="white").set_zorder(6)
+        return self
+
+    def _draw_accuracy(self, ax: Any) -> None:
+        left, width, filled = self._geometry()
+        accuracy, confidence, counts = (
+            t.numpy(force=True)[filled] for t in (self.bins.accuracy, self.bins.confidence, self.bins.counts)
+        )
+        ax.bar(left, accuracy, width, align="edge", color=_SKY, edgecolor="white")
+        gap = {"facecolor": _VERMILLION + "33", "edgecolor": _VERMILLION, "hatch": "////", "linewidth": 0.6}
+        ax.bar(left, confidence - accuracy, width, accuracy, align="edge", label="gap to confidence", **gap)
+        ax.hlines(accuracy, left, left + width, color=_BLUE, linewidth=2.5, zorder=4, label="accuracy")
+        low, high = wilson_interval(accuracy, counts)
+        ax.vlines(left + width / 2, low, high, color=_INK, linewidth=1.2, zorder=5, label="95 % interval")
+        ax.plot([0, 1], [0, 1], color=_INK, linestyle="--", linewidth=1.0, zorder=3, label="calibrated")
+        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel="accuracy")
+        ax.tick_params(labelbottom=False)
+        ax.spines[["top", "right"]].set_visible(False)
+
+    def _draw_share(self, ax: Any) -> None:
+        left, width, filled = self._geometry()
+        share = self.bins.share.numpy(force=True)[filled]
+        ax.bar(left, share, width, align="edge", color=_GREY, edgecolor="white")
+        top = float(share.max())
+        n = f"{int(self.bins.counts.sum()):,}"
+        ax.set(xlabel=f"confidence ({n} predictions)", ylabel="share", ylim=(0, 1.05 * top), yticks=[0, top])
+        ax.set_yticklabels(["0", f"{top:.0%}"])
+        ax.spines[["top", "right"]].set_visible(False)
+
+    def _geometry(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """Left edges and widths of the bins that hold predictions, and which ones these are."""
+        edges, filled = self.bins.edges.numpy(force=True), self.bins.counts.numpy(force=True) > 0
+        return edges[:-1][filled], np.diff(edges)[filled], filled
+
+
+def reliability_figure(displays: Sequence[Sequence[ReliabilityDisplay]]) -> "matplotlib.figure.Figure":
+    """Draw several reliability diagrams on one figure.
+
+    Args:
+        displays: the displays of each row.
+
+    Returns:
+        The figure, for `save_figure`.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    n_columns = max((len(row) for row in displays), default=0)
+    if n_columns == 0:
+        raise InvalidInputError("Expected at least one display, but got none.")
+    size = (_PANEL_WIDTH * n_columns, _PANEL_HEIGHT * len(displays) + _LEGEND_HEIGHT)
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.12, compress=True))
+    axes = figure.subplots(len(displays), n_columns, squeeze=False)
+    for axes_row, row in zip(axes, displays, strict=True):
+        for ax in axes_row[len(row) :]:
+            ax.remove()
+        for ax, display in zip(axes_row, row, strict=False):
+            display.plot(ax, legend=False)
+    parts = next(display for row in displays for display in row).ax_.get_legend_handles_labels()
+    figure.legend(*parts, loc="outside lower center", ncols=2 if n_columns == 1 else 4, frameon=False)
+    return figure
+
+
+def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> None:
+    """Write a figure as PNG or SVG, as the name says; the same figure gives the same file.
+
+    Args:
+        fig: the figure.
+        path: a file name that ends in .png or .svg, in a folder that exists.
+        dpi: dots per inch of a PNG.
+    """
+    from matplotlib import rc_context
+
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise InvalidInputError(f"Expected `path` to end in {' or '.join(FORMATS)}, but got {str(path)!r}.")
+    undated = {"Date": None} if suffix == ".svg" else None
+    with rc_context({"svg.hashsalt": "mirrorshot"}):
+        fig.savefig(path, dpi=dpi, format=suffix[1:], metadata=undated)
+
+
+def wilson_interval(
+    share: NDArray[np.float64], count: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Wilson's 95 % interval of a probability, from the share of successes among `count` trials.
+
+    It stays within [0, 1] and has a width at shares of 0 and 1, where the textbook interval has none.
+
+    Example:
+        >>> low, high = wilson_interval(np.array([1.0]), np.array([10.0]))
+        >>> low.round(3), high.round(3)
+        (array([0.722]), array([1.]))
+    """
+    # (p + z^2/2n ± z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
+    z2 = _Z_95**2 / count
+    half = np.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
+    return (share + z2 / 2 - half) / (1 + z2), (share + z2 / 2 + half) / (1 + z2)
+
+
+def _new_axes() -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(_PANEL_WIDTH, _PANEL_HEIGHT), layout="compressed").subplots()
+
+
+def _to_tensor(data: ArrayLike) -> torch.Tensor:
+    return data.detach() if isinstance(data, torch.Tensor) else torch.as_tensor(np.asarray(data))
