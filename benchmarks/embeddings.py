@@ -35,15 +35,10 @@ def predict(model: BaseEstimator, episodes: list[Episode]) -> NDArray[np.float64
 def score(prob: NDArray[np.float64], y: NDArray[np.int64]) -> dict[str, float]:
     p, labels = torch.tensor(prob).clamp(min=1e-15), torch.tensor(y)
     p = p / p.sum(-1, keepdim=True)
-    per_task = (p.argmax(-1) == labels).double().mean(-1)
-    losses = -p.log().gather(-1, labels[..., None])[..., 0].mean(-1)
-    return {
-        "accuracy": float(accuracy(p, labels)),
-        "accuracy_ci95": float(1.96 * per_task.std() / len(per_task) ** 0.5),
-        "nll": float(nll(p, labels)),
-        "nll_ci95": float(1.96 * losses.std() / len(losses) ** 0.5),
-        "ece": float(expected_calibration_error(calibration_bins(p, labels))),
-    }
+    per_task = {"accuracy": accuracy(p, labels), "nll": nll(p, labels)}
+    result = {name: float(values.mean()) for name, values in per_task.items()}
+    result |= {f"{name}_ci95": float(1.96 * v.std() / len(v) ** 0.5) for name, v in per_task.items()}
+    return result | {"ece": float(expected_calibration_error(calibration_bins(p, labels)))}
 
 
 def main() -> None:

@@ -16,9 +16,12 @@ import typer
 from mirrorshot.types import MirrorshotError
 
 if TYPE_CHECKING:
+    import matplotlib.figure
     import rich.table
 
     import mirrorshot.demo
+
+_OUTPUT = Path("demo-output")
 
 main = typer.Typer(
     name="mirrorshot",
@@ -71,7 +74,7 @@ def demo(
         typer.Option(help="Examples per class; may be given several times.", show_default="1, 5"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 0,
-    output: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path("demo-output"),
+    output: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.", readable=False)] = _OUTPUT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -142,28 +145,33 @@ def _progress_bar(quiet: bool) -> Iterator[Any]:
     columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
     hidden = quiet or not console.is_terminal
     with Progress(*columns, console=console, disable=hidden, transient=True) as bar:
-        task = bar.add_task("")
+        task = bar.add_task("loading", total=None)
         yield lambda done, total, label: bar.update(task, completed=done, total=total, description=label)
 
 
 def _write_results(rows: Sequence["mirrorshot.demo.DemoRow"], seed: int, output: Path) -> str:
     """Write the picture and the numbers; return the numbers as JSON."""
-    from mirrorshot.demo import N_QUERY, N_WAY, as_records, logistic_name
-    from mirrorshot.plotting import ReliabilityDisplay, reliability_figure, save_figure
+    from mirrorshot.demo import N_QUERY, N_WAY, as_records
+    from mirrorshot.plotting import save_figure
 
-    displays = [
-        [
-            ReliabilityDisplay(row.scores.bins, name=f"{row.method}, {_examples(row.n_shot)}")
-            for row in rows
-            if row.method == method and row.scores is not None
-        ]
-        for method in ("mirrorshot", logistic_name(1))
-    ]
-    save_figure(reliability_figure(displays), output / "reliability.png")
+    save_figure(_picture(rows), output / "reliability.png")
     setting = {"version": _version(), "seed": seed, "n_way": N_WAY, "n_query": N_QUERY}
     document = json.dumps({**setting, "rows": as_records(rows)}, indent=2, allow_nan=False) + "\n"
     (output / "demo.json").write_text(document, encoding="utf-8")
     return document
+
+
+def _picture(rows: Sequence["mirrorshot.demo.DemoRow"]) -> "matplotlib.figure.Figure":
+    """Reliability of mirrorshot beside logistic regression as scikit-learn sets it; one row per number of examples."""
+    from mirrorshot.demo import logistic_name
+    from mirrorshot.plotting import ReliabilityDisplay, reliability_figure
+
+    displays: dict[int, list[ReliabilityDisplay]] = {}
+    for row in rows:
+        if row.method in ("mirrorshot", logistic_name(1)) and row.scores is not None:
+            name = f"{row.method}\n{_examples(row.n_shot)}"
+            displays.setdefault(row.n_shot, []).append(ReliabilityDisplay(row.scores.bins, name=name))
+    return reliability_figure(list(displays.values()))
 
 
 def _print_tables(rows: Sequence["mirrorshot.demo.DemoRow"], output: Path) -> None:
@@ -194,9 +202,11 @@ def _table(rows: Sequence["mirrorshot.demo.DemoRow"]) -> "rich.table.Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    title = f"Handwritten digits, 5 classes, {_examples(rows[0].n_shot)}"
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", title_style="bold")
-    table.add_column("method")
+    from mirrorshot.demo import N_WAY
+
+    title = f"Handwritten digits, {N_WAY} classes, {_examples(rows[0].n_shot)}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method", overflow="fold")
     for name in ("n", *_COLUMNS):
         table.add_column(name, justify="right")
     best = {name: _best(rows, name) for name in _COLUMNS}

@@ -14,16 +14,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from mirrorshot.gaussian import predict_latent
-from mirrorshot.inference import mirror_descent
+from mirrorshot.gaussian import GaussianPosterior, GaussianSites, predict_latent
+from mirrorshot.inference import MirrorInfo, mirror_descent
 from mirrorshot.kernels import KERNELS, Kernel
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.selection import Candidate, Support, choose_centre, make_candidates, select
 from mirrorshot.types import InvalidInputError
 
 _MAX_STEPS = 60
-_SCREENING_TOLERANCE = 1e-5  # nats per example, to compare the candidates
-_TOLERANCE = 1e-12  # and for the one that is chosen: probabilities to about 1e-6
+_SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates
+_TOLERANCE = 1e-11  # and for the one that is chosen: probabilities to about 1e-6
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
@@ -38,7 +38,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     Args:
         kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.kernels.Kernel`,
             whose parameters are then used as they are.
-        outputscale: prior variance of the latents, or "loo" to choose it.
+        outputscale: prior variance of the latents, or "loo" to choose it. With the temperature chosen, the choice
+            hardly matters between 3 and 30.
         lengthscale: length scale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
         centre: what is subtracted from the embeddings first. "auto": the mean of the examples, shrunk
             towards the origin as far as the examples cannot tell it from zero; "mean"; or "none".
@@ -67,7 +68,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self,
         kernel: str | Kernel = "cosine",
         *,
-        outputscale: float | str = "loo",
+        outputscale: float | str = 10.0,
         lengthscale: float | str = "loo",
         centre: str = "auto",
         temperature: float | str = "loo",
@@ -138,24 +139,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _infer(self, support: Support) -> dict[str, Any]:
         """Fit every candidate in one batch and choose among them."""
         candidates = self._candidates(support)
-        G = len(candidates)
         fixed = None if self.temperature == "loo" else float(self.temperature)
         with torch.no_grad():
             K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])
-            y, weight = support.y.expand(G, -1), support.weight.expand(G, -1)
-            screened, _ = mirror_descent(
-                K, y, weight=weight, n_way=support.n_way, max_steps=_MAX_STEPS, tol=_SCREENING_TOLERANCE
-            )
-            g = select(support, candidates, screened, fixed).chosen
-            posterior, info = mirror_descent(
-                K[g : g + 1],
-                y[:1],
-                weight=weight[:1],
-                n_way=support.n_way,
-                start=screened.task(g).sites,
-                max_steps=_MAX_STEPS,
-                tol=_TOLERANCE,
-            )
+            g, start = 0, None
+            if len(candidates) > 1:
+                screened, _ = _descend(support, K, None, _SCREENING_TOLERANCE)
+                g = select(support, candidates, screened, fixed).chosen
+                start = screened.task(g).sites
+            posterior, info = _descend(support, K[g : g + 1], start, _TOLERANCE)
             choice = select(support, [candidates[g]], posterior, fixed)
         if not bool(info.converged):
             warnings.warn(
@@ -214,6 +206,21 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """Most probable class of each query, shape (n_queries,)."""
         best = self.predict_log_proba(X).argmax(1)
         return np.asarray(self.classes_[best])
+
+
+def _descend(
+    support: Support, K: Tensor, start: GaussianSites | None, tol: float
+) -> tuple[GaussianPosterior, MirrorInfo]:
+    G = len(K)
+    return mirror_descent(
+        K,
+        support.y.expand(G, -1),
+        n_way=support.n_way,
+        weight=support.weight.expand(G, -1),
+        start="prior" if start is None else start,
+        max_steps=_MAX_STEPS,
+        tol=tol,
+    )
 
 
 def _to_numpy(data: Any) -> Any:

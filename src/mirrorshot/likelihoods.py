@@ -95,12 +95,16 @@ def softmax_moments(
         )
     if max_std is None:
         max_std = _checked_max_std(mean.detach(), var.detach())
-    if mask is None:
-        mask = torch.ones_like(mean, dtype=torch.bool)
-    flat = (t.reshape(-1, mean.shape[-1]) for t in (mean, var, mask.expand_as(mean)))
+    shape = mean.shape
+    if mask is not None:
+        # a latent that is certainly far below all others has probability zero and no influence
+        highest = mean.detach().masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
+        mean = torch.where(mask, mean, highest - (1000.0 + 20.0 * max_std))
+        var = torch.where(mask, var, 0.0)
+    flat = mean.reshape(-1, shape[-1]), var.reshape(-1, shape[-1])
     prob, curvature, logsumexp = _SoftmaxIntegrals.apply(*flat, max_std, 1.0)  # type: ignore[no-untyped-call]
-    prob, curvature = prob.reshape(mean.shape), curvature.reshape(mean.shape)
-    return SoftmaxMoments(prob, prob - curvature, logsumexp.reshape(mean.shape[:-1]))
+    prob, curvature = prob.reshape(shape), curvature.reshape(shape)
+    return SoftmaxMoments(prob, prob - curvature, logsumexp.reshape(shape[:-1]))
 
 
 def log_predictive(
@@ -127,9 +131,8 @@ def softmax_moments_error(mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*
     """Estimate the quadrature error per point: the largest change of any moment when the nodes are doubled."""
     max_std = _checked_max_std(mean, var)
     flat = mean.reshape(-1, mean.shape[-1]), var.reshape(-1, mean.shape[-1])
-    mask = torch.ones_like(flat[0], dtype=torch.bool)
     coarse, fine = (
-        _SoftmaxIntegrals.apply(*flat, mask, max_std, refine)  # type: ignore[no-untyped-call]
+        _SoftmaxIntegrals.apply(*flat, max_std, refine)  # type: ignore[no-untyped-call]
         for refine in (1.0, 2.0)
     )
     prob, curvature, logsumexp = (a - b for a, b in zip(coarse, fine, strict=True))
@@ -152,18 +155,16 @@ class _SoftmaxIntegrals(torch.autograd.Function):
     """(mean, var) (P, C) -> E[p] (P, C), E[p(1-p)] (P, C), E[log sum exp] (P,)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, mean: Tensor, var: Tensor, mask: Tensor, max_std: float, refine: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, mean: Tensor, var: Tensor, max_std: float, refine: float) -> tuple[Tensor, Tensor, Tensor]:
         rule = choose_rule(max_std, mean.shape[-1], mean.dtype, refine)
         # softmax ignores a common shift; taken out, large means do not cost the grid its digits
-        top = mean.masked_fill(~mask, -torch.inf).amax(-1)
+        top = mean.amax(-1)
         mean = mean - top[:, None]
-        ctx.save_for_backward(mean, var, mask)
+        ctx.save_for_backward(mean, var)
         ctx.rule, ctx.wide, ctx.refine = rule, max_std > WIDE_STD, refine
         out = (torch.empty_like(mean), torch.empty_like(mean), mean.new_empty(mean.shape[:-1]))
         for part, integrate in _chunks(var, rule, ctx.wide):
-            integrals = integrate(mean[part], var[part].sqrt(), mask[part], rule, refine)
+            integrals = integrate(mean[part], var[part].sqrt(), rule, refine)
             for whole, piece in zip(out, integrals, strict=True):
                 whole[part] = piece
         out[2].add_(top)
@@ -172,13 +173,13 @@ class _SoftmaxIntegrals(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        mean, var, mask = ctx.saved_tensors
+        mean, var = ctx.saved_tensors
         grad_mean, grad_var = torch.empty_like(mean), torch.empty_like(var)
         for part, integrate in _chunks(var, ctx.rule, ctx.wide):
-            args = mean[part], var[part].sqrt(), mask[part], ctx.rule, ctx.refine
+            args = mean[part], var[part].sqrt(), ctx.rule, ctx.refine
             F, ratios = _wide_grid(*args)[1:] if integrate is _integrate_wide else _fine_grid(*args)[1:]
             grad_mean[part], grad_var[part] = _pull_back(F, ratios, *(g[part] for g in grads))
-        return grad_mean, grad_var, None, None, None
+        return grad_mean, grad_var, None, None
 
 
 def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:
@@ -195,20 +196,16 @@ def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:
     return parts
 
 
-def _fine_grid(
-    mean: Tensor, std: Tensor, mask: Tensor, rule: Rule, refine: float, order: int = 3
-) -> tuple[Tensor, Tensor, Ratios]:
+def _fine_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int = 3) -> tuple[Tensor, Tensor, Ratios]:
     """Start of the grid, weighted F = h prod_j G_j (P, U) and the ratios."""
-    start = grid_start(mean, std, mask, rule)
-    ratios = gumbel_ratios(mean, std, mask, start, rule, order)
+    start = grid_start(mean, std, rule)
+    ratios = gumbel_ratios(mean, std, start, rule, order)
     return start, rule.spacing * ratios.log_cdf.sum(1).exp(), ratios
 
 
-def _integrate_fine(
-    mean: Tensor, std: Tensor, mask: Tensor, rule: Rule, refine: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _integrate_fine(mean: Tensor, std: Tensor, rule: Rule, refine: float) -> tuple[Tensor, Tensor, Tensor]:
     h = rule.spacing
-    start, F, ratios = _fine_grid(mean, std, mask, rule, refine, order=1)
+    start, F, ratios = _fine_grid(mean, std, rule, refine, order=1)
     r = ratios.first
     mass = F[:, None] * r  # (P, C, U)
     # beyond the grid all integrands of E[p] and of 1 - F are A e^{-u}: a geometric series
@@ -221,29 +218,25 @@ def _integrate_fine(
     return prob, torch.minimum(curvature, prob * (1 - prob).clamp(min=0.0)), logsumexp
 
 
-def _wide_grid(
-    mean: Tensor, std: Tensor, mask: Tensor, rule: Rule, refine: float, order: int = 3
-) -> tuple[Tensor, Tensor, Ratios]:
+def _wide_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int = 3) -> tuple[Tensor, Tensor, Ratios]:
     """Grid `u` (P, U) with a spacing of its own per point, weighted F and the ratios."""
     sigma = torch.sqrt(std * std + math.pi**2 / 6)
-    centre = (mean + EULER_GAMMA).masked_fill(~mask, -torch.inf)
+    centre = mean + EULER_GAMMA
     low = (centre - rule.n_std * sigma).amax(-1)
     high = (centre + rule.n_std * sigma).amax(-1)
     steps = torch.linspace(0, 1, int(WIDE_NODES * refine), dtype=mean.dtype, device=mean.device)
     u = low[:, None] + (high - low)[:, None] * steps
-    ratios = wide_ratios(mean, std, mask, u, order)
+    ratios = wide_ratios(mean, std, u, order)
     return u, ((high - low) / (len(steps) - 1))[:, None] * ratios.log_cdf.sum(1).exp(), ratios
 
 
-def _integrate_wide(
-    mean: Tensor, std: Tensor, mask: Tensor, rule: Rule, refine: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _integrate_wide(mean: Tensor, std: Tensor, rule: Rule, refine: float) -> tuple[Tensor, Tensor, Tensor]:
     """Integrals over cells rather than nodes: each cell's share of dF is split by the growth of `log G_j`.
 
     The shares telescope: probabilities sum to one whatever the spacing, and a latent that is narrow against the
     spacing is not lost between two nodes.
     """
-    u, _, ratios = _wide_grid(mean, std, mask, rule, refine, order=1)
+    u, _, ratios = _wide_grid(mean, std, rule, refine, order=1)
     h = u[:, 1:] - u[:, :-1]
     log_F = ratios.log_cdf.sum(1)
     F = log_F.exp()

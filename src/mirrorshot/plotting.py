@@ -99,7 +99,7 @@ class ReliabilityDisplay:
         self.share_ax_ = ax.inset_axes((0.0, -0.25, 1.0, 0.19), sharex=ax)
         self._draw_accuracy(ax)
         self._draw_share(self.share_ax_)
-        ax.set_title(self.name or "")
+        ax.set_title(self.name or "", fontsize="medium")
         errors = f"ECE {self.ece:.3f}\nMCE {self.mce:.3f}"
         ax.text(0.97, 0.04, errors, transform=ax.transAxes, ha="right", va="bottom", bbox=_BOX, zorder=6)
         if legend:
@@ -154,7 +154,7 @@ def reliability_figure(displays: Sequence[Sequence[ReliabilityDisplay]]) -> "mat
     if n_columns == 0:
         raise InvalidInputError("Expected at least one display, but got none.")
     size = (_PANEL_WIDTH * n_columns, _PANEL_HEIGHT * len(displays) + _LEGEND_HEIGHT)
-    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.12, compress=True))
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.15, compress=True))
     axes = figure.subplots(len(displays), n_columns, squeeze=False)
     for axes_row, row in zip(axes, displays, strict=True):
         for ax in axes_row[len(row) :]:
@@ -167,7 +167,7 @@ def reliability_figure(displays: Sequence[Sequence[ReliabilityDisplay]]) -> "mat
 
 
 def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> None:
-    """Write a figure as PNG or SVG, as the name says; the same figure gives the same file.
+    """Write a figure as PNG or SVG, as the name says. The file holds no date: the same numbers give the same file.
 
     Args:
         fig: the figure.

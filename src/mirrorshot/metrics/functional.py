@@ -164,7 +164,8 @@ def maximum_calibration_error(bins: CalibrationBins) -> Float[Tensor, ""]:
         tensor(0.6000, dtype=torch.float64)
     """
     _check_bins(bins)
-    return (bins.accuracy - bins.confidence).abs().nan_to_num(nan=0.0).amax()
+    gap = (bins.correct_sum - bins.confidence_sum).abs() / bins.counts.clamp(min=1)  # an empty bin has no gap
+    return gap.amax()
 
 
 def _prob_of_label(prob: Tensor, y: Tensor) -> Tensor:

@@ -1,0 +1,151 @@
+"""Imports go one way. The order is that of CONTRIBUTING.md; a new module has to take a place in it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import mirrorshot
+
+ROOT = Path(mirrorshot.__file__).parent
+
+LAYERS = (
+    {"types"},
+    {"linalg", "quadrature"},
+    {"gaussian", "likelihoods", "kernels", "backbones", "metrics"},
+    {"inference", "data", "selection"},
+    {"methods"},
+    {"config", "checkpoint"},
+    {"training", "evaluation"},
+    {"estimator", "plotting", "report", "reproduce"},
+    {"demo"},
+    {"cli", "serve"},
+    {"__main__"},
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+STRANGERS = {("methods", "data")}  # they meet in TaskBatch
+
+PURE = {"types", "linalg", "quadrature", "gaussian", "likelihoods", "inference", "metrics.functional"}
+IMPURE = ("torch.nn", "sklearn", "matplotlib", "typer", "rich")
+
+
+def module_name(path):
+    """Dotted name below the package; empty for the package itself."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path.read_text() for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imported_names(source, module=""):
+    """Absolute dotted names of everything a module imports, also inside functions and for type checkers."""
+    package = ["mirrorshot", *module.split(".")[:-1]]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def wrong_imports(source, module):
+    """Imports from within the package that go against the order."""
+    home = module.split(".")[0]
+    for name in imported_names(source, module):
+        package, *rest = name.split(".")
+        if package != "mirrorshot":
+            continue
+        other = rest[0] if rest else ""
+        if other == home:
+            continue
+        if other not in LEVEL or LEVEL[other] >= LEVEL[home] or (home, other) in STRANGERS:
+            yield name
+
+
+def impurities(source, module):
+    """What the pure core must not contain."""
+    for name in imported_names(source, module):
+        if any(name == banned or name.startswith(banned + ".") for banned in IMPURE):
+            yield name
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("print", "open"):
+            yield node.func.id
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("torch.nn", "torch.manual_seed"):
+            yield ast.unparse(node)
+
+
+def is_pure(module):
+    return any(module == name or module.startswith(name + ".") for name in PURE)
+
+
+def test_every_module_has_its_place_in_the_order():
+    homes = {module.split(".")[0] for module in MODULES} - {""}
+    assert homes - set(LEVEL) == set()
+    assert {"types", "linalg", "gaussian", "likelihoods", "inference"} <= homes  # the search finds modules
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {""}))
+def test_a_module_imports_only_what_comes_before_it(module):
+    if module.split(".")[0] in LEVEL:
+        assert list(wrong_imports(MODULES[module], module)) == []
+
+
+@pytest.mark.parametrize("module", sorted(filter(is_pure, MODULES)))
+def test_the_pure_core_is_pure(module):
+    assert list(impurities(MODULES[module], module)) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gaussian", "from mirrorshot.inference import elbo"),
+        ("gaussian", "from mirrorshot.likelihoods import softmax_moments"),
+        ("gaussian", "import mirrorshot.inference.mirror"),
+        ("types", "from mirrorshot import linalg"),
+        ("inference.mirror", "def f():\n    from mirrorshot.methods import base"),
+        ("inference.mirror", "from ..methods import base"),
+        ("methods.base", "from mirrorshot.data.episodes import sample"),
+        ("estimator", "from mirrorshot import cli"),
+        ("estimator", "import mirrorshot"),
+        ("estimator", "from mirrorshot.unheard_of import x"),
+    ],
+)
+def test_an_import_against_the_order_is_found(module, source):
+    assert len(list(wrong_imports(source, module))) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gaussian", "from mirrorshot.linalg import cholesky_of_shifted"),
+        ("likelihoods", "from mirrorshot import quadrature"),
+        ("inference.mirror", "from mirrorshot.inference.objective import elbo"),
+        ("inference.mirror", "from .objective import elbo"),
+        ("inference.mirror", "from ..gaussian import condition"),
+        ("cli", "import torch\nfrom mirrorshot.estimator import FewShotClassifier"),
+    ],
+)
+def test_an_import_in_the_order_is_accepted(module, source):
+    assert list(wrong_imports(source, module)) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch.nn",
+        "import torch.nn.functional as F",
+        "from torch import nn",
+        "import torch\ntorch.nn.Module",
+        "from sklearn.base import clone",
+        "import matplotlib.pyplot as plt",
+        "import typer",
+        "from rich.console import Console",
+        "print('hello')",
+        "open('file')",
+        "import torch\ntorch.manual_seed(0)",
+    ],
+)
+def test_an_impurity_is_found(source):
+    assert len(list(impurities(source, "gaussian"))) == 1
