@@ -15,10 +15,7 @@ from torch import Tensor
 
 from _common import save, table
 from mirrorshot.gaussian import condition
-from mirrorshot.inference import mirror_descent
-from mirrorshot.inference.gradient import gradient_descent
-from mirrorshot.inference.objective import make_problem
-from mirrorshot.inference.starts import amortise
+from mirrorshot.inference import amortise, gradient_descent, mirror_descent
 
 SEED = 0
 SHOWN = (1, 2, 3, 4, 6, 10)
@@ -37,9 +34,8 @@ def measure(n_way: int, n_shot: int, scale: float, n_tasks: int) -> dict[str, ob
     K, y = cosine_tasks(2 * n_tasks, n_way, n_shot, scale)
     learn, test = slice(0, n_tasks), slice(n_tasks, None)
     solved, reference = mirror_descent(K, y, n_way=n_way, max_steps=60, tol=1e-12)
-    learned = make_problem(K[learn], y[learn], n_way, None, None, None, validate=False)
     sites = type(solved.sites)(*(s[learn] for s in solved.sites))
-    start = amortise(learned, sites, condition(K[learn], sites).alpha)
+    start = amortise(K[learn], y[learn], condition(K[learn], sites))
     optimum = reference.elbo[test, -1:]
     N = n_way * n_shot
 

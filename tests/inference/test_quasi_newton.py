@@ -4,7 +4,6 @@ from torch.testing import assert_close
 
 from mirrorshot.gaussian import GaussianSites
 from mirrorshot.inference import elbo, mirror_descent
-from mirrorshot.inference.objective import make_problem
 from mirrorshot.inference.starts import amortise
 
 PRECISE = {"max_steps": 200, "tol": 1e-12}
@@ -58,8 +57,7 @@ def test_inference_converges_in_the_promised_number_of_steps(few_shot_tasks, n_w
     assert from_prior[10] < 1e-6
     solved_K, solved_y = few_shot_tasks(8, n_way, n_shot, scale, kernel=kernel, spread=spread, seed=1)
     solved, _ = mirror_descent(solved_K, solved_y, n_way=n_way)
-    problem = make_problem(solved_K, solved_y, n_way, None, None, None, True)
-    from_amortised = gap_per_point(start=amortise(problem, solved.sites, solved.alpha))
+    from_amortised = gap_per_point(start=amortise(solved_K, solved_y, solved))
     assert from_amortised[2] < 1e-3
     assert from_amortised[10] < 1e-6
 

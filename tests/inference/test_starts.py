@@ -101,7 +101,7 @@ def solved(few_shot_tasks):
     """Tasks solved before, and what was learned from them."""
     K, y = few_shot_tasks(16, 5, 4, 6.0, seed=1)
     posterior, _ = mirror_descent(K, y, n_way=5, **PRECISE)
-    return amortise(as_problem(K, y, 5), posterior.sites, posterior.alpha)
+    return amortise(K, y, posterior)
 
 
 def test_amortised_sites_of_new_tasks_are_closer_than_exchangeable_ones(few_shot_tasks, solved):
@@ -138,7 +138,7 @@ def test_amortised_sites_reproduce_the_tasks_they_were_learned_from():
     """All points of symmetric tasks are alike, so that the linear map can be exact."""
     K, y = symmetric_task(3, 2, 4.0, 2.0, 0.5)
     posterior, _ = mirror_descent(K, y, n_way=3, **PRECISE)
-    learned = amortise(as_problem(K, y, 3), posterior.sites, posterior.alpha)
+    learned = amortise(K, y, posterior)
     assert isinstance(learned, AmortisedSites)
     sites = learned.sites(as_problem(K, y, 3))
     assert_close(sites.shift, posterior.sites.shift, rtol=0, atol=1e-5)

@@ -1,7 +1,17 @@
 """Inference methods: from kernel matrices and labels to a posterior."""
 
+from mirrorshot.inference.gradient import FullGaussian, GradientInfo, gradient_descent
 from mirrorshot.inference.mirror import MirrorInfo, mirror_descent
 from mirrorshot.inference.objective import elbo
-from mirrorshot.inference.starts import AmortisedSites
+from mirrorshot.inference.starts import AmortisedSites, amortise
 
-__all__ = ["AmortisedSites", "MirrorInfo", "elbo", "mirror_descent"]
+__all__ = [
+    "AmortisedSites",
+    "FullGaussian",
+    "GradientInfo",
+    "MirrorInfo",
+    "amortise",
+    "elbo",
+    "gradient_descent",
+    "mirror_descent",
+]

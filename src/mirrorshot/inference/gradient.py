@@ -18,8 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mirrorshot.inference.objective import Problem, make_problem
-from mirrorshot.likelihoods import softmax_moments
+from mirrorshot.inference.objective import Problem, expected_log_likelihood, make_problem
 from mirrorshot.types import InvalidInputError
 
 _ARMIJO = 0.25
@@ -117,11 +116,8 @@ def _expectations(
 ) -> tuple[Float[Tensor, " T"], Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
     """Expected log-likelihood (-inf if infeasible), `g_m = y - E[p]` and `g_v = -E[p (1 - p)] / 2`."""
     mean, var = _where(feasible, mean, 0.0), _where(feasible, var, 0.0)
-    moments = softmax_moments(mean.mT, var.mT, problem.class_mask[:, None, :], max_std=max_std)
-    expected = (problem.weight * ((problem.Y * mean).sum(1) - moments.logsumexp)).sum(-1)
-    weight = problem.weight[:, None, :]
-    g_m, g_v = weight * (problem.Y - moments.prob.mT), -0.5 * weight * moments.curvature.mT
-    return _where(feasible, expected, -torch.inf), g_m, g_v
+    expected, g_m, curvature = expected_log_likelihood(problem, mean, var, max_std)
+    return _where(feasible, expected, -torch.inf), g_m, -0.5 * curvature
 
 
 def evaluate_plain(

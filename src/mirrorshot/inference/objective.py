@@ -120,17 +120,18 @@ def evaluate(problem: Problem, sites: GaussianSites) -> State:
 
 def evaluate_posterior(problem: Problem, posterior: GaussianPosterior, kl: Float[Tensor, "T C"]) -> State:
     """Evaluate the bound `sum_n E log p(y_n | f_n) - sum_c KL_c` (paper eq. 12) and its gradients."""
-    mask = problem.class_mask[:, None, :]
-    moments = softmax_moments(posterior.mean.mT, posterior.var.mT, mask, max_std=problem.max_std)
+    expected, grad_mean, curvature = expected_log_likelihood(problem, posterior.mean, posterior.var, problem.max_std)
+    return State(posterior, grad_mean, curvature, expected - kl.sum(-1))
+
+
+def expected_log_likelihood(
+    problem: Problem, mean: Float[Tensor, "T C N"], var: Float[Tensor, "T C N"], max_std: float | None
+) -> tuple[Float[Tensor, " T"], Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    """`sum_n E log p(y_n | f_n)`, its gradient `g_m` in the mean, and `-2 g_v`, from the marginals."""
+    moments = softmax_moments(mean.mT, var.mT, problem.class_mask[:, None, :], max_std=max_std)
     weight = problem.weight[:, None, :]
-    labelled = (problem.Y * posterior.mean).sum(1)
-    expected = (problem.weight * (labelled - moments.logsumexp)).sum(-1)
-    return State(
-        posterior=posterior,
-        grad_mean=weight * (problem.Y - moments.prob.mT),
-        curvature=weight * moments.curvature.mT,
-        elbo=expected - kl.sum(-1),
-    )
+    expected = (problem.weight * ((problem.Y * mean).sum(1) - moments.logsumexp)).sum(-1)
+    return expected, weight * (problem.Y - moments.prob.mT), weight * moments.curvature.mT
 
 
 def mirror_target(state: State) -> GaussianSites:

@@ -12,11 +12,11 @@ example of a class. Both starts exploit this:
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mirrorshot.gaussian import GaussianSites
-from mirrorshot.inference.objective import Problem
+from mirrorshot.gaussian import GaussianPosterior, GaussianSites
+from mirrorshot.inference.objective import Problem, make_problem
 from mirrorshot.likelihoods import softmax_moments
 
 _ITERATIONS = 12
@@ -124,8 +124,25 @@ class AmortisedSites(NamedTuple):
         return GaussianSites(keep * value[..., 0], keep * value[..., 1].clamp(min=0.0))
 
 
-def amortise(problem: Problem, sites: GaussianSites, alpha: Float[Tensor, "T C N"]) -> AmortisedSites:
-    """Fit `AmortisedSites` to the sites (and `alpha`) of solved tasks by least squares."""
+def amortise(
+    K: Float[Tensor, "T _ N N"],
+    y: Int[Tensor, "T N"],
+    posterior: GaussianPosterior,
+    *,
+    weight: Float[Tensor, "T N"] | None = None,
+    class_mask: Bool[Tensor, "T C"] | None = None,
+) -> AmortisedSites:
+    """Fit `AmortisedSites` to solved tasks by least squares.
+
+    Args:
+        K: prior covariances of the tasks.
+        y: their labels.
+        posterior: their converged posterior, from `mirror_descent`.
+        weight: weight of each point; zero marks padding.
+        class_mask: classes that exist.
+    """
+    sites, alpha = posterior.sites, posterior.alpha
+    problem = make_problem(K, y, posterior.mean.shape[1], weight, class_mask, None, validate=True)
     real = (problem.weight[:, None, :] * problem.class_mask[:, :, None]) > 0
     own, other = real & (problem.Y > 0), real & (problem.Y == 0)
     strength = alpha[own].mean()
