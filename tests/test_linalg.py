@@ -84,3 +84,12 @@ def test_the_check_takes_no_part_in_differentiation():
     K = kernels().requires_grad_()
     check_kernel_matrix(K)
     assert K.grad_fn is None
+
+
+def test_an_indefinite_matrix_is_refused_and_a_singular_one_is_not():
+    vector = torch.tensor([1.0, -1.0, 1.0, 1.0])
+    check_kernel_matrix((vector[:, None] * vector)[None, None])
+    indefinite = torch.tensor([[1.0, 2.0], [2.0, 1.0]]).expand(3, 1, 2, 2).clone()
+    indefinite[0] = torch.eye(2)
+    with pytest.raises(InvalidInputError, match="positive semi-definite, but task 1 has a negative eigenvalue"):
+        check_kernel_matrix(indefinite)

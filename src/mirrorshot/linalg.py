@@ -23,7 +23,7 @@ def cholesky_of_shifted(
 
 
 def check_kernel_matrix(K: Tensor, name: str = "K") -> None:
-    """Raise unless `K` is a batch (T, 1 or C, N, N) of finite symmetric matrices with a non-negative diagonal."""
+    """Raise unless `K` is a batch (T, 1 or C, N, N) of finite symmetric positive semi-definite matrices."""
     if K.ndim != 4 or K.shape[-1] != K.shape[-2]:
         raise InvalidInputError(
             f"Expected `{name}` to be square matrices of shape (T, 1 or C, N, N), but got {tuple(K.shape)}."
@@ -51,4 +51,14 @@ def check_kernel_matrix(K: Tensor, name: str = "K") -> None:
         raise InvalidInputError(
             f"Expected `{name}` to have a non-negative diagonal (it holds variances), but task {task} has "
             f"{float(lowest.amin()):.3g}."
+        )
+    # a semi-definite matrix has a Cholesky factor once it is shifted by more than its rounding errors
+    size = torch.where(largest > 0, largest, 1.0)[..., None, None]
+    eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
+    info = torch.linalg.cholesky_ex(K / size + 1e3 * K.shape[-1] * torch.finfo(K.dtype).eps * eye).info
+    if bool((info != 0).any()):
+        task = int(info.nonzero()[0, 0])
+        raise InvalidInputError(
+            f"Expected `{name}` to be positive semi-definite, but task {task} has a negative eigenvalue. Check that "
+            "it comes from one kernel on one set of points."
         )

@@ -303,5 +303,5 @@ def test_wrong_options_are_refused(options: dict[str, float], message: str) -> N
 
 def test_cholesky_form_refuses_an_indefinite_matrix() -> None:
     K = torch.tensor([[1.0, 2.0], [2.0, 1.0]])[None, None]
-    with pytest.raises(InvalidInputError, match="positive semi-definite, but got eigenvalue -1"):
+    with pytest.raises(InvalidInputError, match="positive semi-definite, but task 0 has a negative eigenvalue"):
         gradient_descent(K, torch.tensor([[0, 1]]), n_way=2, max_steps=1, step_size=0.1, form="cholesky")
