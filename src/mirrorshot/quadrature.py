@@ -170,6 +170,11 @@ def _narrow(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]
     return [_log_of(cdf, complement), *(d / cdf for d in derivatives)]
 
 
+def _ndtr(x: Tensor) -> Tensor:
+    """Normal CDF; `erfc` keeps its relative accuracy on the left and is twice as fast as `torch.special.ndtr`."""
+    return torch.erfc(-math.sqrt(0.5) * x).mul_(0.5)
+
+
 def _broad(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
     taps, gamma_right = _gumbel_taps(rule.spacing, rule.n_nodes, offset.dtype, offset.device)
     s = std[..., None]
@@ -177,11 +182,11 @@ def _broad(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
     index = torch.arange(taps.shape[0], dtype=offset.dtype, device=offset.device)
     a = (offset[..., None] - gamma_right + rule.spacing * index) / s
     density = torch.exp(-0.5 * a * a).div_(math.sqrt(2 * math.pi) * s)
-    normal = torch.special.ndtr(a)
+    normal = _ndtr(a)
     # closed-form tail: int_{gamma_right}^inf e^{-gamma} N(x - gamma; 0, s^2) d gamma
     end = a[..., : rule.n_nodes]  # (x_i - gamma_right) / s
     end_weight = math.exp(-gamma_right)
-    tail = torch.exp((s * (0.5 * s - end)).sub_(gamma_right).clamp_(max=80.0)).mul_(torch.special.ndtr(end - s))
+    tail = torch.exp((s * (0.5 * s - end)).sub_(gamma_right).clamp_(max=80.0)).mul_(_ndtr(end - s))
     functions = [normal, density]
     if order >= 2:
         functions.append(-a / s * density)
@@ -191,7 +196,7 @@ def _broad(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
     cdf = cdf + (end_weight * normal[..., : rule.n_nodes] - tail).clamp_(min=0.0)
     complement = None
     if _needs_complement(offset):
-        opposite = torch.special.ndtr(-a)
+        opposite = _ndtr(-a)
         complement = opposite @ taps + end_weight * opposite[..., : rule.n_nodes] + tail
     derivatives[0] = derivatives[0] + tail
     if order >= 2:
