@@ -117,7 +117,7 @@ def test_condition_accepts_a_prior_of_zero():
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
 def test_condition_in_float32_is_accurate_for_a_singular_kernel(scale):
-    """Rank 64, 105 points, as in METHODS 7.3, where explicit inverses lose all but two digits."""
+    """Rank 64, 105 points: a training task of Omniglot, where explicit inverses lose all but two digits."""
     z = torch.randn(1, 1, 105, 64, generator=generator(), dtype=torch.float64)
     z = z / z.norm(dim=-1, keepdim=True)
     K = scale * z @ z.mT

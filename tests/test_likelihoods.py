@@ -83,7 +83,7 @@ def by_sobol(mean, var, n_scrambles, log2_points):
 
 
 def by_brute_force(mean, var):
-    """The same one-dimensional integrals (METHODS 9.1) on grids far finer than any the package uses."""
+    """The same one-dimensional integrals on grids far finer than any the package uses."""
     mean, std = np.asarray(mean, float), np.sqrt(np.asarray(var, float))
     h = 0.3
     u = np.arange((mean - 8 * std).max() - 4, (mean + 8 * std).max() + 30 + math.log(len(mean)), h)

@@ -64,7 +64,7 @@ def test_fixed_steps_are_the_updates_of_the_paper(small_task, rho):
 
 
 def test_one_full_step_from_the_prior_is_regression(few_shot_tasks):
-    """METHODS 5.7: targets (y - 1/C) / w and noise variance 1/w, with one w for all points and classes."""
+    """At the prior: targets (y - 1/C) / w and noise variance 1/w, with one w for all points and classes."""
     K, y = few_shot_tasks(2, 3, 3, 3.0)
     posterior, _ = mirror_descent(K, y, n_way=3, max_steps=1, step_size=1.0)
     _, p_sq, _ = expectations(torch.zeros(3, 1, dtype=torch.float64), torch.full((3, 1), 3.0).double(), 40)
@@ -82,7 +82,7 @@ def test_the_released_update_differs_and_converges_to_a_lower_bound(few_shot_tas
     released_posterior, released = mirror_descent(K, y, update="released", **options)
     assert_close(released.elbo[:, -1], released.elbo[:, -2], rtol=0, atol=1e-6)  # at its fixed point
     assert (released.elbo[:, -1] < paper.elbo[:, -1] - 0.5).all()
-    # METHODS D1: m = (K^-1 + W)^-1 (1 + W) g_m, that is b = (1 + w) g_m
+    # m = (K^-1 + W)^-1 (1 + W) g_m, that is b = (1 + w) g_m
     moments = softmax_moments(released_posterior.mean.mT, released_posterior.var.mT)
     g_m = torch.nn.functional.one_hot(y, 5).mT - moments.prob.mT
     shift, w = released_posterior.sites

@@ -1,6 +1,6 @@
 """Vanilla gradient ascent on the same bound and family as mirror descent, for comparing convergence.
 
-H. Ke et al., "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024, compare mirror
+T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024, compare mirror
 descent with Euclidean gradient steps on the mean and the covariance of `q_c = N(m_c, Sigma_c)`. Two forms:
 
 - **plain**, the paper's: a fixed step on (m, Sigma) themselves. Nothing keeps Sigma positive definite.

@@ -1,8 +1,8 @@
 """Mirror-descent variational inference for Gaussian-process classification with a softmax likelihood.
 
-H. Ke et al., "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Mirror descent on the
-variational distribution is natural-gradient descent, and for a Gaussian process it is a damped update of Gaussian
-sites (eqs. 9 to 11): each step replaces the likelihood by its best Gaussian at the current marginals.
+T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Mirror descent
+on the variational distribution is natural-gradient descent, and for a Gaussian process it is a damped update of
+Gaussian sites (eqs. 9 to 11): each step replaces the likelihood by its best Gaussian at the current marginals.
 
 `mirror_descent` runs it for a batch of tasks, either with the paper's fixed step size or, by default, safeguarded
 (`quasi_newton`): the bound never falls and the loop stops by itself.

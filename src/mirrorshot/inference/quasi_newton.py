@@ -111,7 +111,8 @@ def safeguarded_descent(
             unresolved = 0.5 * progress.slope <= resolution
             stuck = 0.5 * progress.slope * progress.length <= resolution
             short = stuck | (progress.length < _SHORTEST)
-            converged[task] = small | unresolved
+            # a step that rounding hides ends the task too; it has arrived if the gap is of that size as well
+            converged[task] = small | unresolved | (stuck & (0.5 * progress.slope <= 30 * resolution))
             keep = ~(small | unresolved | short) & (n_steps[task] < max_steps)
             if not bool(keep.any()):
                 return LoopResult(sites, elbo, n_steps, n_evaluations, gap, converged)
