@@ -55,7 +55,7 @@ def save(name: str, result: dict[str, Any], *, seed: int, started: float) -> Non
     RESULTS.mkdir(exist_ok=True)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=RESULTS, check=False)
     changed = subprocess.run(
-        ["git", "status", "--porcelain", "--", "../src"],
+        ["git", "status", "--porcelain", "--untracked-files=no", "--", "../src"],
         capture_output=True,
         text=True,
         cwd=RESULTS,
