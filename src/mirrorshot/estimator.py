@@ -21,7 +21,7 @@ from mirrorshot.likelihoods import log_predictive
 from mirrorshot.selection import Candidate, Support, choose_centre, make_candidates, select
 from mirrorshot.types import InvalidInputError
 
-_MAX_STEPS = 60
+_MAX_STEPS = 100
 _SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates
 _TOLERANCE = 1e-11  # and for the one that is chosen: probabilities to about 1e-6
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
@@ -151,7 +151,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             choice = select(support, [candidates[g]], posterior, fixed)
         if not bool(info.converged):
             warnings.warn(
-                f"Inference stopped after {_MAX_STEPS} steps, about {float(info.gap):.1e} nats from the optimum.",
+                f"Inference stopped after {int(info.n_steps)} steps, {float(info.gap):.1e} nats from the optimum.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
