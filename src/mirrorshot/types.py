@@ -1,8 +1,19 @@
-"""Errors and the vocabulary of shapes.
+"""Errors, the vocabulary of shapes, and the batch of tasks in which data and methods meet.
 
 Shape letters, everywhere: `T` tasks, `C` classes of a task (n_way), `N` conditioning points, `M` query points,
 `D` features. The task dimension comes first.
 """
+
+from __future__ import annotations  # the command line needs the errors, but not torch
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from jaxtyping import Bool, Float, Int, Shaped
+    from torch import Tensor
 
 
 class MirrorshotError(Exception):
@@ -13,5 +24,68 @@ class InvalidInputError(MirrorshotError, ValueError):
     """An argument has the wrong shape, type or values. The message says what was expected and what was got."""
 
 
+class DataError(MirrorshotError, ValueError):
+    """A data set cannot serve: damaged, too small, or not what was asked for. The message says what to do."""
+
+
 class NumericalError(MirrorshotError, ArithmeticError):
     """A computation left the range of its floating-point type."""
+
+
+class TaskBatch(NamedTuple):
+    """A batch of few-shot tasks, as every method gets it.
+
+    Points are class-major: all points of class 0, then all of class 1. Tasks of fewer ways or shots than others
+    are padded: padding has weight zero, label 0 and items of zeros, and its classes are false in `class_mask`.
+
+    Design note: the labels of the query are no field. They travel apart, so that no method can predict from them.
+
+    Attributes:
+        support_x: labelled items, (T, N, *item).
+        support_y: their classes 0 to C - 1, (T, N).
+        query_x: items to classify, (T, M, *item).
+        n_way: `C`, number of classes, padded ones included.
+        support_weight: one for points, zero for padding, (T, N).
+        query_weight: the same of the query, (T, M).
+        class_mask: which classes exist, (T, C).
+
+    Example:
+        >>> import torch
+        >>> x = torch.zeros(2, 3, 4)
+        >>> ones = torch.ones(2, 3)
+        >>> tasks = TaskBatch(x, torch.tensor([[0, 1, 2]] * 2), x, 3, ones, ones, ones.bool())
+        >>> tasks.n_tasks, tasks.select(torch.tensor([1])).support_x.shape
+        (2, torch.Size([1, 3, 4]))
+    """
+
+    support_x: Shaped[Tensor, "T N *item"]
+    support_y: Int[Tensor, "T N"]
+    query_x: Shaped[Tensor, "T M *item"]
+    n_way: int
+    support_weight: Float[Tensor, "T N"]
+    query_weight: Float[Tensor, "T M"]
+    class_mask: Bool[Tensor, "T C"]
+
+    @property
+    def n_tasks(self) -> int:
+        """`T`, number of tasks."""
+        return self.support_x.shape[0]
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> TaskBatch:
+        """The same tasks on another device."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def select(self, index: Int[Tensor, " S"] | Bool[Tensor, " T"] | slice) -> TaskBatch:
+        """The sub-batch of the tasks in `index`."""
+        return self._map(lambda tensor: tensor[index])
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> TaskBatch:
+        return TaskBatch(
+            function(self.support_x),
+            function(self.support_y),
+            function(self.query_x),
+            self.n_way,
+            function(self.support_weight),
+            function(self.query_weight),
+            function(self.class_mask),
+        )

@@ -1,0 +1,218 @@
+"""Few-shot episodes: which classes and items make a task, the same ones for every method.
+
+Design note: an episode depends on the seed and its own number only. Every random key is a hash of (seed, number of
+the task, stream, position), so tasks can be drawn in any batches, skipped, resumed or shared between processes, and
+whole batches are computed at once. Rejected: one generator advanced from task to task (the batch size would change
+the episodes), and a generator for each task (a Python loop, and a stream that belongs to a library version).
+"""
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mirrorshot.data.source import ClassSource, first
+from mirrorshot.types import DataError, InvalidInputError, TaskBatch
+
+Range = int | tuple[int, int]
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_WAY, _SHOT, _CLASSES, _ITEMS = range(4)  # streams of random keys of a task
+
+
+class _Index(NamedTuple):
+    """Which items make the tasks. Negative: padding."""
+
+    support: NDArray[np.int64]  # (T, C, S)
+    query: NDArray[np.int64]  # (T, C, Q)
+
+
+class EpisodeSampler:
+    """Draws batches of tasks: classes without replacement, then items of each without replacement.
+
+    The same seed gives the same episodes, however they are batched: drawing four tasks is drawing one task four times.
+
+    Args:
+        source: items to draw from. Episodes come out on its device.
+        n_way: classes of a task, or a range `(low, high)`, both included, from which each task draws.
+        n_shot: labelled items of each class, or such a range.
+        n_query: items of each class to classify.
+        seed: seed of all draws, or a generator to take it from.
+        on_small_class: what to do if a class has fewer than `n_shot + n_query` items. "error", or "fewer_queries",
+            which lowers `n_query` for all classes, with a warning.
+
+    Attributes:
+        n_way, n_shot: largest numbers of classes and of labelled items of a class; smaller tasks are padded to them.
+        n_query: items of each class to classify, after a lowering.
+        position: number of the next task. May be set, to resume.
+
+    Raises:
+        DataError: the source has too few classes, or classes with too few items. They are named.
+
+    Example:
+        >>> source = ClassSource.from_arrays(torch.arange(60.0)[:, None], torch.arange(60) // 10)
+        >>> sampler = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0)
+        >>> tasks, query_y = sampler.draw(4)
+        >>> tasks.support_x.shape, tasks.query_x.shape
+        (torch.Size([4, 5, 1]), torch.Size([4, 15, 1]))
+        >>> query_y[0].tolist()
+        [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
+    """
+
+    def __init__(
+        self,
+        source: ClassSource,
+        n_way: Range,
+        n_shot: Range,
+        n_query: int,
+        *,
+        seed: int | torch.Generator,
+        on_small_class: Literal["error", "fewer_queries"] = "error",
+    ) -> None:
+        if on_small_class not in ("error", "fewer_queries"):
+            raise InvalidInputError(
+                f"Expected `on_small_class` to be 'error' or 'fewer_queries', but got {on_small_class!r}."
+            )
+        self._ways, self._shots = _as_range("n_way", n_way, 2), _as_range("n_shot", n_shot, 1)
+        self.n_way, self.n_shot = self._ways[1], self._shots[1]
+        _check_n_classes(source, self.n_way)
+        self.n_query = _check_counts(source, self.n_shot, _as_range("n_query", n_query, 1)[1], on_small_class)
+        self.source = source
+        self.seed = _as_seed(seed)
+        self.position = 0
+        labels = source.labels.cpu().numpy()
+        self._order = np.argsort(labels, kind="stable")  # items, class by class
+        self._counts = np.bincount(labels, minlength=source.n_classes)
+        self._starts = np.cumsum(self._counts) - self._counts
+
+    def draw(self, n_tasks: int) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
+        """The next tasks, and apart from them the labels of their queries."""
+        if n_tasks < 1:
+            raise InvalidInputError(f"Expected `n_tasks` to be at least 1, but got {n_tasks}.")
+        start = self.position
+        self.position += n_tasks
+        return self.tasks(range(start, start + n_tasks))
+
+    def tasks(self, numbers: Sequence[int] | NDArray[np.int64]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
+        """The tasks of these numbers, counted from 0, without moving on; for instance the share of one process.
+
+        Example:
+            >>> source = ClassSource.from_arrays(torch.arange(40.0)[:, None], torch.arange(40) // 10)
+            >>> sampler = EpisodeSampler(source, n_way=2, n_shot=1, n_query=1, seed=0)
+            >>> last = sampler.draw(6)[0].support_x[5]
+            >>> bool((sampler.tasks([5])[0].support_x[0] == last).all())
+            True
+        """
+        support, query = self._index(np.asarray(numbers, dtype=np.int64))
+        support_x, support_y, support_weight = self._gather(support)
+        query_x, query_y, query_weight = self._gather(query)
+        class_mask = torch.from_numpy((query >= 0).any(-1)).to(support_x.device)
+        batch = TaskBatch(support_x, support_y, query_x, self.n_way, support_weight, query_weight, class_mask)
+        return batch, query_y
+
+    def _index(self, numbers: NDArray[np.int64]) -> _Index:
+        """Draw the items of the tasks."""
+        task = _mix(np.uint64(self.seed), numbers)  # (T,)
+        classes = np.argsort(_keys(task, _CLASSES, self.source.n_classes), axis=-1, kind="stable")[:, : self.n_way]
+        counts = self._counts[classes]  # (T, C)
+        # a class's stream is its place in the task; keys past the end of a class come last
+        place = _mix(_keys(task, _ITEMS, self.n_way), np.int64(0))
+        keys = _keys(place, 0, int(counts.max()))
+        keys[np.arange(keys.shape[-1]) >= counts[..., None]] = np.iinfo(np.uint64).max
+        chosen = np.argsort(keys, axis=-1, kind="stable")[..., : self.n_shot + self.n_query]
+        items = self._order[self._starts[classes][..., None] + chosen]
+        ways, shots = _uniform(task, _WAY, self._ways), _uniform(task, _SHOT, self._shots)
+        items[np.arange(self.n_way) >= ways[:, None]] = -1
+        support, query = items[..., : self.n_shot], items[..., self.n_shot :]
+        support = np.where(np.arange(self.n_shot) < shots[:, None, None], support, -1)
+        return _Index(support, query)
+
+    def _gather(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
+        """Items, labels and weights of the points, class-major, (T, C * n)."""
+        T, C, n = index.shape
+        device = self.source.items.device
+        flat = torch.from_numpy(index.reshape(T, C * n)).to(device)
+        real = flat >= 0
+        x = self.source.items[flat.clamp(min=0)]
+        y = torch.arange(C, device=device).repeat_interleave(n).expand(T, -1) * real
+        if (index < 0).any():  # known on the host, no waiting for the device
+            x = x * real.view(T, C * n, *[1] * (x.ndim - 2))
+        return x, y, real.float()
+
+
+def _mix(state: NDArray[np.uint64] | np.uint64, number: NDArray[np.int64] | np.int64) -> NDArray[np.uint64]:
+    """Hash of a state and a number: the splitmix64 generator (Steele, Lea and Flood, 2014), at a jump."""
+    with np.errstate(over="ignore"):
+        z = np.asarray(state + _GOLDEN * (np.asarray(number).astype(np.uint64) + np.uint64(1)))
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def _keys(state: NDArray[np.uint64], stream: int, n: int) -> NDArray[np.uint64]:
+    """`n` random numbers for each state, in a new last dimension."""
+    return _mix(_mix(state, np.int64(stream))[..., None], np.arange(n))
+
+
+def _uniform(state: NDArray[np.uint64], stream: int, bounds: tuple[int, int]) -> NDArray[np.int64]:
+    """One number within the bounds, both included, for each state."""
+    low, high = bounds
+    return low + (_keys(state, stream, 1)[..., 0] % np.uint64(high - low + 1)).astype(np.int64)
+
+
+def _as_range(name: str, value: Range, least: int) -> tuple[int, int]:
+    try:
+        low, high = map(operator.index, value if isinstance(value, tuple | list) else (value, value))
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"Expected `{name}` to be an integer or a pair of them, but got {value!r}.") from None
+    if not least <= low <= high:
+        raise InvalidInputError(f"Expected `{name}` to be at least {least} and in order, but got {value!r}.")
+    return low, high
+
+
+def _as_seed(seed: int | torch.Generator) -> int:
+    if isinstance(seed, torch.Generator):
+        return int(torch.randint(2**62, (), generator=seed, device=seed.device))
+    if not 0 <= operator.index(seed) < 2**63:
+        raise InvalidInputError(f"Expected `seed` to be between 0 and 2**63 - 1, but got {seed}.")
+    return operator.index(seed)
+
+
+def _check_n_classes(source: ClassSource, n_way: int) -> None:
+    if source.n_classes < n_way:
+        raise DataError(
+            f"Expected at least as many classes as ways, but got {source.n_classes} classes for n_way = {n_way}. "
+            "Lower `n_way` or add classes."
+        )
+
+
+def _check_counts(source: ClassSource, n_shot: int, n_query: int, on_small_class: str) -> int:
+    """The number of queries that all classes allow."""
+    counts = source.counts.tolist()
+    need = n_shot + n_query if on_small_class == "error" else n_shot + 1
+    small = [f"{name} ({n})" for name, n in zip(source.class_names, counts, strict=True) if n < need]
+    if small:
+        allowed = min(counts) - n_shot
+        hint = (
+            f"Lower `n_query` to {allowed}, pass on_small_class='fewer_queries' or leave these classes out."
+            if allowed > 0
+            else "Lower `n_shot` or leave these classes out."
+        )
+        raise DataError(
+            f"Expected every class to have at least {need} items for n_shot = {n_shot} and n_query = {n_query}, "
+            f"but {len(small)} of {len(counts)} have fewer: {first(small)}. {hint}"
+        )
+    lowered = min(n_query, int(min(counts)) - n_shot)
+    if lowered < n_query:
+        few = [name for name, n in zip(source.class_names, counts, strict=True) if n < n_shot + n_query]
+        warnings.warn(
+            f"n_query lowered from {n_query} to {lowered} in ALL episodes: {len(few)} of {len(counts)} classes have "
+            f"fewer than n_shot + n_query = {n_shot + n_query} items: {first(few)}.",
+            stacklevel=3,
+        )
+    return lowered

@@ -1,0 +1,330 @@
+"""Glyphs to digits: the data set that needs no download.
+
+Training and validation classes are the characters in the fonts that ship inside matplotlib, test classes the
+handwritten digits of scikit-learn. It is Omniglot -> EMNIST in miniature.
+
+A character is a class if 12 or more typefaces draw it, unless its picture is empty or nearly that of a digit or of
+another character: after centring and scaling, Greek Alpha is the Latin A, and a small o is a large one.
+"""
+
+import functools
+import os
+import tempfile
+import unicodedata
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageFont
+
+from mirrorshot.data.source import ClassSource
+from mirrorshot.types import InvalidInputError
+
+SIZE = 28  # pixels of a side
+_TILE = 2 * SIZE  # drawn at twice the size
+_INK = 0.75  # longest side of a character, as a fraction of the picture's
+_FONT_SIZE = 64
+_MIN_TYPEFACES = 12
+_SAME = 0.98  # correlation above which two characters are one class
+_COMPARED = ("DejaVuSans.ttf", "DejaVuSerif.ttf")
+_FORMAT = 1  # of the cache; raise it when the pictures change
+
+_LETTERS = frozenset(map(ord, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+_DIGITS = "0123456789"
+# Found by eye, and in Unicode's table of confusable characters: what could pass for 0, 1, 2, 3, 4, 5, 6, 8, 9 in turn.
+# What has the same picture as one of these goes with it.
+_LIKE_DIGITS = "OoθlI|ɪıǀ∣┃╵ӏƧƻշՁջƷʒʓǮǯӠӡӞӟҘҙЗзȜȝɜɝᴈვЧƼƽбƂƃƄƅნȢȣყჹ"  # noqa: RUF001
+# Accents without a letter, blanks, controls, private use, and small letters that are pictures of large ones.
+_NO_CLASS = frozenset({"Mn", "Me", "Mc", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn", "Cs"})
+_SCALED = ("<super>", "<sub>", "<small>")
+
+
+class _Pictures(NamedTuple):
+    """What is kept: pictures (n, 1, 28, 28), class by class, and the code point of each class."""
+
+    items: NDArray[np.uint8]
+    codes: NDArray[np.int64]
+
+
+class _Typeface(NamedTuple):
+    """A font and the code points it draws."""
+
+    name: str
+    font: ImageFont.FreeTypeFont
+    characters: frozenset[int]
+
+
+def load_glyphs(
+    split: Literal["train", "val", "test"],
+    *,
+    n_classes: int | None = None,
+    n_per_class: int = 20,
+    seed: int = 0,
+    cache: bool = True,
+) -> ClassSource:
+    """Load a split of glyphs -> digits, as pictures (n, 1, 28, 28) of white ink on black.
+
+    No class is in two splits. A character is for validation if the CRC-32 of its UTF-8 code is a multiple of 5.
+
+    Args:
+        split: "train" or "val" for characters, "test" for the 1,797 handwritten digits.
+        n_classes: how many characters, from all scripts; a larger number adds classes to those of a smaller one.
+            None: all. Not for digits.
+        n_per_class: pictures of each character. Not for digits.
+        seed: seed of the random changes of the characters' pictures: turned, sheared, scaled and moved a little.
+        cache: keep the pictures in the folder `MIRRORSHOT_CACHE` (default `~/.cache/mirrorshot`) for the next time.
+
+    Returns:
+        The pictures. Treat them as read-only: loading the same again in one process gives the same tensors.
+
+    Example:
+        >>> digits = load_glyphs("test")
+        >>> digits.items.shape, digits.n_classes
+        (torch.Size([1797, 1, 28, 28]), 10)
+    """
+    if split == "test":
+        return _digits()
+    if split not in ("train", "val"):
+        raise InvalidInputError(f"Expected `split` to be 'train', 'val' or 'test', but got {split!r}.")
+    for name, value in (("n_classes", n_classes), ("n_per_class", n_per_class)):
+        if value is not None and value < 1:
+            raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {value}.")
+    if seed < 0:
+        raise InvalidInputError(f"Expected `seed` to be at least 0, but got {seed}.")
+    return _glyphs(split, n_classes, n_per_class, seed, cache)
+
+
+@functools.lru_cache(maxsize=4)
+def _glyphs(split: str, n_classes: int | None, n_per_class: int, seed: int, cache: bool) -> ClassSource:
+    make = functools.partial(_render, split, n_classes, n_per_class, seed)
+    versions = f"{version('matplotlib')}-{version('pillow')}"  # they have the fonts and draw them
+    key = f"glyphs-{_FORMAT}-{versions}-{split}-{n_classes or 'all'}-{n_per_class}-{seed}"
+    items, codes = _cached(cache_folder() / f"{key}.npz", make) if cache else make()
+    labels = torch.arange(len(codes)).repeat_interleave(n_per_class)
+    return ClassSource(torch.from_numpy(items), labels, tuple(map(chr, codes.tolist())))
+
+
+def _render(split: str, n_classes: int | None, n_per_class: int, seed: int) -> _Pictures:
+    codes = _choose(split, n_classes)
+    items = np.concatenate([render_class(chr(code), n_per_class, seed) for code in codes])
+    return _Pictures(items, np.array(codes, dtype=np.int64))
+
+
+def cache_folder() -> Path:
+    """Where pictures are kept: `MIRRORSHOT_CACHE`, or `mirrorshot` in the user's cache folder.
+
+    Example:
+        >>> isinstance(cache_folder(), Path)
+        True
+    """
+    chosen = os.environ.get("MIRRORSHOT_CACHE")
+    return Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mirrorshot"
+
+
+def _cached(path: Path, make: Callable[[], _Pictures]) -> _Pictures:
+    """Read the pictures, or make and keep them. A damaged file is made again; a folder that is no use is no error."""
+    try:
+        return _read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        warnings.warn(f"The cache {path} cannot be read ({error}); it is made again.", stacklevel=5)
+    pictures = make()
+    try:
+        _write(path, pictures)
+    except OSError as error:
+        warnings.warn(f"The pictures cannot be kept in {path} ({error}); set MIRRORSHOT_CACHE.", stacklevel=5)
+    return pictures
+
+
+def _read(path: Path) -> _Pictures:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        items, codes = file["items"], file["codes"]
+    if items.dtype != np.uint8 or items.shape[1:] != (1, SIZE, SIZE) or not len(codes) or len(items) % len(codes):
+        raise ValueError(f"unexpected content: {items.dtype} of shape {items.shape}")
+    return _Pictures(items, codes)
+
+
+def _write(path: Path, pictures: _Pictures) -> None:
+    """Write to a temporary file, then rename it: readers see all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, items=pictures.items, codes=pictures.codes)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@functools.lru_cache(maxsize=1)
+def _digits() -> ClassSource:
+    """8 x 8 pictures of 0 to 16, brought to 24 x 24 and framed."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    small = np.round(X.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    inner = SIZE - 4
+    pictures = np.zeros((len(X), 1, SIZE, SIZE), dtype=np.uint8)
+    for picture, pixels in zip(pictures, small, strict=True):
+        large = Image.fromarray(pixels).resize((inner, inner), Image.Resampling.BICUBIC)
+        picture[0, 2:-2, 2:-2] = np.asarray(large)
+    return ClassSource.from_arrays(pictures, y.astype(np.int64), list(_DIGITS))
+
+
+def _choose(split: str, n_classes: int | None) -> list[int]:
+    """Code points of a split, in order."""
+    checksum = {code: zlib.crc32(chr(code).encode()) for code in glyph_classes()}
+    mine = [code for code, check in checksum.items() if (check % 5 == 0) == (split == "val")]
+    if n_classes is None:
+        return mine
+    if n_classes > len(mine):
+        raise InvalidInputError(
+            f"Expected `n_classes` to be at most {len(mine)}, the characters of split {split!r}, but got {n_classes}."
+        )
+    return sorted(sorted(mine, key=lambda code: checksum[code])[:n_classes])
+
+
+@functools.lru_cache(maxsize=1)
+def _typefaces() -> tuple[_Typeface, ...]:
+    """Text fonts of matplotlib, in order of their names.
+
+    Of Computer Modern only the letters count: it has its own places for other characters. Fonts that draw
+    placeholders (Last Resort) or pieces of large symbols are no typefaces.
+    """
+    import matplotlib
+    from matplotlib.ft2font import FT2Font
+
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    names = (
+        *sorted(p.name for p in folder.glob("DejaVu*.ttf") if "Display" not in p.name),
+        *sorted(p.name for p in folder.glob("STIXGeneral*.ttf")),
+        *(f"cm{style}10.ttf" for style in ("b", "r", "ss", "ti", "tt")),
+    )
+    faces = []
+    for name in names:
+        path = str(folder / name)
+        drawn = frozenset(code for code, glyph in FT2Font(path).get_charmap().items() if glyph)
+        font = ImageFont.truetype(path, _FONT_SIZE, layout_engine=ImageFont.Layout.BASIC)
+        faces.append(_Typeface(name, font, drawn & _LETTERS if name.startswith("cm") else drawn))
+    return tuple(faces)
+
+
+@functools.lru_cache(maxsize=1)
+def glyph_classes() -> tuple[int, ...]:
+    """Code points of the characters that are classes of the training or validation split.
+
+    Example:
+        >>> classes = glyph_classes()
+        >>> ord("A") in classes, ord("7") in classes, len(classes) > 1500
+        (True, False, True)
+    """
+    faces = _typefaces()
+    codes = sorted(frozenset().union(*(face.characters for face in faces)))
+    often = [c for c in codes if sum(c in face.characters for face in faces) >= _MIN_TYPEFACES]
+    candidates = [c for c in often if _may_be_class(chr(c))]
+    taken = [ord(c) for c in _DIGITS + _LIKE_DIGITS if ord(c) in often]
+    codes = taken + [c for c in candidates if c not in taken]
+    return tuple(sorted(_distinct(codes, len(taken))))
+
+
+def _may_be_class(character: str) -> bool:
+    has_digit = any(c.isnumeric() for c in unicodedata.normalize("NFKC", character))
+    scaled = unicodedata.decomposition(character).startswith(_SCALED)
+    return not (has_digit or scaled or unicodedata.category(character) in _NO_CLASS)
+
+
+def _distinct(codes: list[int], n_taken: int) -> list[int]:
+    """The codes after the first `n_taken` whose picture is neither empty nor nearly that of an earlier one.
+
+    Pictures are compared in two typefaces; only what is the same in both is one class.
+    """
+    pictures = [_unit_pictures(code) for code in codes]
+    kept: list[int] = []
+    shapes = np.zeros((len(codes), *pictures[0].shape), dtype=np.float32)
+    n = 0
+    for i, (code, picture) in enumerate(zip(codes, pictures, strict=True)):
+        if not picture.any(axis=-1).all():
+            continue
+        if i >= n_taken:
+            if n and (shapes[:n] * picture).sum(-1).min(-1).max() > _SAME:
+                continue
+            kept.append(code)
+        shapes[n] = picture
+        n += 1
+    return kept
+
+
+def _unit_pictures(code: int) -> NDArray[np.float32]:
+    """Pictures in two typefaces, as vectors of mean 0 and length 1; zeros for an empty picture or a placeholder."""
+    faces = [face for face in _typefaces() if face.name in _COMPARED]
+    vectors = np.zeros((len(faces), SIZE * SIZE), dtype=np.float32)
+    for vector, face in zip(vectors, faces, strict=True):
+        tile = _tile(face.font, chr(code))
+        if tile is not None and not _is_placeholder(face.font, chr(code)):
+            pixels = np.asarray(tile.reduce(2), dtype=np.float32).ravel()
+            pixels -= pixels.mean()
+            vector[:] = pixels / max(float(np.linalg.norm(pixels)), 1e-6)
+    return vectors
+
+
+def _is_placeholder(font: ImageFont.FreeTypeFont, character: str) -> bool:
+    mask, missing = font.getmask(character), font.getmask("\U0010fffe")
+    return mask.size == missing.size and bytes(mask) == bytes(missing)
+
+
+def _tile(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
+    """The character at twice the size of a picture, centred and scaled to one longest side; None if it has no ink."""
+    mask = font.getmask(character, mode="L")
+    if 0 in mask.size:
+        return None
+    drawn = Image.frombytes("L", mask.size, bytes(mask))
+    box = drawn.getbbox()
+    if box is None:
+        return None
+    drawn = drawn.crop(box)
+    scale = _INK * _TILE / max(drawn.size)
+    width, height = (max(1, round(side * scale)) for side in drawn.size)
+    tile = Image.new("L", (_TILE, _TILE))
+    tile.paste(drawn.resize((width, height), Image.Resampling.BICUBIC), ((_TILE - width) // 2, (_TILE - height) // 2))
+    return tile
+
+
+def render_class(character: str, n_pictures: int, seed: int) -> NDArray[np.uint8]:
+    """Pictures (n, 1, 28, 28) of a character in all its typefaces in turn, each changed a little at random.
+
+    Example:
+        >>> render_class("A", 3, seed=0).shape
+        (3, 1, 28, 28)
+    """
+    rng = np.random.default_rng((seed, ord(character)))
+    tiles = [_tile(face.font, character) for face in _typefaces() if ord(character) in face.characters]
+    tiles = [tile for tile in tiles if tile is not None]
+    turn = rng.permutation(len(tiles))
+    pictures = np.zeros((n_pictures, 1, SIZE, SIZE), dtype=np.uint8)
+    for i, picture in enumerate(pictures):
+        tile = tiles[turn[i % len(tiles)]]
+        assert tile is not None
+        changed = tile.transform(tile.size, Image.Transform.AFFINE, _affine(rng), resample=Image.Resampling.BILINEAR)
+        picture[0] = np.asarray(changed.reduce(2))
+    return pictures
+
+
+def _affine(rng: np.random.Generator) -> tuple[float, ...]:
+    """Map from places in the changed picture to places in the tile, as Pillow wants it: two rows of three."""
+    angle, shear = rng.uniform(-0.2, 0.2), rng.uniform(-0.2, 0.2)  # radians; about 11 degrees
+    sizes = rng.uniform(0.85, 1.15) * np.array([rng.uniform(0.9, 1.1), 1.0])
+    shift = rng.uniform(-2.0, 2.0, 2)  # pixels of the tile
+    cos, sin = np.cos(angle), np.sin(angle)
+    A = np.linalg.inv(np.array([[cos, -sin], [sin, cos]]) @ np.array([[1.0, shear], [0.0, 1.0]]) @ np.diag(sizes))
+    centre = np.full(2, _TILE / 2)
+    offset = centre - A @ (centre + shift)
+    return (A[0, 0], A[0, 1], offset[0], A[1, 0], A[1, 1], offset[1])
