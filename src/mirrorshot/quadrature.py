@@ -71,8 +71,8 @@ def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: floa
     divides the spacing, for error estimates.
     """
     rounded = 2.0 ** (math.ceil(4 * math.log2(max(min(max_std, WIDE_STD), 2.0**-4))) / 4)
-    # errors of about 2e-8 and 2e-6: the trapezoid loses |Gamma(1 + 2 pi i / spacing)|, each form its own at narrow_std
-    spacing, narrow_std, n_std = (0.45, 0.5, 6.0) if dtype == torch.float64 else (0.5, 0.5, 5.4)
+    # errors of about 2e-8 and 4e-6: the trapezoid loses |Gamma(1 + 2 pi i / spacing)|, each form its own at narrow_std
+    spacing, narrow_std, n_std = (0.45, 0.5, 6.0) if dtype == torch.float64 else (0.6, 0.65, 5.2)
     spacing = spacing / refine
     width = 2 * n_std * rounded + _U_LEFT + _U_RIGHT + math.log(n_classes)
     return Rule(
