@@ -1,8 +1,9 @@
 """Inference methods: from kernel matrices and labels to a posterior."""
 
 from mirrorshot.inference.gradient import FullGaussian, GradientInfo, gradient_descent
-from mirrorshot.inference.mirror import MirrorInfo, mirror_descent
+from mirrorshot.inference.mirror import mirror_descent
 from mirrorshot.inference.objective import elbo
+from mirrorshot.inference.quasi_newton import MirrorInfo
 from mirrorshot.inference.starts import AmortisedSites, amortise
 
 __all__ = [

@@ -8,7 +8,7 @@ Gaussian sites (eqs. 9 to 11): each step replaces the likelihood by its best Gau
 (`quasi_newton`): the bound never falls and the loop stops by itself.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,7 +17,7 @@ from torch import Tensor
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites, condition
 from mirrorshot.inference.implicit import attach_implicit_gradient
 from mirrorshot.inference.objective import Problem, State, evaluate, make_problem, mirror_target
-from mirrorshot.inference.quasi_newton import safeguarded_descent
+from mirrorshot.inference.quasi_newton import MirrorInfo, safeguarded_descent
 from mirrorshot.inference.starts import AmortisedSites, exchangeable_sites
 from mirrorshot.types import InvalidInputError
 
@@ -27,25 +27,6 @@ of that size live together (340 MB in float64). A single task is never cut."""
 
 Gradient = Literal["envelope", "unroll", "implicit"]
 Update = Literal["paper", "released"]
-
-
-class MirrorInfo(NamedTuple):
-    """Diagnostics of `mirror_descent`.
-
-    Attributes:
-        elbo: the bound at the start and after each accepted step, (T, max_steps + 1) in nats; after the last step
-            of a task its value repeats.
-        n_steps: accepted steps, (T,). A step is one evaluation of the moments and one factorisation.
-        n_evaluations: all evaluations, (T,): the steps, the start, and proposals the safeguard rejected.
-        gap: estimated distance to the optimum in nats, (T,); infinite for a fixed step size.
-        converged: whether the estimate is within the tolerance, (T,).
-    """
-
-    elbo: Float[Tensor, "T S"]
-    n_steps: Int[Tensor, " T"]
-    n_evaluations: Int[Tensor, " T"]
-    gap: Float[Tensor, " T"]
-    converged: Bool[Tensor, " T"]
 
 
 def mirror_descent(
@@ -172,8 +153,11 @@ def _safeguarded_in_chunks(
         else:
             origin, first = GaussianSites(start.shift[tasks], start.precision[tasks]), None
         results.append(safeguarded_descent(part, origin, first, max_steps, tol))
-    sites = GaussianSites(*(torch.cat(pieces) for pieces in zip(*(r.sites for r in results), strict=True)))
-    return sites, MirrorInfo(*(torch.cat(pieces) for pieces in zip(*(r[1:] for r in results), strict=True)))
+    sites, infos = zip(*results, strict=True)
+    return (
+        GaussianSites(*(torch.cat(pieces) for pieces in zip(*sites, strict=True))),
+        MirrorInfo(*(torch.cat(pieces) for pieces in zip(*infos, strict=True))),
+    )
 
 
 def mirror_step(sites: GaussianSites, state: State, rho: float, update: Update = "paper") -> GaussianSites:

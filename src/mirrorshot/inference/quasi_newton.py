@@ -30,19 +30,18 @@ Direction = tuple[Tensor, Tensor]  # (shift, precision), each (T, C, N)
 Tree = TypeVar("Tree")
 
 
-class LoopResult(NamedTuple):
-    """Final sites and diagnostics of a batch of tasks.
+class MirrorInfo(NamedTuple):
+    """Diagnostics of `mirror_descent`.
 
     Attributes:
-        sites: the sites reached.
-        elbo: bound after 0, 1, ... accepted steps, (T, max_steps + 1); repeats its last value.
-        n_steps: accepted steps.
-        n_evaluations: evaluations of moments and factorisation, the first one and rejected ones included.
-        gap: estimated distance to the optimal bound in nats.
-        converged: whether the estimate is below the tolerance, or below what arithmetic and quadrature resolve.
+        elbo: the bound at the start and after each accepted step, (T, max_steps + 1) in nats; after the last step
+            of a task its value repeats.
+        n_steps: accepted steps, (T,). A step is one evaluation of the moments and one factorisation.
+        n_evaluations: all evaluations, (T,): the steps, the start, and proposals the safeguard rejected.
+        gap: estimated distance to the optimum in nats, (T,); infinite for a fixed step size.
+        converged: whether the estimate is within the tolerance, or below what arithmetic and quadrature resolve, (T,).
     """
 
-    sites: GaussianSites
     elbo: Float[Tensor, "T S"]
     n_steps: Int[Tensor, " T"]
     n_evaluations: Int[Tensor, " T"]
@@ -69,7 +68,7 @@ def safeguarded_descent(
     first: GaussianSites | None,
     max_steps: int,
     tol: float | None,
-) -> LoopResult:
+) -> tuple[GaussianSites, MirrorInfo]:
     """Climb the bound from `start`; `first`, if given, is proposed as the first step.
 
     With `tol=None` exactly `max_steps` proposals are made and nothing is read back from the device.
@@ -116,14 +115,14 @@ def safeguarded_descent(
             converged[task] = small | unresolved | (short & (0.5 * progress.slope <= accuracy * n_points[task]))
             keep = ~(small | unresolved | short) & (n_steps[task] < max_steps)
             if not bool(keep.any()):
-                return LoopResult(sites, elbo, n_steps, n_evaluations, gap, converged)
+                return sites, MirrorInfo(elbo, n_steps, n_evaluations, gap, converged)
             if not bool(keep.all()):
                 index = keep.nonzero()[:, 0]
                 active, progress = active.select(index), _select(progress, index)
         progress, accepted = _advance(active, progress)
         record(progress.task, accepted, progress.state)
     gap[progress.task] = 0.5 * progress.slope
-    return LoopResult(sites, elbo, n_steps, n_evaluations, gap, converged)
+    return sites, MirrorInfo(elbo, n_steps, n_evaluations, gap, converged)
 
 
 def _resolution(state: State, n_points: Tensor) -> Tensor:

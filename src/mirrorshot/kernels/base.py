@@ -5,6 +5,7 @@ A kernel maps features (T, N, D) of a batch of tasks to prior covariances (T, H,
 should not depend on them) or `n_way` for the paper's hyper-parameters per class.
 """
 
+import abc
 import math
 
 import torch
@@ -15,14 +16,15 @@ from mirrorshot.kernels.features import as_features, full_precision, prepare
 from mirrorshot.types import InvalidInputError
 
 
-class Kernel(nn.Module):
+class Kernel(nn.Module, abc.ABC):
     """Base of all kernels. `k1 + k2` and `k1 * k2` are kernels again."""
 
     @property
+    @abc.abstractmethod
     def n_kernels(self) -> int:
         """`H`: 1 if all classes share the kernel, otherwise the number of classes."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def forward(
         self,
         x: Float[Tensor, "T N D"],
@@ -40,13 +42,12 @@ class Kernel(nn.Module):
                 `kernel(support, query)` agree as they are; whatever starts from the query (its `diagonal`),
                 or pads its tasks, must pass the centre of the support.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def diagonal(
         self, x: Float[Tensor, "T N D"], *, centre: Float[Tensor, "#T 1 D"] | None = None
     ) -> Float[Tensor, "T H N"]:
         """Variances of `x`, the diagonal of `forward(x)`, without the matrix."""
-        raise NotImplementedError
 
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum(self, other)
@@ -88,8 +89,9 @@ class _Combination(Kernel):
         """Variances of `x`."""
         return self._combine([kernel.diagonal(x, centre=centre) for kernel in self._parts])
 
+    @abc.abstractmethod
     def _combine(self, tensors: list[Tensor]) -> Tensor:
-        raise NotImplementedError
+        """One tensor from those of the kernels."""
 
 
 class Sum(_Combination):
@@ -187,11 +189,13 @@ class FeatureKernel(Kernel):
     def _centre_of(self, x: Tensor) -> Tensor | None:
         return x.mean(1, keepdim=True) if self.centre else None
 
+    @abc.abstractmethod
     def _matrix(self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T H N M"]:
-        raise NotImplementedError
+        """Covariances of prepared features."""
 
+    @abc.abstractmethod
     def _variance(self, x: Float[Tensor, "T N D"]) -> Float[Tensor, "T H N"]:
-        raise NotImplementedError
+        """Variances of prepared features."""
 
     def extra_repr(self) -> str:
         """Options for `print`."""
@@ -246,11 +250,13 @@ class ScaledKernel(FeatureKernel):
     def _variance(self, x: Float[Tensor, "T N D"]) -> Float[Tensor, "T H N"]:
         return per_class(self.outputscale, x, 1) * self._unscaled_variance(x)
 
+    @abc.abstractmethod
     def _unscaled_matrix(self, x: Tensor, z: Tensor | None) -> Float[Tensor, "T _ N M"]:
-        raise NotImplementedError
+        """`k'(x, z)` of prepared features."""
 
+    @abc.abstractmethod
     def _unscaled_variance(self, x: Tensor) -> Float[Tensor, "T _ N"]:
-        raise NotImplementedError
+        """`k'(x, x)` of prepared features."""
 
     def _positive(self, name: str, value: float | Tensor) -> nn.Parameter:
         """The parameter `log_name` with its initial value."""
