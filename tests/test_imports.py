@@ -11,7 +11,7 @@ ROOT = Path(mirrorshot.__file__).parent
 
 LAYERS = (
     {"types"},
-    {"linalg", "quadrature"},
+    {"linalg", "quadrature", "threads"},
     {"gaussian", "likelihoods", "kernels", "backbones", "metrics"},
     {"inference", "data", "selection"},
     {"methods"},

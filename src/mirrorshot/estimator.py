@@ -19,11 +19,13 @@ from mirrorshot.inference import MirrorInfo, mirror_descent
 from mirrorshot.kernels import KERNELS, Kernel
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.selection import Candidate, Support, choose_centre, make_candidates, select
+from mirrorshot.threads import one_thread
 from mirrorshot.types import InvalidInputError
 
 _MAX_STEPS = 100
 _SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates
 _TOLERANCE = 1e-11  # and for the one that is chosen: probabilities to about 1e-6
+_SMALL = 2**12  # latents (examples or queries times classes) that one thread computes fastest
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
@@ -107,7 +109,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         support = Support(
             torch.tensor(x[used])[None], torch.tensor(labels[used]), torch.tensor(weight[used]), len(classes)
         )
-        fitted = self._infer(support)
+        with one_thread(is_small=len(support.y) * support.n_way <= _SMALL):
+            fitted = self._infer(support)
         # everything that can fail is done; only now the object changes
         validate_data(self, X, skip_check_array=True)
         self.classes_ = classes
@@ -183,7 +186,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         )
         _check_finite(x, X)
         chunk = max(1, _QUERY_ELEMENTS // (self._support.n_way * len(self._support.y)))
-        parts = [self._latent(torch.tensor(x[i : i + chunk])[None]) for i in range(0, len(x), chunk)]
+        with one_thread(is_small=len(x) * self._support.n_way <= _SMALL):
+            parts = [self._latent(torch.tensor(x[i : i + chunk])[None]) for i in range(0, len(x), chunk)]
         mean, var = (torch.cat(tensors, -1)[0].mT.numpy() for tensors in zip(*parts, strict=True))
         return mean, var
 
@@ -195,7 +199,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Logarithm of the class probabilities, shape (n_queries, n_classes)."""
         mean, var = self.predict_latent(X)
-        log_prob = log_predictive(torch.tensor(mean), torch.tensor(var), temperature=self.temperature_)
+        with one_thread(is_small=mean.size <= _SMALL):
+            log_prob = log_predictive(torch.tensor(mean), torch.tensor(var), temperature=self.temperature_)
         return np.asarray(log_prob.numpy())
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
