@@ -2,7 +2,8 @@
 
 1. One 5-way 5-shot fit and 75 predictions against scikit-learn's GaussianProcessClassifier with its optimiser, on the
    same digits episodes (alternating, median of the ratios' parts).
-2. 1,000 tasks in one call of `mirror_descent` against the same tasks one by one.
+2. The same fits with two threads of torch, and with the classifier keeping both or computing with one.
+3. 1,000 tasks in one call of `mirror_descent` against the same tasks one by one.
 
     python benchmarks/speed.py [--episodes 20] [--tasks 1000]
 """
@@ -12,6 +13,7 @@ import resource
 import time
 import warnings
 from statistics import median
+from unittest.mock import patch
 
 import torch
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -19,7 +21,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from _common import sample_episodes, save
 from embedding_sets import digits
-from mirrorshot import FewShotClassifier
+from mirrorshot import FewShotClassifier, estimator
 from mirrorshot.inference import mirror_descent
 
 SEED = 7
@@ -36,6 +38,16 @@ def classifier_times(n_episodes: int) -> dict[str, float]:
             model.fit(episode.support_x, episode.support_y).predict_proba(episode.query_x)
             times[name].append(time.perf_counter() - before)
     return {name: median(seconds[1:]) for name, seconds in times.items()}  # the first one warms up
+
+
+def thread_times(n_episodes: int) -> dict[str, float]:
+    """Median time of the classifier with two threads, if it uses both of them and if it keeps to one."""
+    torch.set_num_threads(2)
+    with patch.object(estimator, "_SMALL", 0):
+        both = classifier_times(n_episodes)["mirrorshot"]
+    one = classifier_times(n_episodes)["mirrorshot"]
+    torch.set_num_threads(1)
+    return {"both": both, "one": one, "ratio": both / one}
 
 
 def batch_times(n_tasks: int, n_shot: int, dtype: torch.dtype) -> dict[str, float]:
@@ -71,7 +83,9 @@ def main() -> None:
         f"fit and 75 predictions, 5-way 5-shot: GaussianProcessClassifier / FewShotClassifier = {ratio:.1f} "
         f"({1e3 * times['gpc']:.0f} ms / {1e3 * times['mirrorshot']:.0f} ms, median of {args.episodes})"
     )
-    result: dict[str, object] = {"classifier": {**times, "ratio": ratio}}
+    threads = thread_times(args.episodes)
+    print(f"the same with two threads of torch: using both / keeping to one = {threads['ratio']:.1f}")
+    result: dict[str, object] = {"classifier": {**times, "ratio": ratio}, "threads": threads}
     for n_shot in (1, 5):
         for dtype in (torch.float64, torch.float32):
             found = batch_times(args.tasks, n_shot, dtype)
