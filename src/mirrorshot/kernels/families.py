@@ -1,5 +1,6 @@
 """The kernels: two formulas each, the matrix and its diagonal, in features that are already prepared."""
 
+import abc
 import math
 from typing import Any
 
@@ -143,8 +144,9 @@ class Stationary(ScaledKernel):
     def _unscaled_variance(self, x: Tensor) -> Float[Tensor, "T 1 N"]:
         return torch.ones_like(x[:, None, :, 0])
 
+    @abc.abstractmethod
     def _correlation(self, square: Float[Tensor, "T H N M"]) -> Float[Tensor, "T H N M"]:
-        raise NotImplementedError
+        """Correlation at the given squared distances, in units of the length scale."""
 
 
 class RBF(Stationary):
