@@ -40,8 +40,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     Args:
         kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.kernels.Kernel`,
             whose parameters are then used as they are.
-        outputscale: prior variance of the latents, or "loo" to choose it. With the temperature chosen, the choice
-            hardly matters between 3 and 30.
+        outputscale: prior variance of the latents, or "loo" to choose it among 3, 10 and 30. It mostly changes how
+            sharp the probabilities are, which the temperature undoes.
         lengthscale: length scale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
         centre: what is subtracted from the embeddings first. "auto": the mean of the examples, shrunk
             towards the origin as far as the examples cannot tell it from zero; "mean"; or "none".
