@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -25,11 +25,18 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _WAY, _SHOT, _CLASSES, _ITEMS = range(4)  # streams of random keys of a task
 
 
-class _Index(NamedTuple):
-    """Which items make the tasks. Negative: padding."""
+class EpisodeIndex(NamedTuple):
+    """Which items of a source make the tasks: their rows, class-major. Negative: padding.
 
-    support: NDArray[np.int64]  # (T, C, S)
-    query: NDArray[np.int64]  # (T, C, Q)
+    Attributes:
+        support: rows of the labelled items, (T, N) with N = n_way * n_shot.
+        query: rows of the items to classify, (T, M).
+        n_way: `C`, number of classes.
+    """
+
+    support: Int[Tensor, "T N"]
+    query: Int[Tensor, "T M"]
+    n_way: int
 
 
 class EpisodeSampler:
@@ -108,16 +115,14 @@ class EpisodeSampler:
             >>> bool((sampler.tasks([5])[0].support_x[0] == last).all())
             True
         """
-        support, query = self._index(np.asarray(numbers, dtype=np.int64))
-        support_x, support_y, support_weight = self._gather(support)
-        query_x, query_y, query_weight = self._gather(query)
-        class_mask = torch.from_numpy((query >= 0).any(-1)).to(support_x.device)
-        batch = TaskBatch(support_x, support_y, query_x, self.n_way, support_weight, query_weight, class_mask)
-        return batch, query_y
+        index = self.index(numbers)
+        return gather_tasks(
+            self.source.items, index, is_padded=bool((index.query < 0).any() or (index.support < 0).any())
+        )
 
-    def _index(self, numbers: NDArray[np.int64]) -> _Index:
-        """Draw the items of the tasks."""
-        task = _mix(np.uint64(self.seed), numbers)  # (T,)
+    def index(self, numbers: Sequence[int] | NDArray[np.int64]) -> EpisodeIndex:
+        """Which items make the tasks of these numbers; on the CPU, for gathering elsewhere or later."""
+        task = _mix(np.uint64(self.seed), np.asarray(numbers, dtype=np.int64))  # (T,)
         classes = np.argsort(_keys(task, _CLASSES, self.source.n_classes), axis=-1, kind="stable")[:, : self.n_way]
         counts = self._counts[classes]  # (T, C)
         # a class's stream is its place in the task; keys past the end of a class come last
@@ -130,19 +135,48 @@ class EpisodeSampler:
         items[np.arange(self.n_way) >= ways[:, None]] = -1
         support, query = items[..., : self.n_shot], items[..., self.n_shot :]
         support = np.where(np.arange(self.n_shot) < shots[:, None, None], support, -1)
-        return _Index(support, query)
+        flat = (torch.from_numpy(rows.reshape(len(task), -1)) for rows in (support, query))
+        return EpisodeIndex(*flat, self.n_way)
 
-    def _gather(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
-        """Items, labels and weights of the points, class-major, (T, C * n)."""
-        T, C, n = index.shape
-        device = self.source.items.device
-        flat = torch.from_numpy(index.reshape(T, C * n)).to(device)
-        real = flat >= 0
-        x = self.source.items[flat.clamp(min=0)]
-        y = torch.arange(C, device=device).repeat_interleave(n).expand(T, -1) * real
-        if (index < 0).any():  # known on the host, no waiting for the device
-            x = x * real.view(T, C * n, *[1] * (x.ndim - 2))
-        return x, y, real.float()
+    @property
+    def may_pad(self) -> bool:
+        """Whether tasks may be smaller than the largest, so that batches hold padding."""
+        return self._ways[0] < self._ways[1] or self._shots[0] < self._shots[1]
+
+
+def gather_tasks(
+    items: Shaped[Tensor, "n ..."], index: EpisodeIndex, *, is_padded: bool
+) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
+    """Gather the items of tasks on the device of `items`, and apart from them the labels of the queries.
+
+    Args:
+        items: the items of a source.
+        index: which of them.
+        is_padded: whether negative rows occur. Not looked at here: the index may be on a device that is busy.
+
+    Example:
+        >>> index = EpisodeIndex(torch.tensor([[0, 2]]), torch.tensor([[1, 3]]), 2)
+        >>> tasks, query_y = gather_tasks(torch.arange(4.0)[:, None], index, is_padded=False)
+        >>> tasks.support_x.flatten().tolist(), query_y.tolist()
+        ([0.0, 2.0], [[0, 1]])
+    """
+    support_x, support_y, support_weight = _gather(items, index.support, index.n_way, is_padded)
+    query_x, query_y, query_weight = _gather(items, index.query, index.n_way, is_padded)
+    real = index.query.to(items.device) >= 0
+    class_mask = real.reshape(len(real), index.n_way, -1).any(-1)
+    batch = TaskBatch(support_x, support_y, query_x, index.n_way, support_weight, query_weight, class_mask)
+    return batch, query_y
+
+
+def _gather(items: Tensor, rows: Int[Tensor, "T N"], n_way: int, is_padded: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Items, labels and weights of the points, class-major, (T, N)."""
+    rows = rows.to(items.device)
+    y = torch.arange(n_way, device=items.device).repeat_interleave(rows.shape[1] // n_way).expand_as(rows)
+    if not is_padded:
+        return items[rows], y, torch.ones(rows.shape, device=items.device)
+    real = rows >= 0
+    x = items[rows.clamp(min=0)]
+    return x * real.view(*rows.shape, *[1] * (x.ndim - 2)), y * real, real.float()
 
 
 def _mix(state: NDArray[np.uint64] | np.uint64, number: NDArray[np.int64] | np.int64) -> NDArray[np.uint64]:

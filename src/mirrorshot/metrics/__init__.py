@@ -9,8 +9,10 @@ from mirrorshot.metrics.functional import (
     maximum_calibration_error,
     nll,
 )
+from mirrorshot.metrics.temperature import apply_temperature, fit_temperature
 
 __all__ = [
     "accuracy", "nll", "brier",
     "CalibrationBins", "calibration_bins", "expected_calibration_error", "maximum_calibration_error",
+    "fit_temperature", "apply_temperature",
 ]  # fmt: skip

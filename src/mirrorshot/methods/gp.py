@@ -1,0 +1,152 @@
+"""What all Gaussian-process methods share: a deep kernel, its objectives, and a predictive temperature."""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from mirrorshot.backbones import Backbone
+from mirrorshot.kernels import KERNELS, Kernel, make_kernel
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.metrics import fit_temperature
+from mirrorshot.types import InvalidInputError, TaskBatch
+
+Objective = Literal["ml", "cml", "pl"]
+
+KERNEL_OPTIONS: dict[str, dict[str, Any]] = {
+    "cosine": {"outputscale": 1.0},
+    "rbf": {"outputscale": 1.0, "lengthscale": 0.7, "normalise": True},
+    "matern": {"outputscale": 1.0, "lengthscale": 0.7, "normalise": True},
+    "linear": {"outputscale": 1.0, "normalise": True},
+    "polynomial": {"outputscale": 1.0, "power": 2, "normalise": True},
+}
+"""How kernels start where nothing else is said: on unit-norm features, as in the paper's code."""
+
+
+class GPMethod(FewShotMethod):
+    """A Gaussian process over the features of a backbone, one latent function per class.
+
+    A subclass says how it bounds the evidence of labelled points and how it predicts; objectives and the temperature
+    are here. The objectives, all to be made large:
+
+    - **ml**: bound of the evidence of support and query together (the paper's ELBO).
+    - **cml**: conditional marginal likelihood, bound of support and query minus bound of the support alone: how well
+      the support predicts the query, as at test time.
+    - **pl**: predictive likelihood of each query given the support.
+
+    Temperature: training on the bound of 85 points leaves predictions from 5 points under-confident. `tune` fits one
+    temperature on the predictions of *training* tasks; `predict` uses it.
+
+    Args:
+        backbone: from items to features.
+        kernel: name of a kernel of `KERNELS`, or a kernel.
+        kernel_options: arguments of the kernel of that name, on top of `KERNEL_OPTIONS`.
+        objective: "ml", "cml" or "pl".
+        temperature: whether `tune` fits a predictive temperature.
+    """
+
+    log_temperature: Tensor
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        kernel: str | Kernel = "cosine",
+        kernel_options: Mapping[str, Any] | None = None,
+        objective: Objective = "ml",
+        temperature: bool = True,
+    ) -> None:
+        super().__init__(backbone)
+        if objective not in get_args(Objective):
+            raise InvalidInputError(f"Expected `objective` to be 'ml', 'cml' or 'pl', but got {objective!r}.")
+        self.kernel = kernel if isinstance(kernel, Kernel) else _named_kernel(kernel, kernel_options or {})
+        self.objective = objective
+        self.has_temperature = temperature
+        self.register_buffer("log_temperature", torch.zeros(()))
+
+    @abc.abstractmethod
+    def _bound(
+        self, K: Float[Tensor, "T _ N N"], y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor
+    ) -> Float[Tensor, " T"]:
+        """Lower bound of the log-evidence of labelled points, differentiable in `K`."""
+
+    @abc.abstractmethod
+    def _log_prob(
+        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
+    ) -> Float[Tensor, "T M C"]:
+        """Log-probabilities of the queries before any temperature."""
+
+    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+        """Minus the objective, per point."""
+        support, query = self.features(tasks)
+        centre = self._centre(tasks, support)
+        if self.objective == "pl":
+            log_prob = self._log_prob(tasks, *self._covariances(support, query, centre), differentiable=True)
+            score = log_prob.gather(-1, query_y[..., None])[..., 0]
+            return -(tasks.query_weight * score).sum(-1) / tasks.query_weight.sum(-1)
+        K = self.kernel(torch.cat([support, query], 1), centre=centre)
+        y, weight = torch.cat([tasks.support_y, query_y], 1), torch.cat([tasks.support_weight, tasks.query_weight], 1)
+        total = self._bound(K, y, weight, tasks.class_mask)
+        if self.objective == "ml":
+            return -total / weight.sum(-1)
+        n = support.shape[1]
+        given = self._bound(K[..., :n, :n], tasks.support_y, tasks.support_weight, tasks.class_mask)
+        return (given - total) / tasks.query_weight.sum(-1)
+
+    def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Log-probabilities of the queries, at the fitted temperature."""
+        log_prob = self._raw_log_prob(tasks)
+        if not self.has_temperature:
+            return log_prob
+        return torch.log_softmax(log_prob / self.log_temperature.exp().to(log_prob.dtype), -1)
+
+    def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        support, query = self.features(tasks)
+        covariances = self._covariances(support, query, self._centre(tasks, support))
+        return self._log_prob(tasks, *covariances, differentiable=False)
+
+    @torch.no_grad()
+    def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
+        """Fit the temperature to the predictions of training tasks."""
+        if self.has_temperature:
+            temperature = fit_temperature(self._raw_log_prob(tasks), query_y, tasks.query_weight)
+            self.log_temperature.fill_(temperature).log_()
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """The network, and the kernel with its own learning rate."""
+        return {"network": list(self.backbone.parameters()), "kernel": list(self.kernel.parameters())}
+
+    def _covariances(
+        self, support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], centre: Tensor | None
+    ) -> tuple[Float[Tensor, "T _ N N"], Float[Tensor, "T _ N M"], Float[Tensor, "T _ M"]]:
+        """Covariances of the support, of support with query, and variances of the query."""
+        return (
+            self.kernel(support, centre=centre),
+            self.kernel(support, query, centre=centre),
+            self.kernel.diagonal(query, centre=centre),
+        )
+
+    def _centre(self, tasks: TaskBatch, support: Float[Tensor, "T N D"]) -> Float[Tensor, "T 1 D"]:
+        """Mean of the labelled points, padding left out; used by kernels that centre."""
+        weight = tasks.support_weight[..., None].to(support.dtype)
+        return (weight * support).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+
+
+def _named_kernel(name: str, options: Mapping[str, Any]) -> Kernel:
+    if name not in KERNELS:
+        raise InvalidInputError(f"Expected `kernel` to be one of {', '.join(KERNELS)}, but got {name!r}.")
+    try:
+        return make_kernel(name, **{**KERNEL_OPTIONS.get(name, {}), **options})
+    except TypeError as error:
+        raise InvalidInputError(
+            f"Expected `kernel_options` to be arguments of kernel {name!r}, but got {dict(options)}: {error}."
+        ) from error
+
+
+def with_mask(prob: Float[Tensor, "T C M"], class_mask: Bool[Tensor, "T C"]) -> Float[Tensor, "T M C"]:
+    """Logarithm of probabilities, classes last; `-inf` for classes that do not exist."""
+    log_prob = prob.mT.clamp(min=torch.finfo(prob.dtype).tiny).log()
+    return torch.log_softmax(log_prob.masked_fill(~class_mask[:, None, :], -torch.inf), -1)

@@ -1,0 +1,43 @@
+"""J. Snell, K. Swersky and R. Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017 (ProtoNet).
+
+https://arxiv.org/abs/1703.05175
+
+A class is the mean of the features of its labelled items. A query belongs to the nearest mean: the logits are minus
+the squared Euclidean distances. Training descends the cross-entropy of the queries.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.types import TaskBatch
+
+
+class NearestMean(FewShotMethod):
+    """Prototypical network.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = NearestMean(make_backbone("identity", in_features=8))
+        >>> method.predict(tasks).exp().sum(-1).allclose(torch.ones(2, 15))
+        True
+    """
+
+    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+        """Mean cross-entropy of the queries."""
+        score = self.predict(tasks).gather(-1, query_y[..., None])[..., 0]
+        return -(tasks.query_weight * score).sum(-1) / tasks.query_weight.sum(-1)
+
+    def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Log-softmax of minus the squared distance to the mean of each class."""
+        support, query = self.features(tasks)
+        member = (tasks.support_y[:, None, :] == torch.arange(tasks.n_way, device=support.device)[:, None]).to(
+            support.dtype
+        ) * tasks.support_weight[:, None, :].to(support.dtype)
+        means = member @ support / member.sum(-1, keepdim=True).clamp(min=1e-6)
+        distance = (query[:, :, None, :] - means[:, None, :, :]).square().sum(-1)
+        return torch.log_softmax((-distance).masked_fill(~tasks.class_mask[:, None, :], -torch.inf), -1)

@@ -1,0 +1,128 @@
+"""MD-BFSC: its objectives against the bound and the predictions they stand for, its temperature, its options."""
+
+import pytest
+import torch
+
+from mirrorshot.backbones import make_backbone
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.inference import elbo, mirror_descent
+from mirrorshot.methods import MirrorGP, make_method
+from mirrorshot.metrics import calibration_bins, expected_calibration_error
+from mirrorshot.types import InvalidInputError
+
+D = 8
+
+
+@pytest.fixture
+def drawn():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(10, 1, D, generator=generator, dtype=torch.float64)
+    x = centres + 0.7 * torch.randn(10, 20, D, generator=generator, dtype=torch.float64)
+    source = ClassSource.from_arrays(x.reshape(-1, D), torch.arange(10).repeat_interleave(20))
+    return EpisodeSampler(source, 5, 1, 10, seed=0).draw(30)
+
+
+def make(**options):
+    return make_method("mirror_gp", make_backbone("identity", in_features=D), **options).double()
+
+
+def joint(method, tasks, query_y):
+    x, y = torch.cat([tasks.support_x, tasks.query_x], 1), torch.cat([tasks.support_y, query_y], 1)
+    return method.kernel(x), y
+
+
+def test_ml_is_the_bound_of_support_and_query_per_point(drawn):
+    tasks, query_y = drawn
+    method = make(n_steps=40, step_size=0.6)
+    K, y = joint(method, tasks, query_y)
+    posterior, _ = mirror_descent(K, y, n_way=5)
+    assert torch.allclose(method.loss(tasks, query_y), -elbo(K, y, posterior) / 55, atol=1e-5)
+
+
+def test_cml_is_the_bound_of_all_minus_that_of_the_support_per_query(drawn):
+    tasks, query_y = drawn
+    method = make(n_steps=40, step_size=0.6, objective="cml")
+    K, y = joint(method, tasks, query_y)
+    bounds = [elbo(k, t, mirror_descent(k, t, n_way=5)[0]) for k, t in ((K, y), (K[..., :5, :5], y[:, :5]))]
+    assert torch.allclose(method.loss(tasks, query_y), (bounds[1] - bounds[0]) / 50, atol=1e-5)
+
+
+def test_pl_is_the_cross_entropy_of_the_predictions(drawn):
+    tasks, query_y = drawn
+    method = make(objective="pl", temperature=False)
+    expected = torch.nn.functional.nll_loss(method.predict(tasks).mT, query_y, reduction="none").mean(1)
+    assert torch.allclose(method.loss(tasks, query_y), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["ml", "cml", "pl"])
+def test_the_gradient_in_the_kernel_is_that_of_finite_differences(drawn, objective):
+    tasks, query_y = drawn
+    method = make(objective=objective, n_steps=60, step_size=0.6, kernel_options={"outputscale": 3.0})
+    method.loss(tasks, query_y).sum().backward()
+    gradient = float(method.kernel.log_outputscale.grad)
+    values = []
+    for shift in (1e-4, -2e-4):
+        with torch.no_grad():
+            method.kernel.log_outputscale.add_(shift)
+        values.append(float(method.loss(tasks, query_y).sum()))
+    assert gradient == pytest.approx((values[0] - values[1]) / 2e-4, rel=2e-3)
+
+
+def test_tuning_calibrates_the_predictions_and_keeps_their_order(drawn):
+    tasks, query_y = drawn
+    method = make()
+    before = method.predict(tasks).exp()
+    method.tune(tasks, query_y)
+    after = method.predict(tasks).exp()
+    ece = [float(expected_calibration_error(calibration_bins(p, query_y, 15))) for p in (before, after)]
+    assert ece[0] > 0.2
+    assert ece[1] < 0.05
+    assert torch.equal(before.argmax(-1), after.argmax(-1))
+
+
+def test_without_a_temperature_tuning_leaves_the_predictions_alone(drawn):
+    method = make(temperature=False)
+    before = method.predict(drawn[0])
+    method.tune(*drawn)
+    assert torch.equal(before, method.predict(drawn[0]))
+
+
+def test_amortised_sites_bring_one_step_close_to_the_optimum(drawn):
+    tasks, query_y = drawn
+    options = {"n_steps": 1, "step_size": 0.7, "kernel_options": {"outputscale": 4.0}}
+    cold, warm = make(**options), make(start="amortised", **options)
+    best = make(n_steps=60, step_size=0.6, kernel_options={"outputscale": 4.0}).loss(tasks, query_y)
+    warm.tune(tasks, query_y)
+    gap_cold, gap_warm = ((m.loss(tasks, query_y) - best).mean() for m in (cold, warm))
+    assert 0 <= float(gap_warm) < 0.1 * float(gap_cold)
+
+
+def test_a_network_in_half_precision_leaves_the_gaussian_process_in_single():
+    method = MirrorGP(make_backbone("conv4s", generator=torch.Generator().manual_seed(0)))
+    method.network_dtype = torch.bfloat16
+    pictures = torch.rand(40, 1, 28, 28, generator=torch.Generator().manual_seed(1)).mul(255).byte()
+    tasks, query_y = EpisodeSampler(
+        ClassSource.from_arrays(pictures, torch.arange(40) % 4), 3, 1, 2, seed=0
+    ).draw(1)
+    tasks = tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255)
+    loss = method.loss(tasks, query_y)
+    loss.sum().backward()
+    assert loss.dtype == torch.float32
+    assert method.predict(tasks).dtype == torch.float32
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in method.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"step_size": 1.5}, r"`step_size` in \(0, 1\], but got 1.5"),
+        ({"n_steps": 0}, "`n_steps` to be at least 1"),
+        ({"start": "warm"}, "'prior' or 'amortised', but got 'warm'"),
+        ({"objective": "map"}, "'ml', 'cml' or 'pl', but got 'map'"),
+        ({"kernel": "gauss"}, "one of cosine, rbf.*but got 'gauss'"),
+        ({"kernel_options": {"colour": 1}}, "arguments of kernel 'cosine'"),
+    ],
+)
+def test_a_wrong_option_is_refused(as_for_users, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        make(**options)

@@ -1,0 +1,180 @@
+"""What every method promises, for all entries of `METHODS`."""
+
+import pytest
+import torch
+
+from mirrorshot.backbones import make_backbone
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.methods import METHODS, FewShotMethod, make_method, method_options
+from mirrorshot.types import InvalidInputError
+
+D = 6
+VARIANTS = [(name, {}) for name in METHODS] + [
+    ("mirror_gp", {"objective": "cml"}),
+    ("mirror_gp", {"objective": "pl"}),
+    ("mirror_gp", {"kernel": "rbf", "start": "amortised", "n_steps": 1, "step_size": 0.7}),
+    ("mirror_gp", {"kernel": "polynomial", "kernel_options": {"power": 1}}),
+    ("mirror_gp", {"kernel": "cosine", "kernel_options": {"centre": True}}),
+    ("gd_gp", {"objective": "cml"}),
+    ("gd_gp", {"form": "plain", "step_size": 0.001}),
+]
+every_method = pytest.mark.parametrize(
+    ("name", "options"), VARIANTS, ids=[f"{name}-{'-'.join(map(str, options.values()))}" for name, options in VARIANTS]
+)
+
+
+class Layer(torch.nn.Module):
+    """One linear layer as a backbone."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.weight = torch.nn.Parameter(torch.randn(D, D, generator=generator, dtype=torch.float64) / D**0.5)
+        self.out_features, self.out_shape = D, (D,)
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+def make(name, options):
+    return make_method(name, Layer(), **options).double()
+
+
+def clouds(n_classes=8, n=12, spread=0.5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(n_classes, 1, D, generator=generator, dtype=torch.float64)
+    x = centres + spread * torch.randn(n_classes, n, D, generator=generator, dtype=torch.float64)
+    return ClassSource.from_arrays(x.reshape(-1, D), torch.arange(n_classes).repeat_interleave(n))
+
+
+def draw(n_tasks=3, n_way=4, n_shot=2, n_query=3, seed=0, **options):
+    return EpisodeSampler(clouds(**options), n_way, n_shot, n_query, seed=seed).draw(n_tasks)
+
+
+@every_method
+def test_probabilities_sum_to_one(name, options):
+    tasks, _ = draw()
+    log_prob = make(name, options).predict(tasks)
+    assert log_prob.shape == (3, 12, 4)
+    assert torch.allclose(log_prob.exp().sum(-1), torch.ones(3, 12, dtype=torch.float64))
+
+
+@every_method
+def test_the_loss_has_one_finite_value_per_task_and_a_gradient_in_the_network(name, options):
+    tasks, query_y = draw()
+    method = make(name, options)
+    loss = method.loss(tasks, query_y)
+    loss.sum().backward()
+    assert loss.shape == (3,)
+    assert loss.isfinite().all()
+    gradient = method.backbone.weight.grad
+    assert gradient.isfinite().all()
+    assert gradient.abs().max() > 1e-8
+
+
+@every_method
+def test_a_batch_of_tasks_is_its_tasks_one_by_one(name, options):
+    tasks, query_y = draw()
+    method = make(name, options)
+    single = [tasks.select(slice(i, i + 1)) for i in range(3)]
+    one_by_one = torch.cat([method.predict(task) for task in single])
+    assert torch.allclose(method.predict(tasks), one_by_one, atol=1e-5)
+    losses = torch.cat([method.loss(task, query_y[i : i + 1]) for i, task in enumerate(single)])
+    assert torch.allclose(method.loss(tasks, query_y), losses, atol=1e-5)
+
+
+@every_method
+def test_permuting_the_classes_permutes_the_columns(name, options):
+    tasks, query_y = draw()
+    method = make(name, options)
+    order = torch.tensor([2, 0, 3, 1])
+    renamed = tasks._replace(support_y=order[tasks.support_y])
+    assert torch.allclose(method.predict(renamed)[..., order], method.predict(tasks), atol=1e-5)
+    assert torch.allclose(method.loss(renamed, order[query_y]), method.loss(tasks, query_y), atol=1e-5)
+
+
+@every_method
+def test_padding_changes_nothing(name, options):
+    if options.get("form") == "plain":
+        pytest.skip("the plain form of gradient descent needs a positive definite prior at padded points too")
+    tasks, query_y = draw()
+    method = make(name, options)
+    padded, padded_y = _pad(tasks, query_y)
+    log_prob = method.predict(padded)
+    assert torch.allclose(log_prob[:, :12, :4], method.predict(tasks), atol=1e-5)
+    assert (log_prob[..., 4] == -torch.inf).all()
+    if not name.startswith("gd"):  # a padded point has variance under the prior of gd_gp, and its KL
+        assert torch.allclose(method.loss(padded, padded_y), method.loss(tasks, query_y), atol=1e-5)
+
+
+def _pad(tasks, query_y):
+    """One more class and one more point in support and query, none of them real."""
+    item, zero = torch.zeros(3, 1, D, dtype=torch.float64), torch.zeros(3, 1)
+    label = torch.zeros(3, 1, dtype=torch.int64)
+    return tasks._replace(
+        support_x=torch.cat([tasks.support_x, item], 1),
+        support_y=torch.cat([tasks.support_y, label], 1),
+        query_x=torch.cat([tasks.query_x, item], 1),
+        n_way=5,
+        support_weight=torch.cat([tasks.support_weight, zero], 1),
+        query_weight=torch.cat([tasks.query_weight, zero], 1),
+        class_mask=torch.cat([tasks.class_mask, zero.bool()], 1),
+    ), torch.cat([query_y, label], 1)
+
+
+@every_method
+def test_clear_classes_are_recognised_after_training_and_the_loss_falls(name, options):
+    method = make(name, options)
+    groups = [{"params": p, "lr": 0.02} for p in method.parameter_groups().values() if p]
+    adam = torch.optim.Adam(groups)
+    losses = []
+    for seed in range(40):
+        tasks, query_y = draw(seed=seed, spread=1.0)
+        if seed % 10 == 0:
+            method.tune(tasks, query_y)
+        adam.zero_grad()
+        loss = method.loss(tasks, query_y).mean()
+        loss.backward()
+        adam.step()
+        losses.append(loss.item())
+    assert sum(losses[-10:]) < sum(losses[:10])
+    tasks, query_y = draw(n_tasks=10, seed=99, spread=0.2)
+    assert (method.predict(tasks).argmax(-1) == query_y).double().mean() > 0.9
+
+
+@every_method
+def test_every_parameter_has_a_learning_rate(name, options):
+    method = make(name, options)
+    grouped = [p for parameters in method.parameter_groups().values() for p in parameters]
+    assert {id(p) for p in grouped} == {id(p) for p in method.parameters()}
+    assert len(grouped) == len(list(method.parameters()))
+
+
+@every_method
+def test_a_method_is_its_state(name, options):
+    tasks, query_y = draw()
+    method, twin = make(name, options), make(name, options)
+    with torch.no_grad():
+        method.backbone.weight.add_(0.1)
+    method.tune(tasks, query_y)
+    twin.load_state_dict(method.state_dict())
+    assert torch.equal(method.predict(tasks), twin.predict(tasks))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_unknown_option_is_refused_with_the_known_ones(name):
+    with pytest.raises(InvalidInputError, match="but got colour"):
+        make_method(name, make_backbone("identity", in_features=D), colour=3)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_options_are_those_of_the_constructor(name):
+    backbone = make_backbone("identity", in_features=D)
+    method = make_method(name, backbone, **method_options(name))
+    assert isinstance(method, FewShotMethod)
+    assert type(method).__mro__[0].__doc__
+
+
+def test_an_unknown_method_is_refused_with_the_known_ones():
+    with pytest.raises(InvalidInputError, match=r"one of mirror_gp, .*but got 'protonet3'"):
+        make_method("protonet3", make_backbone("identity", in_features=D))
