@@ -1,6 +1,7 @@
 """What the benchmarks share: episodes, scores, tables, and results with their provenance."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -63,7 +64,9 @@ def save(name: str, result: dict[str, Any], *, seed: int, started: float) -> Non
     )
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     record = {
-        "commit": commit.stdout.strip() + ("+changes" if changed.stdout.strip() else ""),
+        # a machine that has only a copy of the tree is told the commit
+        "commit": (commit.stdout.strip() or os.environ.get("MIRRORSHOT_COMMIT", "unknown"))
+        + ("+changes" if changed.stdout.strip() else ""),
         "command": " ".join(["python", str(Path(sys.argv[0])), *sys.argv[1:]]),
         "device": device,
         "python": platform.python_version(),

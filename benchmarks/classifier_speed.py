@@ -5,7 +5,7 @@
 2. The same fits with two threads of torch, and with the classifier keeping both or computing with one.
 3. 1,000 tasks in one call of `mirror_descent` against the same tasks one by one.
 
-    python benchmarks/speed.py [--episodes 20] [--tasks 1000]
+    python benchmarks/classifier_speed.py [--episodes 20] [--tasks 1000]
 """
 
 import argparse
@@ -94,7 +94,7 @@ def main() -> None:
             result[f"batch, {n_shot}-shot, {dtype}"] = {**found, "ratio": batch}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of this process: {peak:.0f} MB")
-    save("speed", {**result, "peak_memory_mb": peak}, seed=SEED, started=started)
+    save("classifier_speed", {**result, "peak_memory_mb": peak}, seed=SEED, started=started)
 
 
 if __name__ == "__main__":

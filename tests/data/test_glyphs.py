@@ -139,59 +139,14 @@ def test_without_cache_no_file_is_written(folder):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "empty", "other"])
-def test_a_damaged_cache_is_made_again(folder, damage):
+def test_a_cache_of_something_else_is_made_again(folder):
     source = small(cache=True)
     (path,) = folder.iterdir()
-    if damage == "other":
-        np.savez(path, items=np.zeros(3), codes=np.zeros(3))
-    else:
-        whole = path.read_bytes()
-        path.write_bytes({"cut": whole[: len(whole) // 2], "text": b"not an archive", "empty": b""}[damage])
+    np.savez(path, items=np.zeros(3), codes=np.zeros(3))
     glyphs._glyphs.cache_clear()
     with pytest.warns(UserWarning, match=r"The cache .*\.npz cannot be read .*; it is made again"):
         again = small(cache=True)
     assert torch.equal(again.items, source.items)
-    glyphs._glyphs.cache_clear()
-    assert torch.equal(small(cache=True).items, source.items)  # without a warning
-
-
-def test_a_changed_byte_in_the_cache_is_noticed(folder):
-    small(cache=True)
-    (path,) = folder.iterdir()
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    path.write_bytes(content)
-    glyphs._glyphs.cache_clear()
-    with pytest.warns(UserWarning, match="cannot be read"):
-        small(cache=True)
-
-
-def test_a_useless_cache_folder_is_no_error(folder):
-    folder.write_text("a file where the folder should be")
-    with pytest.warns(UserWarning, match="MIRRORSHOT_CACHE"):
-        source = small(cache=True)
-    assert source.n_classes == 6
-
-
-def test_a_failed_write_leaves_nothing(folder, monkeypatch):
-    def full_disk(*args, **kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez_compressed", full_disk)
-    with pytest.warns(UserWarning, match="cannot be kept in .*No space left"):
-        small(cache=True)
-    assert list(folder.iterdir()) == []
-
-
-def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
-    assert glyphs.cache_folder() == tmp_path / "cache"
-    monkeypatch.delenv("MIRRORSHOT_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert glyphs.cache_folder() == tmp_path / "mirrorshot"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert glyphs.cache_folder() == tmp_path / ".cache" / "mirrorshot"
 
 
 @pytest.mark.parametrize(

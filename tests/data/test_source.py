@@ -64,6 +64,20 @@ def test_moving_keeps_everything(source):
     assert moved.class_names == source.class_names
 
 
+def test_sizes_of_the_originals_stay_with_their_items(source):
+    sized = source._replace(sizes=torch.arange(12).reshape(6, 2))
+    assert sized.subset(["c", "a"]).sizes.tolist() == [[2, 3], [4, 5], [6, 7], [10, 11]]
+    assert [part.sizes.tolist() for part in sized.split(["b"])] == [
+        [[0, 1], [8, 9]],
+        [[2, 3], [4, 5], [6, 7], [10, 11]],
+    ]
+    assert sized.to("meta").sizes.device.type == "meta"
+
+
+def test_sizes_are_left_out_where_nothing_is_squashed(source):
+    assert source.sizes is source.subset(["a"]).sizes is source.to("cpu").sizes is None
+
+
 @pytest.mark.parametrize(
     ("X", "y", "names", "message"),
     [

@@ -1,11 +1,40 @@
 """Data sets of classes, and the few-shot episodes drawn from them.
 
-A `ClassSource` holds the items of many classes, an `EpisodeSampler` draws batches of tasks from it, `load_glyphs`
-is the data set that needs no download.
+A `ClassSource` holds the items of many classes, an `EpisodeSampler` draws batches of tasks from it, a `Preprocess`
+turns their pictures into what a backbone sees. `load_dataset` loads a benchmark by name or own data by path;
+`load_glyphs` is the data set that needs no download.
 """
 
+from mirrorshot.data.augment import (
+    CHARACTER_MEAN,
+    CHARACTER_STD,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Preprocess,
+    evaluation_pictures,
+)
+from mirrorshot.data.benchmarks import DATASETS, Dataset, load_dataset
+from mirrorshot.data.embeddings import read_embeddings
 from mirrorshot.data.episodes import EpisodeSampler
 from mirrorshot.data.glyphs import load_glyphs
+from mirrorshot.data.images import read_folder
+from mirrorshot.data.packed import read_packed
 from mirrorshot.data.source import ClassSource
 
-__all__ = ["ClassSource", "EpisodeSampler", "load_glyphs"]
+__all__ = [
+    "ClassSource",
+    "EpisodeSampler",
+    "DATASETS",
+    "Dataset",
+    "load_dataset",
+    "load_glyphs",
+    "read_embeddings",
+    "read_folder",
+    "read_packed",
+    "Preprocess",
+    "evaluation_pictures",
+    "CHARACTER_MEAN",
+    "CHARACTER_STD",
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+]

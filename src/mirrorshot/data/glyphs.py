@@ -8,13 +8,8 @@ another character: after centring and scaling, Greek Alpha is the Latin A, and a
 """
 
 import functools
-import os
-import tempfile
 import unicodedata
-import warnings
-import zipfile
 import zlib
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFont
 
+from mirrorshot.data.cache import Arrays, cache_folder, cached_npz
 from mirrorshot.data.source import ClassSource
 from mirrorshot.types import InvalidInputError
 
@@ -44,13 +40,6 @@ _LIKE_DIGITS = "OoθlI|ɪıǀ∣┃╵ӏƧƻշՁջƷʒʓǮǯӠӡӞӟҘҙЗзȜȝ
 # Accents without a letter, blanks, controls, private use, and small letters that are pictures of large ones.
 _NO_CLASS = frozenset({"Mn", "Me", "Mc", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn", "Cs"})
 _SCALED = ("<super>", "<sub>", "<small>")
-
-
-class _Pictures(NamedTuple):
-    """What is kept: pictures (n, 1, 28, 28), class by class, and the code point of each class."""
-
-    items: NDArray[np.uint8]
-    codes: NDArray[np.int64]
 
 
 class _Typeface(NamedTuple):
@@ -106,63 +95,23 @@ def _glyphs(split: str, n_classes: int | None, n_per_class: int, seed: int, cach
     make = functools.partial(_render, split, n_classes, n_per_class, seed)
     versions = f"{version('matplotlib')}-{version('pillow')}"  # they have the fonts and draw them
     key = f"glyphs-{_FORMAT}-{versions}-{split}-{n_classes or 'all'}-{n_per_class}-{seed}"
-    items, codes = _cached(cache_folder() / f"{key}.npz", make) if cache else make()
+    kept = cached_npz(cache_folder() / f"{key}.npz", make, _check_kept) if cache else make()
+    codes = kept["codes"].tolist()
     labels = torch.arange(len(codes)).repeat_interleave(n_per_class)
-    return ClassSource(torch.from_numpy(items), labels, tuple(map(chr, codes.tolist())))
+    return ClassSource(torch.from_numpy(kept["items"]), labels, tuple(map(chr, codes)))
 
 
-def _render(split: str, n_classes: int | None, n_per_class: int, seed: int) -> _Pictures:
+def _render(split: str, n_classes: int | None, n_per_class: int, seed: int) -> Arrays:
+    """Pictures (n, 1, 28, 28), class by class, and the code point of each class."""
     codes = _choose(split, n_classes)
     items = np.concatenate([render_class(chr(code), n_per_class, seed) for code in codes])
-    return _Pictures(items, np.array(codes, dtype=np.int64))
+    return {"items": items, "codes": np.array(codes, dtype=np.int64)}
 
 
-def cache_folder() -> Path:
-    """Where pictures are kept: `MIRRORSHOT_CACHE`, or `mirrorshot` in the user's cache folder.
-
-    Example:
-        >>> isinstance(cache_folder(), Path)
-        True
-    """
-    chosen = os.environ.get("MIRRORSHOT_CACHE")
-    return Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mirrorshot"
-
-
-def _cached(path: Path, make: Callable[[], _Pictures]) -> _Pictures:
-    """Read the pictures, or make and keep them. A damaged file is made again; a folder that is no use is no error."""
-    try:
-        return _read(path)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        warnings.warn(f"The cache {path} cannot be read ({error}); it is made again.", stacklevel=5)
-    pictures = make()
-    try:
-        _write(path, pictures)
-    except OSError as error:
-        warnings.warn(f"The pictures cannot be kept in {path} ({error}); set MIRRORSHOT_CACHE.", stacklevel=5)
-    return pictures
-
-
-def _read(path: Path) -> _Pictures:
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-        items, codes = file["items"], file["codes"]
+def _check_kept(arrays: Arrays) -> None:
+    items, codes = arrays["items"], arrays["codes"]
     if items.dtype != np.uint8 or items.shape[1:] != (1, SIZE, SIZE) or not len(codes) or len(items) % len(codes):
         raise ValueError(f"unexpected content: {items.dtype} of shape {items.shape}")
-    return _Pictures(items, codes)
-
-
-def _write(path: Path, pictures: _Pictures) -> None:
-    """Write to a temporary file, then rename it: readers see all or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, items=pictures.items, codes=pictures.codes)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 @functools.lru_cache(maxsize=1)

@@ -21,6 +21,8 @@ class ClassSource(NamedTuple):
         items: pictures (n, channels, height, width) as uint8, or embeddings (n, D) as floats.
         labels: class of each item, 0 to `n_classes - 1`, (n,).
         class_names: name of each class.
+        sizes: width and height of the original pictures, (n, 2), where the stored ones are squashed to a square.
+            None: the stored pictures have the shape of the originals.
 
     Example:
         >>> source = ClassSource.from_arrays([[0.0], [1.0], [2.0], [3.0]], ["cat", "cat", "dog", "dog"])
@@ -33,6 +35,7 @@ class ClassSource(NamedTuple):
     items: Shaped[Tensor, "n ..."]
     labels: Int[Tensor, " n"]
     class_names: tuple[str, ...]
+    sizes: Int[Tensor, "n 2"] | None = None
 
     @classmethod
     def from_arrays(
@@ -76,7 +79,8 @@ class ClassSource(NamedTuple):
 
     def to(self, device: torch.device | str) -> "ClassSource":
         """The same set on another device; episodes are then gathered there."""
-        return ClassSource(self.items.to(device), self.labels.to(device), self.class_names)
+        sizes = None if self.sizes is None else self.sizes.to(device)
+        return ClassSource(self.items.to(device), self.labels.to(device), self.class_names, sizes)
 
     def subset(self, classes: Sequence[int] | Sequence[str]) -> "ClassSource":
         """The items of some classes, given by name or position. Labels are renumbered in the given order."""
@@ -85,7 +89,8 @@ class ClassSource(NamedTuple):
         new_label[positions] = torch.arange(len(positions), device=self.labels.device)
         labels = new_label[self.labels]
         keep = labels >= 0
-        return ClassSource(self.items[keep], labels[keep], tuple(self.class_names[i] for i in positions))
+        sizes = None if self.sizes is None else self.sizes[keep]
+        return ClassSource(self.items[keep], labels[keep], tuple(self.class_names[i] for i in positions), sizes)
 
     def split(self, classes: Sequence[int] | Sequence[str]) -> tuple["ClassSource", "ClassSource"]:
         """Two sets without a common class: the items of `classes`, and those of all others.

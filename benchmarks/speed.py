@@ -1,0 +1,184 @@
+"""Speed of meta-training and testing, as ratios to the backbone alone: python benchmarks/speed.py
+
+The floor is the same network's forward, backward and optimiser step on the same number of pictures, already prepared:
+on a GPU compiled, in bfloat16, as a CUDA graph. A training step adds gathering, augmentation, Gaussian process and
+running average. Pictures are random noise: their content does not change the work.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from _common import save, table
+from torch import Tensor
+
+from mirrorshot.backbones import make_backbone
+from mirrorshot.config import Config
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.presets import preset_settings
+from mirrorshot.training import build_method, build_preprocess
+from mirrorshot.training.learner import Learner
+from mirrorshot.training.stream import TaskStream
+
+DATA = {"conv4": ("cub", 3, 84, 192), "conv4s": ("omniglot_to_emnist", 1, 28, 28)}
+
+
+def noise_dataset(backbone: str) -> Dataset:
+    """Random pictures stored as those of CUB (192 x 192, with original sizes) or of the characters."""
+    name, channels, size, stored = DATA[backbone]
+    generator = torch.Generator().manual_seed(0)
+    n = 2000 if backbone == "conv4" else 8000
+    pictures = torch.randint(256, (n, channels, stored, stored), dtype=torch.uint8, generator=generator)
+    sizes = torch.tensor([[500, 375]]).repeat(n, 1) if backbone == "conv4" else None
+    source = ClassSource(pictures, torch.arange(n) % (n // 40), tuple(map(str, range(n // 40))), sizes)
+    return Dataset(name, source, source, source, size, channels, backbone == "conv4", (0.5,) * channels, (0.3,) * channels)
+
+
+def median_time(run: Callable[[], Any], device: torch.device, n: int) -> float:
+    """Median seconds of one call."""
+    times = []
+    for _ in range(n):
+        wait(device)
+        started = time.perf_counter()
+        run()
+        wait(device)
+        times.append(time.perf_counter() - started)
+    return float(torch.tensor(times).median())
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done everything."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def floor(backbone: str, n_pictures: int, device: torch.device, steps: int) -> float:
+    """Seconds of forward, backward and Adam of the network alone."""
+    _, channels, size, _ = DATA[backbone]
+    network = make_backbone(backbone, generator=torch.Generator().manual_seed(0)).to(device)
+    x = torch.randn(1, n_pictures, channels, size, size, device=device)
+    cuda = device.type == "cuda"
+    adam = torch.optim.Adam(network.parameters(), lr=1e-3, fused=cuda or None, capturable=cuda)
+    if cuda:
+        network.to(memory_format=torch.channels_last)
+        network.compile()
+
+    def step() -> None:
+        adam.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
+            z = network(x)
+        z.float().square().sum().backward()
+        adam.step()
+
+    run = recorded(step) if cuda else step
+    run()
+    return median_time(lambda: [run() for _ in range(steps)], device, 5) / steps
+
+
+def recorded(step: Callable[[], None]) -> Callable[[], None]:
+    """The step as a CUDA graph."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def training(
+    backbone: str, n_shot: int, tasks_per_step: int, preset: str, dataset: Dataset, device: torch.device, steps: int
+) -> float:
+    """Seconds of one training step, data path included."""
+    settings = preset_settings(preset, dataset.name, n_shot) | {"tasks_per_step": tasks_per_step}
+    config = Config(data=dataset.name, n_shot=n_shot, validate_every=tasks_per_step * steps, backbone=backbone).replace(
+        **settings
+    )
+    source = dataset.train.to(device)
+    sampler = EpisodeSampler(source, 5, n_shot, 16, seed=0)
+    stream = TaskStream(sampler, build_preprocess(dataset, augment=dataset.augment), tasks_per_step, seed=0)
+    method = build_method(config, dataset).to(device).train()
+    if device.type == "cuda":
+        method.network_dtype = torch.bfloat16
+        method.backbone.to(memory_format=torch.channels_last)
+        method.backbone.compile()
+    learner = Learner(method, config, stream)
+    block = stream.block(0, steps)
+    learner.run(block, 0)
+    return median_time(lambda: learner.run(block, 0), device, 5) / steps
+
+
+def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, n_tasks: int, at_once: int) -> float:
+    """Seconds of one test episode of 75 queries: gathering, network and inference to the optimum."""
+    config = Config(data=dataset.name, n_shot=n_shot, backbone=backbone).replace(
+        **preset_settings("paper", dataset.name, n_shot)
+    )
+    sampler = EpisodeSampler(evaluation_noise(dataset).to(device), 5, n_shot, 15, seed=0)
+    stream = TaskStream(sampler, build_preprocess(dataset, augment=False), 1, seed=0)
+    method = build_method(config, dataset).to(device).eval()
+    if device.type == "cuda":
+        method.network_dtype = torch.bfloat16
+        method.backbone.to(memory_format=torch.channels_last)
+
+    @torch.no_grad()
+    def run() -> list[Tensor]:
+        return [method.predict(stream.tasks(range(i, i + at_once))[0]) for i in range(0, n_tasks, at_once)]
+
+    run()
+    return median_time(run, device, 3) / n_tasks
+
+
+def evaluation_noise(dataset: Dataset) -> ClassSource:
+    """Pictures of the size that the network takes, as evaluation sets are stored."""
+    source = dataset.test
+    size = dataset.image_size
+    return source._replace(items=source.items[..., :size, :size].contiguous(), sizes=None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--quick", action="store_true", help="fewer settings")
+    options = parser.parse_args()
+    device, started = torch.device(options.device), time.perf_counter()
+    cuda = device.type == "cuda"
+    steps = 100 if cuda else 3
+    rows: list[dict[str, Any]] = []
+    for backbone in ("conv4", "conv4s"):
+        dataset = noise_dataset(backbone)
+        for n_shot in (1, 5):
+            for tasks in ((1, 16) if options.quick else (1, 16, 32)) if cuda else (1,):
+                n_steps = max(10, steps // tasks) if cuda else steps
+                base = floor(backbone, tasks * 5 * (n_shot + 16), device, n_steps)
+                for preset in ("paper", "default"):
+                    step = training(backbone, n_shot, tasks, preset, dataset, device, n_steps)
+                    rows.append(
+                        {
+                            "what": "train", "backbone": backbone, "n_shot": n_shot, "tasks_per_step": tasks,
+                            "preset": preset, "floor_ms": 1e3 * base / tasks, "ms": 1e3 * step / tasks,
+                            "ratio": step / base,
+                        }
+                    )  # fmt: skip
+                    print(rows[-1], flush=True)
+            n_tasks, at_once = (200, 50) if cuda else (8, 4)
+            seconds = testing(backbone, n_shot, dataset, device, n_tasks, at_once)
+            rows.append({"what": "test", "backbone": backbone, "n_shot": n_shot, "ms": 1e3 * seconds})
+            print(rows[-1], flush=True)
+    header = ["", "network", "shots", "tasks a step", "preset", "floor, ms an episode", "ms an episode", "ratio"]
+    keys = ["what", "backbone", "n_shot", "tasks_per_step", "preset", "floor_ms", "ms", "ratio"]
+    print(table(header, [[cell(row.get(key, "")) for key in keys] for row in rows]))
+    save("speed_gpu" if cuda else "speed_cpu", {"rows": rows}, seed=0, started=started)
+
+
+def cell(value: Any) -> str:
+    """A number with three digits."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()

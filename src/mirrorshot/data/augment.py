@@ -1,0 +1,248 @@
+"""From stored bytes to what a backbone sees: crop, resize, colour, flip, normalise, for a whole batch at once.
+
+The steps are those of Chen et al. (A Closer Look at Few-shot Classification, 2019, https://arxiv.org/abs/1904.04232):
+torchvision's RandomResizedCrop, Pillow's ImageEnhance, a horizontal flip.
+
+Design note: everything is tensor algebra on the device where the pictures are, with the random numbers as an argument,
+so a training step with augmentation can be recorded as a CUDA graph. A crop is never cut out: crop and resize are
+one linear map of the rows and one of the columns. As with Pillow's `resize(box=...)`, pixels just outside the box
+count at its border; cropping first would leave them out. Rounding to bytes between the steps is left out.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from mirrorshot.data.source import ClassSource
+from mirrorshot.types import InvalidInputError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+CHARACTER_MEAN, CHARACTER_STD = (0.0,), (1.0,)
+
+_TRIES = 10  # of RandomResizedCrop
+_AREA = (0.08, 1.0)
+_RATIO = (3 / 4, 4 / 3)
+_JITTER = 0.4
+_ENLARGE = 1.15  # evaluation: the picture is this much larger than its central crop
+_GREY = (19595 / 65536, 38470 / 65536, 7471 / 65536)  # Pillow's weights of red, green and blue
+# Random numbers of a picture, in order: areas and ratios of all tries, left, top, three colour factors, flip.
+_N_DRAWS = 2 * _TRIES + 6
+_CHUNK = 256  # pictures converted at a time
+
+
+class Preprocess(NamedTuple):
+    """Turns stored pictures into normalised ones, with or without random changes.
+
+    Attributes:
+        size: `s`, pixels of a side of the result.
+        mean: mean of each channel, for pixels in [0, 1].
+        std: their standard deviation.
+        augment: change the pictures at random. Without it a picture of another size than `s` is brought to
+            `int(1.15 * s)` squared, whatever its shape, and its centre is taken; one of size `s` is only normalised.
+
+    Example:
+        >>> preprocess = Preprocess(84, IMAGENET_MEAN, IMAGENET_STD, augment=True)
+        >>> pictures = torch.full((2, 3, 192, 192), 128, dtype=torch.uint8)
+        >>> draws = preprocess.draw((2,), torch.Generator().manual_seed(0))
+        >>> preprocess(pictures, draws=draws).shape
+        torch.Size([2, 3, 84, 84])
+    """
+
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augment: bool = False
+
+    @property
+    def n_draws(self) -> int:
+        """Random numbers per picture; 0 without augmentation."""
+        return _N_DRAWS if self.augment else 0
+
+    def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Float[Tensor, "*shape n_draws"]:
+        """Uniform random numbers for pictures in this shape, on the generator's device."""
+        return torch.rand((*shape, self.n_draws), generator=generator, device=generator.device)
+
+    def __call__(
+        self,
+        pictures: UInt8[Tensor, "n c h w"],
+        sizes: Int[Tensor, "n 2"] | None = None,
+        draws: Float[Tensor, "n n_draws"] | None = None,
+    ) -> Float[Tensor, "n c s s"]:
+        """Prepare pictures for a backbone.
+
+        Args:
+            pictures: the stored bytes.
+            sizes: width and height of the originals, in whose geometry crops are drawn. None: those of `pictures`.
+            draws: random numbers from `draw`, needed for augmentation.
+        """
+        _check_pictures(pictures, sizes)
+        _check_channels(pictures, self.mean, self.std)
+        if self.augment:
+            changed = _augment(pictures, sizes, _check_draws(draws, len(pictures)), self.size)
+        else:
+            changed = evaluation_crop(pictures, self.size)
+        # (x / 255 - mean) / std
+        return (changed / 255 - _per_channel(self.mean, changed)) / _per_channel(self.std, changed)
+
+
+def _augment(
+    pictures: UInt8[Tensor, "n c h w"], sizes: Int[Tensor, "n 2"] | None, draws: Float[Tensor, "n d"], size: int
+) -> Float[Tensor, "n c s s"]:
+    """Random crop, colours and flip; values stay in [0, 255]."""
+    height, width = pictures.shape[-2:]
+    left_top, factors, flip = draws[:, -6:-4], draws[:, -4:-1], draws[:, -1] < 0.5
+    stored = torch.stack([draws.new_full((), width), draws.new_full((), height)]).expand(len(draws), 2)
+    original = stored if sizes is None else sizes.to(draws.dtype)
+    boxes = crop_boxes(original, draws[:, :_TRIES], draws[:, _TRIES : 2 * _TRIES], left_top)
+    boxes = boxes * (stored / original).repeat(1, 2)
+    # a box with its sides swapped gives the mirror image, and colours do not mind
+    left, top, right, bottom = boxes.unbind(1)
+    boxes = torch.stack([torch.where(flip, right, left), top, torch.where(flip, left, right), bottom], 1)
+    return enhance(crop_resize(pictures, boxes, size), 1 + _JITTER * (2 * factors - 1))
+
+
+def crop_boxes(
+    sizes: Float[Tensor, "n 2"],
+    areas: Float[Tensor, "n tries"],
+    ratios: Float[Tensor, "n tries"],
+    left_top: Float[Tensor, "n 2"],
+) -> Float[Tensor, "n 4"]:
+    """Boxes (left, top, right, bottom) as torchvision's RandomResizedCrop draws them, from uniform random numbers.
+
+    A try draws area and aspect ratio; the first one that fits is taken. If none fits, the largest central box with an
+    allowed ratio is. All tries are computed, the last resort as one more.
+
+    Args:
+        sizes: width and height of the pictures.
+        areas: for the area of each try.
+        ratios: for its aspect ratio.
+        left_top: for the place of the box.
+
+    Example:
+        >>> half = torch.full((1, 10), 0.5)
+        >>> crop_boxes(torch.tensor([[100.0, 60.0]]), half, half, torch.zeros(1, 2)).tolist()
+        [[0.0, 0.0, 57.0, 57.0]]
+    """
+    low, high = map(math.log, _RATIO)
+    area = sizes.prod(1, keepdim=True) * (_AREA[0] + (_AREA[1] - _AREA[0]) * areas)
+    ratio = (low + (high - low) * ratios).exp()
+    tries = torch.stack([(area * ratio).sqrt(), (area / ratio).sqrt()], -1).round()  # (n, tries, 2)
+    fits = ((tries > 0) & (tries <= sizes[:, None])).all(-1)
+    # width at most 4/3 of the height, height at most 4/3 of the width
+    central = torch.minimum(sizes, (sizes.flip(1) * _RATIO[1]).round())
+    number = torch.arange(areas.shape[1], device=areas.device)
+    first = torch.where(fits, number, areas.shape[1]).amin(1)  # (n,)
+    chosen = torch.cat([tries, central[:, None]], 1).take_along_dim(first[:, None, None], 1)[:, 0]
+    space = sizes - chosen
+    random = torch.minimum((left_top * (space + 1)).floor(), space)
+    start = torch.where((first < areas.shape[1])[:, None], random, (space / 2).floor())
+    return torch.cat([start, start + chosen], 1)
+
+
+def crop_resize(pictures: UInt8[Tensor, "n c h w"], boxes: Float[Tensor, "b 4"], size: int) -> Float[Tensor, "n c s s"]:
+    """Resize a box of each picture, antialiased as Pillow does it: out = Wy x Wxᵀ.
+
+    Args:
+        pictures: the stored bytes.
+        boxes: left, top, right, bottom in pixels, for each picture or one for all. Swapped sides mirror.
+        size: `s`, pixels of a side of the result.
+    """
+    height, width = pictures.shape[-2:]
+    rows = _weights(boxes[:, 1], boxes[:, 3], height, size)
+    columns = _weights(boxes[:, 0], boxes[:, 2], width, size)
+    resized: Tensor = rows[:, None] @ pictures.to(rows.dtype) @ columns[:, None].mT
+    return resized
+
+
+def _weights(start: Float[Tensor, " b"], end: Float[Tensor, " b"], n_in: int, n_out: int) -> Float[Tensor, "b o i"]:
+    """Weights of the input pixels in each output pixel: a triangle around its centre, as wide as an output pixel."""
+    scale = ((end - start) / n_out)[:, None, None]
+    place = torch.arange(max(n_in, n_out), device=start.device, dtype=start.dtype) + 0.5
+    centre = start[:, None, None] + place[:n_out, None] * scale  # (b, o, 1)
+    # w = max(0, 1 - |x - centre| / max(scale, 1)), normalised
+    weights = (1 - (place[:n_in] - centre).abs() / scale.abs().clamp(min=1)).clamp(min=0)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def enhance(pictures: Float[Tensor, "n c s s"], factors: Float[Tensor, "n 3"]) -> Float[Tensor, "n c s s"]:
+    """Change brightness, contrast and colour by factors, as PIL.ImageEnhance does. Values are in [0, 255]."""
+    brightness, contrast, colour = (f[:, None, None, None] for f in factors.unbind(1))
+    x = (brightness * pictures).clamp(0, 255)
+    # blend with the mean grey, rounded, then with the grey picture
+    mean = (_grey(x).mean((1, 2, 3), keepdim=True) + 0.5).floor()
+    x = (mean + contrast * (x - mean)).clamp(0, 255)
+    grey = _grey(x)
+    return (grey + colour * (x - grey)).clamp(0, 255)
+
+
+def _grey(x: Float[Tensor, "n c s s"]) -> Float[Tensor, "n 1 s s"]:
+    if x.shape[1] == 1:
+        return x
+    red, green, blue = x.unbind(1)
+    return (_GREY[0] * red + _GREY[1] * green + _GREY[2] * blue)[:, None]
+
+
+def evaluation_crop(pictures: UInt8[Tensor, "n c h w"], size: int) -> Float[Tensor, "n c s s"]:
+    """The centre of each picture after resizing, as for evaluation; the picture itself if it has the size."""
+    height, width = pictures.shape[-2:]
+    if height == width == size:
+        return pictures.float()
+    large = int(_ENLARGE * size)
+    start = round((large - size) / 2)
+    sides = (start * width, start * height, (start + size) * width, (start + size) * height)
+    box = torch.stack([torch.full((), side / large, device=pictures.device) for side in sides])
+    return crop_resize(pictures, box[None], size)
+
+
+def evaluation_pictures(source: ClassSource, size: int) -> ClassSource:
+    """Apply the evaluation's resize and crop once to all pictures, rounded to bytes; later they are only normalised.
+
+    Example:
+        >>> source = ClassSource.from_arrays(torch.zeros(4, 3, 20, 30, dtype=torch.uint8), [0, 0, 1, 1])
+        >>> evaluation_pictures(source, 8).items.shape
+        torch.Size([4, 3, 8, 8])
+    """
+    if source.items.shape[-2:] == (size, size):
+        return source
+    chunks = [evaluation_crop(chunk, size).round().to(torch.uint8) for chunk in source.items.split(_CHUNK)]
+    return source._replace(items=torch.cat(chunks), sizes=None)
+
+
+def _per_channel(values: tuple[float, ...], like: Tensor) -> Float[Tensor, "c 1 1"]:
+    """Filled on the device: a copy from the host cannot be recorded in a CUDA graph."""
+    return torch.stack([like.new_full((1, 1), value) for value in values])
+
+
+def _check_pictures(pictures: Tensor, sizes: Tensor | None) -> None:
+    if pictures.dtype != torch.uint8 or pictures.ndim != 4 or pictures.shape[1] not in (1, 3):
+        raise InvalidInputError(
+            "Expected `pictures` to be (n, channels, height, width) as uint8 with 1 or 3 channels, "
+            f"but got shape {tuple(pictures.shape)} of {pictures.dtype}."
+        )
+    if sizes is not None and sizes.shape != (len(pictures), 2):
+        raise InvalidInputError(
+            f"Expected `sizes` to be ({len(pictures)}, 2), width and height of each picture, "
+            f"but got {tuple(sizes.shape)}."
+        )
+
+
+def _check_channels(pictures: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    if not len(mean) == len(std) == pictures.shape[1]:
+        raise InvalidInputError(
+            f"Expected `mean` and `std` to have a value for each of {pictures.shape[1]} channels, "
+            f"but got {len(mean)} and {len(std)}."
+        )
+
+
+def _check_draws(draws: Tensor | None, n: int) -> Tensor:
+    if draws is None:
+        raise InvalidInputError("Expected `draws` for augmentation, but got None; make them with `draw`.")
+    if draws.shape != (n, _N_DRAWS):
+        raise InvalidInputError(
+            f"Expected `draws` to be {(n, _N_DRAWS)}, random numbers of each picture, but got {tuple(draws.shape)}."
+        )
+    return draws

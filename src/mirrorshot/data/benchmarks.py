@@ -1,0 +1,223 @@
+"""The benchmark data sets by name, and anybody's own data by path.
+
+The pictures of the benchmarks are not part of the package: they are looked for in a folder, packed or as their authors
+publish them. Only `glyphs` is always there.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mirrorshot.data import loaders
+from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD, IMAGENET_MEAN, IMAGENET_STD, evaluation_pictures
+from mirrorshot.data.embeddings import SUFFIXES as EMBEDDING_SUFFIXES
+from mirrorshot.data.embeddings import read_embeddings
+from mirrorshot.data.images import Progress, read_folder
+from mirrorshot.data.loaders import SPLITS, Request
+from mirrorshot.data.source import ClassSource, first
+from mirrorshot.types import DataError, InvalidInputError
+
+_STORED = 192  # pixels of a side of own training pictures, which are cropped at random
+
+
+class Dataset(NamedTuple):
+    """Classes to train on, to choose by, and to test on.
+
+    Attributes:
+        name: its name, or the path it was read from.
+        train: training classes; pictures may be larger than `image_size`, for random crops. None if not asked for.
+        val: validation classes, ready for evaluation. None if not asked for.
+        test: test classes, ready for evaluation. None if not asked for.
+        image_size: `s`, pixels of a side of what a backbone sees; 0 for embeddings.
+        channels: 3 for colour, 1 for grey; 0 for embeddings.
+        augment: whether training pictures are changed at random by default.
+        mean: mean of each channel, for normalisation of pixels in [0, 1].
+        std: their standard deviation.
+    """
+
+    name: str
+    train: ClassSource | None
+    val: ClassSource | None
+    test: ClassSource | None
+    image_size: int
+    channels: int
+    augment: bool
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Description(NamedTuple):
+    """What a benchmark data set is, and how it is loaded.
+
+    Attributes:
+        title: one line about it.
+        classes: numbers of training, validation and test classes.
+        is_photo: 84 x 84 photographs in colour, augmented; otherwise 28 x 28 characters, white ink on black.
+        deviations: in what it differs from the paper's set-up.
+        load: loads a split.
+    """
+
+    title: str
+    classes: tuple[int, int, int]
+    is_photo: bool
+    deviations: tuple[str, ...]
+    load: Callable[[Request, str], ClassSource]
+
+
+def load_dataset(
+    name_or_path: str | Path,
+    *,
+    folder: str | Path | None = None,
+    splits: Sequence[str] = SPLITS,
+    progress: Progress | None = None,
+    skip_corrupt: bool = False,
+) -> Dataset:
+    """Load a benchmark data set by its name, or one's own data by their path.
+
+    Own pictures: a folder with the folders `train`, `val` and `test`, each with a folder of pictures for every class.
+    Own embeddings: files `train.npz`, `val.npz` and `test.npz` in a folder (or `.parquet`, see `read_embeddings`), or a
+    single file, all of whose classes are test classes.
+
+    Args:
+        name_or_path: a name in `DATASETS`, or a path.
+        folder: where the benchmark data are. None: the environment variable `MIRRORSHOT_DATA`.
+        splits: which of "train", "val" and "test" to load.
+        progress: told how far decoding has come.
+        skip_corrupt: leave out pictures that cannot be decoded, with a warning, where they are single files.
+
+    Raises:
+        DataError: the data are not there, or cannot serve. The message says what to do.
+
+    Example:
+        >>> digits = load_dataset("glyphs", splits=["test"])
+        >>> digits.test.n_classes, digits.image_size, digits.train
+        (10, 28, None)
+    """
+    _check_splits(splits)
+    folder = folder or os.environ.get("MIRRORSHOT_DATA")
+    request = Request(Path(folder) if folder else None, progress, skip_corrupt)
+    if str(name_or_path) in DATASETS:
+        return _load_benchmark(str(name_or_path), request, splits)
+    path = Path(name_or_path)
+    if not os.path.exists(path):  # unlike Path.exists, no error for names that cannot be
+        raise DataError(
+            f"Expected a data set ({', '.join(DATASETS)}) or a path, but {str(name_or_path)!r} is neither; "
+            "check the spelling."
+        )
+    return _load_file(path, splits) if path.is_file() else _load_folder(path, request, splits)
+
+
+def _load_benchmark(name: str, request: Request, splits: Sequence[str]) -> Dataset:
+    description = DATASETS[name]
+    train, val, test = (description.load(request, split) if split in splits else None for split in SPLITS)
+    if description.is_photo:
+        return _photographs(name, train, val, test)
+    return Dataset(name, train, val, test, 28, 1, False, CHARACTER_MEAN, CHARACTER_STD)
+
+
+def _photographs(name: str, train: ClassSource | None, val: ClassSource | None, test: ClassSource | None) -> Dataset:
+    val, test = (part and evaluation_pictures(part, 84) for part in (val, test))
+    return Dataset(name, train, val, test, 84, 3, True, IMAGENET_MEAN, IMAGENET_STD)
+
+
+def _load_file(path: Path, splits: Sequence[str]) -> Dataset:
+    if "test" not in splits:
+        raise DataError(
+            f"Expected `splits` to contain 'test', the only split of the file {path}, but got {list(splits)}; "
+            "for others put train.npz, val.npz and test.npz into a folder."
+        )
+    return Dataset(str(path), None, None, read_embeddings(path), 0, 0, False, (), ())
+
+
+def _load_folder(path: Path, request: Request, splits: Sequence[str]) -> Dataset:
+    files = {split: [path / f"{split}{suffix}" for suffix in EMBEDDING_SUFFIXES] for split in splits}
+    found = {split: next((file for file in files[split] if file.is_file()), path / split) for split in splits}
+    missing = [split for split in splits if not found[split].exists()]
+    if missing:
+        raise DataError(
+            f"Expected {path} to have the folders or files of the splits {', '.join(splits)}, but {first(missing)} are "
+            "missing; add them, or name the splits that are there in `splits`."
+        )
+    are_files = {place.is_file() for place in found.values()}
+    if len(are_files) > 1:
+        raise DataError(f"Expected the splits of {path} to be all pictures or all embeddings, but got both.")
+    if are_files == {True}:
+        train, val, test = (read_embeddings(found[split]) if split in splits else None for split in SPLITS)
+        return _checked(Dataset(str(path), train, val, test, 0, 0, False, (), ()))
+    train, val, test = (_read_own(found[split], split, request) if split in splits else None for split in SPLITS)
+    return _checked(_photographs(str(path), train, val, test))
+
+
+def _read_own(path: Path, split: str, request: Request) -> ClassSource:
+    size = _STORED if split == "train" else int(1.15 * 84)  # the larger picture of the evaluation
+    return read_folder(path, size=size, skip_corrupt=request.skip_corrupt, progress=request.progress)
+
+
+_MINI_SMALL = "Pictures are kept at 84 x 84, where the paper crops from full-size ImageNet pictures"
+_CUB_SMALL = (
+    "Photographs are kept at 192 x 192, packed ones with WebP's losses, where the paper crops from the originals; "
+    "crops are drawn in the originals' geometry"
+)
+_CHARACTERS = "White ink on black in [0, 1], where the paper's code has black on white, normalised as photographs"
+_FRAME = "Whole drawings are brought to 28 x 28, where the paper takes the centre of 32 x 32"
+
+DATASETS: dict[str, Description] = {
+    "glyphs": Description(
+        "Characters of matplotlib's fonts -> handwritten digits", (1519, 367, 10), False, (), loaders.glyphs
+    ),
+    "cub": Description("CUB-200-2011, photographs of birds", (100, 50, 50), True, (_CUB_SMALL,), loaders.cub),
+    "mini_imagenet": Description(
+        "mini-ImageNet, split of Ravi and Larochelle",
+        (64, 16, 20),
+        True,
+        (_MINI_SMALL, "Evaluation sees the whole picture, where the paper takes the central 84 x 84 of 96 x 96"),
+        loaders.mini_imagenet,
+    ),
+    "mini_imagenet_to_cub": Description(
+        "Train on all of mini-ImageNet, test on CUB-200-2011",
+        (100, 50, 50),
+        True,
+        (_MINI_SMALL, _CUB_SMALL),
+        loaders.mini_imagenet_to_cub,
+    ),
+    "omniglot": Description(
+        "Omniglot, split of Vinyals et al., without rotated copies of the classes",
+        (1028, 172, 423),
+        False,
+        (_CHARACTERS, _FRAME, "Training classes are not multiplied by rotations"),
+        loaders.omniglot,
+    ),
+    "omniglot_to_emnist": Description(
+        "Train on Omniglot without its Latin alphabet, test on EMNIST",
+        (1597, 31, 31),
+        False,
+        (
+            _CHARACTERS,
+            _FRAME,
+            "No augmentation, as in the code of earlier papers; the scripts of MD-BFSC have it",
+            "EMNIST has 200 pictures of each character; from the official files these are the first ones",
+        ),
+        loaders.omniglot_to_emnist,
+    ),
+}
+"""Benchmark data sets by name."""
+
+
+def _checked(dataset: Dataset) -> Dataset:
+    """Warn of classes that are in two splits, by name."""
+    names = [set(part.class_names) for part in (dataset.train, dataset.val, dataset.test) if part is not None]
+    twice = sorted(set().union(*(a & b for i, a in enumerate(names) for b in names[:i])))
+    if twice:
+        warnings.warn(
+            f"{len(twice)} classes of {dataset.name} are in more than one split, so they are not new when tested: "
+            f"{first(twice)}.",
+            stacklevel=4,
+        )
+    return dataset
+
+
+def _check_splits(splits: Sequence[str]) -> None:
+    if isinstance(splits, str) or not splits or not set(splits) <= set(SPLITS):
+        raise InvalidInputError(f"Expected `splits` to be some of {list(SPLITS)}, but got {splits!r}.")

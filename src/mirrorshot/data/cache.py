@@ -1,0 +1,185 @@
+"""Arrays on disk: read archives with bounds, and keep what took long to make.
+
+A cache is written under another name and renamed, so readers see all or nothing. One that is damaged is made again; a
+folder that cannot be written is a warning and no error. Nothing here reads or writes pickles.
+"""
+
+import os
+import shutil
+import tempfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrorshot.types import DataError
+
+Arrays = Mapping[str, NDArray[Any]]
+MAX_BYTES = 2**35
+"""Most memory that one data set may take, 32 GiB. A larger one is an error before it is read."""
+
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+
+def cache_folder() -> Path:
+    """Where things are kept: `MIRRORSHOT_CACHE`, or `mirrorshot` in the user's cache folder.
+
+    Example:
+        >>> isinstance(cache_folder(), Path)
+        True
+    """
+    chosen = os.environ.get("MIRRORSHOT_CACHE")
+    return Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mirrorshot"
+
+
+def read_npz(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an `.npz` file, after a look at how much there is.
+
+    Raises:
+        DataError: no such file, no archive of arrays, pickled objects, or more than `max_bytes` when unpacked.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(Path(folder) / "a.npz", x=np.arange(3))
+        ...     read_npz(Path(folder) / "a.npz")["x"].tolist()
+        [0, 1, 2]
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            n_bytes = sum(member.file_size for member in archive.infolist())
+        if n_bytes > max_bytes:
+            raise DataError(f"Expected {path} to unpack to at most {max_bytes} bytes, but it has {n_bytes}.")
+        return _load(path)
+    except FileNotFoundError:
+        raise DataError(f"Expected an .npz file at {path}, but there is none; check the path.") from None
+    except DataError:
+        raise
+    except _DAMAGE as error:
+        raise DataError(
+            f"Expected {path} to be an .npz file of plain arrays, but it cannot be read: {error}."
+        ) from error
+
+
+def cached_npz(
+    path: Path, make: Callable[[], Arrays], check: Callable[[Arrays], None] = lambda arrays: None
+) -> dict[str, NDArray[Any]]:
+    """Read arrays from a compressed `.npz` file, or make and keep them. For small ones: the whole file is read.
+
+    Args:
+        path: the file, usually in `cache_folder()`, with everything that determines the arrays in its name.
+        make: makes the arrays.
+        check: raises ValueError if the arrays read are not what was kept.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "squares.npz"
+        ...     kept = [cached_npz(path, lambda: {"x": np.arange(3) ** 2})["x"].tolist() for _ in range(2)]
+        >>> kept
+        [[0, 1, 4], [0, 1, 4]]
+    """
+    try:
+        arrays = _load(path)
+        check(arrays)
+        return arrays
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except _DAMAGE as error:
+        _warn_unreadable(path, error)
+    made = dict(make())
+    try:
+        _write_npz(path, made)
+    except OSError as error:
+        _warn_not_kept(path, error)
+    return made
+
+
+def cached_folder(path: Path, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
+    """Read arrays from a folder of `.npy` files, or make and keep them. For large ones: they are memory-mapped.
+
+    The mapping is copy-on-write, so pages are read when they are used and the files never change. What was kept under
+    another key is replaced, so a source that changes does not fill the disk.
+
+    Args:
+        path: the folder, usually in `cache_folder()`.
+        key: what determines the arrays, such as a hash of the files they are made from.
+        make: makes the arrays.
+    """
+    try:
+        if (path / "key").read_text() == key:
+            return _map(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except _DAMAGE as error:
+        _warn_unreadable(path, error)
+    made = dict(make())
+    try:
+        _write_folder(path, key, made)
+        return _map(path)
+    except _DAMAGE as error:
+        _warn_not_kept(path, error)
+    return made
+
+
+def _load(path: Path) -> dict[str, NDArray[Any]]:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("it is a single array, not an archive")
+        return {name: file[name] for name in file.files}
+
+
+def _map(path: Path) -> dict[str, NDArray[Any]]:
+    arrays = {file.stem: np.load(file, mmap_mode="c", allow_pickle=False) for file in sorted(path.glob("*.npy"))}
+    if not arrays:
+        raise ValueError("it has no arrays")
+    return arrays
+
+
+def _write_npz(path: Path, arrays: Arrays) -> None:
+    if any(array.dtype.hasobject for array in arrays.values()):  # numpy before 2.1 would pickle them
+        raise ValueError("Object arrays cannot be saved.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, **arrays)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _write_folder(path: Path, key: str, arrays: Arrays) -> None:
+    """Write to a temporary folder and rename it. Another process may have been faster: its folder is as good."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, suffix=".tmp"))
+    try:
+        for name, array in arrays.items():
+            np.save(temporary / f"{name}.npy", array, allow_pickle=False)
+        (temporary / "key").write_text(key)
+        shutil.rmtree(path, ignore_errors=True)
+        _rename(temporary, path, key)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _rename(temporary: Path, path: Path, key: str) -> None:
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        if not (path / "key").is_file() or (path / "key").read_text() != key:
+            raise
+
+
+def _warn_unreadable(path: Path, error: Exception) -> None:
+    warnings.warn(f"The cache {path} cannot be read ({error}); it is made again.", stacklevel=6)
+
+
+def _warn_not_kept(path: Path, error: Exception) -> None:
+    warnings.warn(f"The arrays cannot be kept in {path} ({error}); set MIRRORSHOT_CACHE.", stacklevel=6)

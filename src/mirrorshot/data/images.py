@@ -1,0 +1,304 @@
+"""Pictures from files: a folder of class folders.
+
+Every picture is decoded once, to bytes of one size, and kept in the cache. Its aspect ratio is given up there, but
+the size of the original stays in `ClassSource.sizes`. Orientation tags of cameras are not followed, as in torchvision.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from mirrorshot.data.cache import MAX_BYTES, Arrays, cache_folder, cached_folder
+from mirrorshot.data.source import ClassSource, first
+from mirrorshot.types import DataError, InvalidInputError
+
+Progress = Callable[[int, int, str], None]
+"""Called with the number of pictures done, the number of all pictures, and what is being done."""
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+MAX_PIXELS = 2**26
+"""Most pixels of a picture, 67 millions. A larger one counts as damaged; its header says so before it is decoded."""
+
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+_BATCH = 512  # pictures between two reports of progress
+_FORMAT = 1  # of the cache; raise it when the decoded pictures change
+
+Encoded = Path | bytes
+
+
+def read_folder(
+    path: str | Path,
+    *,
+    size: int,
+    channels: int = 3,
+    skip_corrupt: bool = False,
+    progress: Progress | None = None,
+    cache: bool = True,
+) -> ClassSource:
+    """Read a folder that has one folder of pictures for each class.
+
+    Pictures are files with one of the `SUFFIXES`, directly in the class folder; of an animation the first frame counts.
+    Other files, hidden ones, and links that lead back to `path` are ignored.
+
+    Args:
+        path: the folder. Its sub-folders are the classes, in the order of their names.
+        size: every picture is brought to `size` x `size` pixels, antialiased, whatever its shape.
+        channels: 3 for colour, 1 for grey.
+        skip_corrupt: leave out pictures that cannot be decoded, with one warning that names them.
+        progress: told how far it has come.
+        cache: keep the decoded pictures in the cache folder, until a file changes.
+
+    Raises:
+        DataError: no such folder, no class folders, a class without pictures, or a picture that cannot be decoded.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("cat", "dog"):
+        ...         (Path(folder) / name).mkdir()
+        ...         Image.new("RGB", (40, 30)).save(Path(folder) / name / "0.png")
+        ...     source = read_folder(folder, size=32, cache=False)
+        >>> source.items.shape, source.class_names, source.sizes.tolist()
+        (torch.Size([2, 3, 32, 32]), ('cat', 'dog'), [[40, 30], [40, 30]])
+    """
+    root = Path(path)
+    return read_files(
+        class_files(root),
+        root=root,
+        size=size,
+        channels=channels,
+        skip_corrupt=skip_corrupt,
+        progress=progress,
+        cache=cache,
+    )
+
+
+def read_files(
+    files: Mapping[str, Sequence[Path]],
+    *,
+    root: Path,
+    size: int,
+    channels: int = 3,
+    resample: Image.Resampling = Image.Resampling.BILINEAR,
+    skip_corrupt: bool = False,
+    progress: Progress | None = None,
+    cache: bool = True,
+) -> ClassSource:
+    """Read the pictures of each class, as `read_folder` does, wherever they are.
+
+    Args:
+        files: the pictures of each class.
+        root: where they come from: a name for messages and for the cache, which holds one set for each `root`.
+        size: see `read_folder`, as for the other arguments.
+        channels: see there.
+        resample: Pillow's filter, antialiased in any case.
+        skip_corrupt: see there.
+        progress: see there.
+        cache: see there.
+    """
+    _check_size(size, channels)
+    paths = [path for of_class in files.values() for path in of_class]
+    check_bytes(len(paths), channels * size**2, root)
+
+    def make() -> Arrays:
+        return decode_all(paths, size, channels, resample, progress=progress, label=f"decoding {root.name}")
+
+    place = cache_folder() / f"pictures-{digest([str(root.absolute())])}-{size}-{channels}-{resample.name.lower()}"
+    kept = cached_folder(place, _key(paths), make) if cache else make()
+    labels = np.repeat(np.arange(len(files)), [len(of_class) for of_class in files.values()])
+    good = kept["sizes"][:, 0] > 0
+    _check_good([path for path, is_good in zip(paths, good, strict=True) if not is_good], skip_corrupt)
+    _check_left(labels[good], tuple(files), root)
+    items, sizes = (kept[name] if good.all() else kept[name][good] for name in ("pictures", "sizes"))
+    return ClassSource(
+        torch.from_numpy(items),
+        torch.from_numpy(labels[good]),
+        tuple(files),
+        torch.from_numpy(sizes.astype(np.int64)),
+    )
+
+
+def class_files(root: Path) -> dict[str, list[Path]]:
+    """Pictures of each class folder, both in order of their names. Only names are read."""
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "does not exist"
+        raise DataError(f"Expected a folder of class folders at {root}, but it {what}; check the path.")
+    inside = _visible(root)
+    folders = [entry for entry in inside if entry.is_dir() and not _leads_back(entry, root)]
+    if not folders:
+        loose = len(list(_pictures(inside)))
+        raise DataError(
+            f"Expected {root} to have a folder for each class, but it has none and {loose} pictures; "
+            "put the pictures of each class into a folder of its name."
+        )
+    files = {folder.name: list(_pictures(_visible(folder))) for folder in folders}
+    empty = [name for name, of_class in files.items() if not of_class]
+    if empty:
+        raise DataError(
+            f"Expected every class folder of {root} to have pictures ({', '.join(SUFFIXES)}), "
+            f"but {len(empty)} of {len(files)} have none: {first(empty)}; remove them or add pictures."
+        )
+    return files
+
+
+def decode(
+    encoded: Encoded, size: int, channels: int, resample: Image.Resampling = Image.Resampling.BILINEAR
+) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+    """Decode a picture to bytes (channels, size, size), antialiased; also its own width and height.
+
+    Raises:
+        Exception: anything that Pillow says about a damaged file; a ValueError for too many pixels.
+
+    Example:
+        >>> file = io.BytesIO()
+        >>> Image.new("L", (4, 2), 255).save(file, "PNG")
+        >>> pixels, original = decode(file.getvalue(), size=3, channels=1)
+        >>> pixels.shape, original
+        ((1, 3, 3), (4, 2))
+    """
+    with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=_FORMATS) as opened:
+        width, height = opened.size
+        if width * height > MAX_PIXELS:
+            raise ValueError(f"{width} x {height} are more than {MAX_PIXELS} pixels")
+        image = _eight_bits(opened).convert("RGB" if channels == 3 else "L")
+    if image.size != (size, size):
+        image = image.resize((size, size), resample)
+    return np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1), (width, height)
+
+
+def decode_all(
+    encoded: Sequence[Encoded],
+    size: int,
+    channels: int,
+    resample: Image.Resampling = Image.Resampling.BILINEAR,
+    *,
+    progress: Progress | None,
+    label: str,
+) -> dict[str, NDArray[np.generic]]:
+    """Decode pictures in parallel: `pictures` (n, channels, size, size) and `sizes` (n, 2), 0 x 0 for damaged ones."""
+    n = len(encoded)
+    pictures, sizes = np.zeros((n, channels, size, size), np.uint8), np.zeros((n, 2), np.int32)
+
+    def one(i: int) -> None:
+        try:
+            pictures[i], sizes[i] = decode(encoded[i], size, channels, resample)
+        except Exception:  # decoders raise all kinds; the caller finds 0 x 0 and asks why
+            sizes[i] = 0
+
+    with _quiet_pillow(), ThreadPoolExecutor(_n_workers()) as pool:
+        for start in range(0, n, _BATCH):
+            if progress is not None:
+                progress(start, n, label)
+            list(pool.map(one, range(start, min(start + _BATCH, n))))
+    if progress is not None:
+        progress(n, n, label)
+    return {"pictures": pictures, "sizes": sizes}
+
+
+def why_damaged(encoded: Encoded) -> str:
+    """Why a picture cannot be decoded, in the decoder's words."""
+    try:
+        with _quiet_pillow():
+            decode(encoded, size=1, channels=3)
+    except UnidentifiedImageError:
+        return f"no picture in one of the formats {', '.join(_FORMATS)}"
+    except Exception as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return "it could be decoded just now"
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Sixteen bits are cut to eight; Pillow's own conversion would cut off what is bright."""
+    if image.mode.startswith("I"):
+        return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers of unknown range")
+    return image
+
+
+@contextlib.contextmanager
+def _quiet_pillow() -> Iterator[None]:
+    """Pillow warns of odd metadata, and of large pictures, which are checked here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        yield
+
+
+def _n_workers() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _visible(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"Expected {folder} to be readable, but got: {error}.") from error
+
+
+def _pictures(entries: Iterable[Path]) -> Iterable[Path]:
+    return (entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file())
+
+
+def _leads_back(entry: Path, root: Path) -> bool:
+    """Whether a link leads to the folder that it is in, or above it."""
+    target = entry.resolve()
+    return entry.is_symlink() and (target == root.resolve() or target in root.resolve().parents)
+
+
+def _key(paths: Sequence[Path]) -> str:
+    stats = [path.stat() for path in paths]
+    files = (f"{path.absolute()}:{s.st_size}:{s.st_mtime_ns}" for path, s in zip(paths, stats, strict=True))
+    return digest([str(_FORMAT), *files])
+
+
+def digest(parts: Iterable[str]) -> str:
+    """A short name for any number of strings."""
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def _check_size(size: int, channels: int) -> None:
+    if size < 1:
+        raise InvalidInputError(f"Expected `size` to be at least 1, but got {size}.")
+    if channels not in (1, 3):
+        raise InvalidInputError(f"Expected `channels` to be 1 or 3, but got {channels}.")
+
+
+def check_bytes(n: int, n_bytes: int, root: Path) -> None:
+    """Refuse pictures that would take more than `MAX_BYTES`."""
+    if n * n_bytes > MAX_BYTES:
+        raise DataError(
+            f"Expected the pictures of {root} to take at most {MAX_BYTES} bytes when decoded, but {n} pictures of "
+            f"{n_bytes} bytes take {n * n_bytes}; lower `size` or take fewer."
+        )
+
+
+def _check_good(bad: Sequence[Path], skip_corrupt: bool) -> None:
+    if not bad:
+        return
+    reasons = [f"{path} ({why_damaged(path)})" for path in bad[:5]] + list(map(str, bad[5:]))
+    if not skip_corrupt:
+        raise DataError(
+            f"Expected every picture to be readable, but {len(bad)} are not: {first(reasons)}; "
+            "remove them or pass skip_corrupt=True."
+        )
+    warnings.warn(f"{len(bad)} pictures cannot be read and are left out: {first(reasons)}.", stacklevel=4)
+
+
+def _check_left(labels: NDArray[np.int64], names: tuple[str, ...], root: Path) -> None:
+    counts = np.bincount(labels, minlength=len(names))
+    empty = [name for name, count in zip(names, counts, strict=True) if count == 0]
+    if empty:
+        raise DataError(
+            f"Expected every class of {root} to have a readable picture, but {len(empty)} have none: {first(empty)}; "
+            "remove their folders or repair the pictures."
+        )

@@ -1,0 +1,177 @@
+"""Many encoded pictures in one `.npz` archive, the form in which the benchmark photographs are kept.
+
+| key | content |
+|---|---|
+| `data` uint8, `offsets` (n + 1) | picture i is the WebP, PNG or JPEG file `data[offsets[i]:offsets[i + 1]]` |
+| `labels` (n) | its class, a position in `class_names` |
+| `class_names`, `class_split` | name and split (`train`, `val` or `test`) of each class |
+| `orig_size_wh` (n, 2), may be missing | width and height of the original picture |
+"""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mirrorshot.data.cache import Arrays, cache_folder, cached_folder, read_npz
+from mirrorshot.data.images import Progress, check_bytes, decode, decode_all, digest, why_damaged
+from mirrorshot.data.source import ClassSource, first
+from mirrorshot.types import DataError
+
+_KEYS = ("data", "offsets", "labels", "class_names", "class_split")
+_FORMAT = 1  # of the cache; raise it when the decoded pictures change
+
+
+def read_packed(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    split: str | None = None,
+    progress: Progress | None = None,
+    cache: bool = True,
+) -> ClassSource:
+    """Read packed pictures, from one archive or from several that are parts of one set.
+
+    All pictures get the size of the first one, which is square.
+
+    Args:
+        paths: the archive, or its parts. The parts have the same `class_names`.
+        split: "train", "val" or "test" for the classes of one split. None: all classes.
+        progress: told how far decoding has come.
+        cache: keep the decoded pictures in the cache folder, until a file changes.
+
+    Returns:
+        The pictures, with `sizes` if the archive knows them.
+
+    Example:
+        >>> import io, tempfile
+        >>> from PIL import Image
+        >>> file = io.BytesIO()
+        >>> Image.new("RGB", (8, 8)).save(file, "PNG")
+        >>> data = np.frombuffer(file.getvalue(), np.uint8)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "one.npz"
+        ...     np.savez(path, data=data, offsets=[0, len(data)], labels=[0], class_names=["a"], class_split=["train"])
+        ...     source = read_packed(path, cache=False)
+        >>> source.items.shape, source.class_names
+        (torch.Size([1, 3, 8, 8]), ('a',))
+    """
+    parts = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    archives = [_open(path) for path in parts]
+    _check_same_classes(archives, parts)
+    chosen = _classes(archives[0], split, parts[0])
+    pictures = [_pictures(a, path, progress, cache) for a, path in zip(archives, parts, strict=True)]
+    place = np.full(len(archives[0]["class_names"]), -1)
+    place[chosen] = np.arange(len(chosen))
+    labels = [place[a["labels"]] for a in archives]
+    keep = [of_part >= 0 for of_part in labels]
+    names = tuple(archives[0]["class_names"][chosen].tolist())
+    _check_no_empty_class(_join(labels, keep), names, parts)
+    has_sizes = all("orig_size_wh" in a for a in archives)
+    return ClassSource(
+        torch.from_numpy(_join(pictures, keep)),
+        torch.from_numpy(_join(labels, keep)),
+        names,
+        torch.from_numpy(_join([a["orig_size_wh"] for a in archives], keep).astype(np.int64)) if has_sizes else None,
+    )
+
+
+def packed_splits(path: str | Path) -> dict[str, tuple[str, ...]]:
+    """Names of the classes of each split of an archive, without decoding a picture."""
+    archive = _open(Path(path))
+    return {
+        split: tuple(archive["class_names"][archive["class_split"] == split].tolist())
+        for split in ("train", "val", "test")
+    }
+
+
+def _pictures(archive: Arrays, path: Path, progress: Progress | None, cache: bool) -> NDArray[np.uint8]:
+    """All pictures of an archive, decoded or from the cache."""
+    data, offsets = archive["data"].tobytes(), archive["offsets"].tolist()
+    encoded = [data[start:end] for start, end in itertools.pairwise(offsets)]
+    try:
+        size = decode(encoded[0], size=1, channels=3)[1][0]
+    except Exception:
+        size = 1  # reported with the other damaged ones
+    check_bytes(len(encoded), 3 * size**2, path)
+
+    def make() -> Arrays:
+        made = decode_all(encoded, size, 3, progress=progress, label=f"decoding {path.name}")
+        _check_decoded(made["sizes"], encoded, path)
+        return {"pictures": made["pictures"]}
+
+    place = cache_folder() / f"packed-{digest([str(path.absolute())])}"
+    stat = path.stat()
+    key = digest([str(_FORMAT), str(stat.st_size), str(stat.st_mtime_ns), str(size)])
+    kept: NDArray[np.uint8] = (cached_folder(place, key, make) if cache else make())["pictures"]
+    return kept
+
+
+def _join(arrays: Sequence[NDArray[np.generic]], keep: Sequence[NDArray[np.bool_]]) -> NDArray[np.generic]:
+    """The kept rows of all parts; without a copy if that is everything."""
+    if len(arrays) == 1 and keep[0].all():
+        return arrays[0]
+    return np.concatenate([array[rows] for array, rows in zip(arrays, keep, strict=True)])
+
+
+def _open(path: Path) -> dict[str, NDArray[np.generic]]:
+    archive = read_npz(path)
+    missing = [key for key in _KEYS if key not in archive]
+    if missing:
+        raise DataError(f"Expected {path} to be packed pictures, but these arrays are missing: {first(missing)}.")
+    data, offsets, labels, names, splits = (archive[key] for key in _KEYS)
+    n = len(offsets) - 1 if offsets.ndim == 1 else 0
+    rows = archive.get("orig_size_wh", np.ones((n, 2), int))
+    is_sound = (
+        n > 0
+        and data.ndim == 1
+        and data.dtype == np.uint8
+        and offsets.dtype.kind == labels.dtype.kind == rows.dtype.kind == "i"
+        and (np.diff(offsets) >= 0).all()
+        and 0 <= int(offsets[0]) <= int(offsets[-1]) <= len(data)
+        and labels.shape == (n,)
+        and names.shape == splits.shape == (len(names),)
+        and 0 <= labels.min() <= labels.max() < len(names)
+        and rows.shape == (n, 2)
+        and rows.min() > 0
+    )
+    if not is_sound:
+        shapes = {key: (str(archive[key].dtype), archive[key].shape) for key in _KEYS}
+        raise DataError(f"Expected the arrays of {path} to fit together, but got {shapes}; copy the file again.")
+    return archive
+
+
+def _classes(archive: Arrays, split: str | None, path: Path) -> NDArray[np.int64]:
+    splits = archive["class_split"]
+    chosen = np.arange(len(splits)) if split is None else np.flatnonzero(splits == split)
+    if not len(chosen):
+        raise DataError(
+            f"Expected {path} to have classes of split {split!r}, but it has {sorted(set(splits.tolist()))}."
+        )
+    return chosen
+
+
+def _check_same_classes(archives: Sequence[Arrays], paths: Sequence[Path]) -> None:
+    for archive, path in zip(archives, paths, strict=True):
+        if not all(np.array_equal(archive[key], archives[0][key]) for key in ("class_names", "class_split")):
+            raise DataError(f"Expected {path} to have the classes of {paths[0]}, but they differ; copy both again.")
+
+
+def _check_no_empty_class(labels: NDArray[np.generic], names: tuple[str, ...], paths: Sequence[Path]) -> None:
+    empty = [names[i] for i in sorted(set(range(len(names))) - set(labels.tolist()))]
+    if empty:
+        raise DataError(
+            f"Expected every class of {', '.join(map(str, paths))} to have pictures, but {len(empty)} have none: "
+            f"{first(empty)}; is a part missing?"
+        )
+
+
+def _check_decoded(sizes: NDArray[np.generic], encoded: Sequence[bytes], path: Path) -> None:
+    bad = np.flatnonzero(sizes[:, 0] == 0).tolist()
+    if bad:
+        raise DataError(
+            f"Expected every picture of {path} to be readable, but {len(bad)} are not: {first(bad)} "
+            f"({why_damaged(encoded[bad[0]])}); copy the file again."
+        )

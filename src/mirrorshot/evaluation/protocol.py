@@ -1,0 +1,254 @@
+"""The protocol of the paper's tables, and what they leave out: NLL, Brier score and an honest temperature."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.evaluation.predictions import (
+    Predictions,
+    Prepare,
+    Progress,
+    Share,
+    check_share,
+    gather_predictions,
+    predict_tasks,
+)
+from mirrorshot.evaluation.results import Calibration, Evaluation, Protocol, interval_95
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.metrics import (
+    apply_temperature,
+    brier,
+    calibration_bins,
+    expected_calibration_error,
+    fit_temperature,
+    maximum_calibration_error,
+)
+from mirrorshot.types import InvalidInputError, NumericalError
+
+
+class _Tasks(NamedTuple):
+    """Size and number of the tasks of a pass, and how to get through them."""
+
+    n_way: int
+    n_shot: int
+    n_query: int
+    prepare: Prepare
+    batch_size: int
+    share: Share
+
+
+def evaluate(
+    method: FewShotMethod,
+    test: ClassSource,
+    *,
+    n_way: int,
+    n_shot: int,
+    n_query: int = 15,
+    n_tasks: int = 600,
+    seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    prepare: Prepare,
+    batch_size: int = 16,
+    validation: ClassSource | None = None,
+    n_validation_tasks: int = 600,
+    progress: Progress | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+) -> Evaluation:
+    """Evaluate a method on the episodes of several seeds.
+
+    The same data, seeds and sizes give the same episodes to every method. Calibration is that of the queries of all
+    tasks, as they are and, with `validation`, at one temperature fitted there by NLL.
+
+    Args:
+        method: a trained one.
+        test: classes that were not trained on.
+        n_way: classes of a task.
+        n_shot: labelled items of each class.
+        n_query: items of each class to classify.
+        n_tasks: tasks for each seed.
+        seeds: one pass over `n_tasks` tasks for each; the paper has 5 passes.
+        prepare: from gathered items (n, *item) to what the backbone takes, on the device of the method.
+        batch_size: tasks at a time.
+        validation: classes to fit the temperature on, neither trained on nor tested. None: no temperature.
+        n_validation_tasks: tasks to fit it on, drawn with the first seed.
+        progress: told how far it has come.
+        rank: number of this process among those of `torch.distributed`, which share the work. Each one gets the whole
+            result, the same as one process would.
+        world_size: how many they are.
+
+    Raises:
+        NumericalError: a prediction is NaN.
+        DataError: the data do not allow such tasks.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> class Uniform(FewShotMethod):
+        ...     def loss(self, tasks, query_y): ...
+        ...     def predict(self, tasks):
+        ...         return torch.zeros(*tasks.query_x.shape[:2], tasks.n_way).log_softmax(-1)
+        >>> source = ClassSource.from_arrays(torch.arange(100.0)[:, None], torch.arange(100) // 20)
+        >>> method = Uniform(make_backbone("identity", in_features=1))
+        >>> result = evaluate(method, source, n_way=5, n_shot=1, n_tasks=10, prepare=torch.Tensor.float)
+        >>> result.accuracy, round(result.raw.nll, 3), round(result.raw.ece, 3)
+        (0.2, 1.609, 0.0)
+    """
+    share = Share(rank, world_size)
+    _check_arguments(test, validation, n_tasks, n_validation_tasks, seeds)
+    check_share(share)
+    sizes = _Tasks(n_way, n_shot, n_query, prepare, batch_size, share)
+    counter = _Counter(progress, [n_validation_tasks] * (validation is not None) + [n_tasks] * len(seeds))
+    run = partial(_run_pass, method, sizes=sizes, counter=counter)
+    temperature = None
+    if validation is not None:
+        temperature = fit_temperature(*run(validation, seeds[0], n_validation_tasks, label="validation"))
+    passes = [run(test, seed, n_tasks, label=f"test, seed {seed}") for seed in seeds]
+    return _summary(_protocol(sizes, test, validation, n_tasks, n_validation_tasks, seeds), passes, temperature)
+
+
+def _run_pass(
+    method: FewShotMethod,
+    source: ClassSource,
+    seed: int,
+    n_tasks: int,
+    *,
+    label: str,
+    sizes: _Tasks,
+    counter: "_Counter",
+) -> Predictions:
+    sampler = EpisodeSampler(source, sizes.n_way, sizes.n_shot, sizes.n_query, seed=seed)
+    numbers = sizes.share.of(n_tasks, sizes.batch_size)
+    part = predict_tasks(
+        method,
+        sampler,
+        numbers,
+        prepare=sizes.prepare,
+        batch_size=sizes.batch_size,
+        progress=counter.of_pass(label, n_tasks),
+    )
+    predictions = gather_predictions(part, numbers, n_tasks, sizes.share)
+    _check_numbers(predictions, label)  # after gathering, so that all processes fail together
+    return predictions
+
+
+def _summary(protocol: Protocol, passes: Sequence[Predictions], temperature: float | None) -> Evaluation:
+    everything = Predictions(*(torch.cat(tensors) for tensors in zip(*passes, strict=True)))
+    task_accuracy = torch.stack([_task_mean(p, _is_right(p)) for p in passes])
+    task_nll = torch.stack([_task_mean(p, -_of_label(p)) for p in passes])
+    means = task_accuracy.mean(1)
+    return Evaluation(
+        protocol=protocol,
+        accuracy=float(means.mean()),
+        accuracy_sd=float(means.std(correction=0)),
+        accuracy_interval=interval_95(task_accuracy),
+        raw=_calibration(everything, None),
+        temperature=temperature,
+        calibrated=None if temperature is None else _calibration(everything, temperature),
+        task_accuracy=task_accuracy,
+        task_nll=task_nll,
+    )
+
+
+def _calibration(predictions: Predictions, temperature: float | None) -> Calibration:
+    real = predictions.weight > 0
+    log_prob, y = predictions.log_prob[real], predictions.y[real]
+    if temperature is not None:
+        log_prob = apply_temperature(log_prob, temperature)
+    prob = log_prob.exp()
+    bins = calibration_bins(prob, y)
+    return Calibration(
+        # from the logarithms: the exponential of -800 is zero
+        nll=-float(log_prob.gather(-1, y[:, None]).mean()),
+        brier=float(brier(prob, y)),
+        ece=float(expected_calibration_error(bins)),
+        mce=float(maximum_calibration_error(bins)),
+        bins=bins,
+    )
+
+
+def _is_right(predictions: Predictions) -> Float[Tensor, "T M"]:
+    return (predictions.log_prob.argmax(-1) == predictions.y).double()
+
+
+def _of_label(predictions: Predictions) -> Float[Tensor, "T M"]:
+    return predictions.log_prob.gather(-1, predictions.y[..., None])[..., 0]
+
+
+def _task_mean(predictions: Predictions, values: Float[Tensor, "T M"]) -> Float[Tensor, " T"]:
+    """Mean over the queries of each task, padding left out."""
+    real = predictions.weight > 0
+    return torch.where(real, values, 0.0).sum(-1) / real.sum(-1)
+
+
+def _protocol(
+    sizes: _Tasks,
+    test: ClassSource,
+    validation: ClassSource | None,
+    n_tasks: int,
+    n_validation_tasks: int,
+    seeds: Sequence[int],
+) -> Protocol:
+    return Protocol(
+        n_way=sizes.n_way,
+        n_shot=sizes.n_shot,
+        n_query=sizes.n_query,
+        n_tasks=n_tasks,
+        seeds=tuple(map(int, seeds)),
+        n_test_classes=test.n_classes,
+        n_test_items=test.n_items,
+        n_validation_tasks=0 if validation is None else n_validation_tasks,
+        n_validation_classes=0 if validation is None else validation.n_classes,
+        episodes=_fingerprint(test),
+    )
+
+
+def _fingerprint(source: ClassSource) -> str:
+    """Of labels and names, not of items: two embeddings of the same pictures may be compared."""
+    digest = hashlib.sha256("\0".join(source.class_names).encode())
+    digest.update(source.labels.cpu().numpy().astype("<i8").tobytes())
+    return digest.hexdigest()[:16]
+
+
+class _Counter:
+    """Adds up the progress of several passes."""
+
+    def __init__(self, progress: Progress | None, passes: Sequence[int]) -> None:
+        self.progress, self.total, self.before = progress, sum(passes), 0
+
+    def of_pass(self, label: str, n_tasks: int) -> Progress | None:
+        """Progress of the next pass, of which this process may do a part only."""
+        if self.progress is None:
+            return None
+        report, before, total = self.progress, self.before, self.total
+        self.before += n_tasks
+        return lambda done, of, _: report(before + done * n_tasks // of, total, label)
+
+
+def _check_arguments(
+    test: ClassSource, validation: ClassSource | None, n_tasks: int, n_validation_tasks: int, seeds: Sequence[int]
+) -> None:
+    if n_tasks < 1 or n_validation_tasks < 1:
+        raise InvalidInputError(
+            f"Expected `n_tasks` and `n_validation_tasks` to be at least 1, but got {n_tasks} and {n_validation_tasks}."
+        )
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InvalidInputError(f"Expected `seeds` to be distinct and at least one, but got {list(seeds)}.")
+    if validation is not None and validation.items.data_ptr() == test.items.data_ptr():
+        raise InvalidInputError(
+            "Expected `validation` to be other data than `test`, but got the same: a temperature fitted on the test "
+            "tasks says nothing about new ones. Pass the validation classes, or None."
+        )
+
+
+def _check_numbers(predictions: Predictions, label: str) -> None:
+    bad = (predictions.log_prob.isnan().any(-1) & (predictions.weight > 0)).any(-1).nonzero()[:, 0].tolist()
+    if bad:
+        raise NumericalError(
+            f"Expected predictions to be numbers, but got NaN in {len(bad)} of {len(predictions.y)} tasks "
+            f"({label}; the first is number {bad[0]}). Check the parameters of the method for NaN."
+        )

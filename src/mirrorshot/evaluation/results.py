@@ -1,0 +1,164 @@
+"""What an evaluation found, how it was made, and the comparison of two."""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+from mirrorshot.metrics import CalibrationBins
+from mirrorshot.types import InvalidInputError
+
+Z_95 = 1.96  # as the references round it
+
+
+class Protocol(NamedTuple):
+    """How an evaluation was made.
+
+    Attributes:
+        n_way, n_shot, n_query: size of the tasks.
+        n_tasks: tasks of each seed.
+        seeds: of the passes.
+        n_test_classes, n_test_items: of the data.
+        n_validation_tasks, n_validation_classes: what the temperature was fitted on; 0 without one.
+        episodes: fingerprint of the labels that the episodes are drawn from; equal for equal episodes.
+    """
+
+    n_way: int
+    n_shot: int
+    n_query: int
+    n_tasks: int
+    seeds: tuple[int, ...]
+    n_test_classes: int
+    n_test_items: int
+    n_validation_tasks: int
+    n_validation_classes: int
+    episodes: str
+
+
+class Calibration(NamedTuple):
+    """What the probabilities are worth, over the queries of all tasks.
+
+    Attributes:
+        nll: negative log-likelihood, nats per query.
+        brier: Brier score, 0 to 2.
+        ece, mce: expected and maximum calibration error.
+        bins: the 15 confidence bins, for a reliability diagram.
+    """
+
+    nll: float
+    brier: float
+    ece: float
+    mce: float
+    bins: CalibrationBins
+
+    def record(self) -> dict[str, float | None]:
+        """The numbers for JSON; None for one that is not finite."""
+        return {name: _finite(getattr(self, name)) for name in ("nll", "brier", "ece", "mce")}
+
+
+class Evaluation(NamedTuple):
+    """What `evaluate` found.
+
+    Attributes:
+        protocol: how it was made.
+        accuracy: mean over the seeds of their mean accuracies.
+        accuracy_sd: population standard deviation of these means, the spread of the paper's tables. It holds the noise
+            of drawing tasks, not that of training.
+        accuracy_interval: half-width of the 95 % interval over all tasks.
+        raw: calibration of the predictions as they are.
+        temperature: fitted on validation tasks; None without them.
+        calibrated: calibration at that temperature; None without it.
+        task_accuracy, task_nll: of each task, to compare methods in pairs; (S, T).
+    """
+
+    protocol: Protocol
+    accuracy: float
+    accuracy_sd: float
+    accuracy_interval: float
+    raw: Calibration
+    temperature: float | None
+    calibrated: Calibration | None
+    task_accuracy: Float[Tensor, "S T"]
+    task_nll: Float[Tensor, "S T"]
+
+    def record(self, *, with_tasks: bool = False) -> dict[str, Any]:
+        """All numbers and how they were made, ready for JSON.
+
+        Args:
+            with_tasks: also accuracy and NLL of each task.
+        """
+        record = {
+            "protocol": {**self.protocol._asdict(), "seeds": list(self.protocol.seeds)},
+            "accuracy": self.accuracy,
+            "accuracy_sd": self.accuracy_sd,
+            "accuracy_interval_95": self.accuracy_interval,
+            "accuracy_of_seeds": self.task_accuracy.mean(1).tolist(),
+            "temperature": self.temperature,
+            "raw": self.raw.record(),
+            "calibrated": None if self.calibrated is None else self.calibrated.record(),
+        }
+        if with_tasks:
+            record["task_accuracy"] = self.task_accuracy.tolist()
+            record["task_nll"] = [[_finite(value) for value in row] for row in self.task_nll.tolist()]
+        return record
+
+
+class PairedDifference(NamedTuple):
+    """How much more one method reaches than another on the same tasks.
+
+    Attributes:
+        mean: mean difference.
+        interval: half-width of its 95 % interval; the difference is clear where `abs(mean) > interval`.
+        n_tasks: tasks compared.
+    """
+
+    mean: float
+    interval: float
+    n_tasks: int
+
+
+def paired_difference(
+    a: Evaluation, b: Evaluation, metric: Literal["accuracy", "nll"] = "accuracy"
+) -> PairedDifference:
+    """Mean of `a - b` over the tasks. Both saw the same ones, so what makes a task hard for both cancels.
+
+    Args:
+        a: evaluation of one method.
+        b: that of the other.
+        metric: accuracy (more is better) or nll (less is better).
+
+    Raises:
+        InvalidInputError: the evaluations differ in protocol or episodes.
+    """
+    if metric not in ("accuracy", "nll"):
+        raise InvalidInputError(f"Expected `metric` to be 'accuracy' or 'nll', but got {metric!r}.")
+    _check_same_episodes(a.protocol, b.protocol)
+    difference = getattr(a, f"task_{metric}") - getattr(b, f"task_{metric}")
+    return PairedDifference(float(difference.mean()), interval_95(difference), difference.numel())
+
+
+def interval_95(values: Float[Tensor, "..."]) -> float:
+    """Half-width of the 95 % interval of a mean: 1.96 sd / sqrt(n), with the population's sd as in the references.
+
+    Example:
+        >>> import torch
+        >>> round(interval_95(torch.tensor([0.0, 1.0, 0.0, 1.0])), 4)
+        0.49
+    """
+    return Z_95 * float(values.double().std(correction=0)) / math.sqrt(values.numel())
+
+
+def _check_same_episodes(a: Protocol, b: Protocol) -> None:
+    """Temperatures may differ: they change no accuracy, and the NLL of tasks is that before them."""
+    names = ("n_way", "n_shot", "n_query", "n_tasks", "seeds", "n_test_classes", "n_test_items", "episodes")
+    differences = [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]
+    if differences:
+        raise InvalidInputError(
+            f"Expected two evaluations on the same episodes, but got {'; '.join(differences)}. "
+            "Evaluate both methods with the same data and settings."
+        )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,80 @@
+"""From settings to what they name: data on the device, preprocessing, network, method."""
+
+from typing import Any
+
+import torch
+
+from mirrorshot.backbones import make_backbone
+from mirrorshot.config import Config
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.data.augment import Preprocess
+from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.methods import FewShotMethod, make_method
+from mirrorshot.types import InvalidInputError
+
+_VALIDATION_SEED = 10_007  # tasks of validation do not depend on the seed of a run
+
+
+def build_method(config: Config, dataset: Dataset) -> FewShotMethod:
+    """The method of the settings for items like those of the data set, with fresh weights, on the CPU."""
+    name = backbone_name(config, dataset)
+    generator = torch.Generator().manual_seed(config.seed)
+    options: dict[str, Any] = {"generator": generator, "norm": config.norm}
+    if not dataset.image_size:
+        options["in_features"] = n_features(dataset)
+    elif name.startswith("conv4"):
+        options |= {"in_channels": dataset.channels, "image_size": dataset.image_size}
+    else:
+        options["in_channels"] = dataset.channels
+    if (dataset.image_size == 0) != (name == "identity"):
+        raise InvalidInputError(
+            f"Expected backbone 'identity' for embeddings and another one for pictures, but got {name!r} for "
+            f"{dataset.name}."
+        )
+    return make_method(config.method, make_backbone(name, **options), **config.method_options)
+
+
+def backbone_name(config: Config, dataset: Dataset) -> str:
+    """The network of the settings; "auto" depends on the items."""
+    if config.backbone != "auto":
+        return config.backbone
+    if not dataset.image_size:
+        return "identity"
+    return "conv4s" if dataset.image_size < 64 else "conv4"
+
+
+def n_features(dataset: Dataset) -> int:
+    """Length of the embeddings of a data set."""
+    source = next(source for source in (dataset.train, dataset.val, dataset.test) if source is not None)
+    return source.items.shape[1]
+
+
+def build_preprocess(dataset: Dataset, *, augment: bool) -> Preprocess | None:
+    """From stored pictures to what the backbone takes; None for embeddings."""
+    if not dataset.image_size:
+        return None
+    return Preprocess(dataset.image_size, dataset.mean, dataset.std, augment=augment)
+
+
+def is_augmented(config: Config, dataset: Dataset) -> bool:
+    """Whether training pictures are augmented."""
+    return dataset.augment if config.augment == "auto" else bool(config.augment)
+
+
+def training_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
+    """Draws the tasks to train on."""
+    return EpisodeSampler(
+        source, config.n_way, config.n_shot, config.n_query, seed=config.seed, on_small_class=config.on_small_class
+    )
+
+
+def validation_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
+    """Draws the tasks to validate on, the same ones for every run."""
+    return EpisodeSampler(
+        source,
+        config.n_way,
+        config.n_shot,
+        config.n_query,
+        seed=_VALIDATION_SEED,
+        on_small_class=config.on_small_class,
+    )

@@ -1,0 +1,220 @@
+"""One optimiser step: the state that it changes, eagerly or as a recorded CUDA graph."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.config import Config
+from mirrorshot.methods import FewShotMethod
+from mirrorshot.training.stream import Block, TaskStream
+from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
+
+_WARM_UP = 3  # steps before recording
+
+
+class BlockStats(NamedTuple):
+    """What a block of steps reports, all on the device.
+
+    Attributes:
+        loss: mean loss.
+        norm: mean length of the gradient.
+        first_bad: first step of the block whose loss or gradient was not finite; -1: none.
+    """
+
+    loss: Float[Tensor, ""]
+    norm: Float[Tensor, ""]
+    first_bad: Int[Tensor, ""]
+
+
+class NotFiniteError(NumericalError):
+    """The loss or the gradient of a step is not finite. Attribute `step`: which one, within its block."""
+
+    def __init__(self, step: int, loss: float, norm: float) -> None:
+        super().__init__(f"loss {loss}, length of the gradient {norm}")
+        self.step = step
+
+
+class Learner:
+    """A method in training: its optimiser and the running average of its weights.
+
+    Args:
+        method: what is trained; on its device.
+        config: settings.
+        stream: assembles the tasks.
+        world_size: number of processes that share every step.
+
+    Attributes:
+        method: as given.
+        average: running averages of the parameters by name; None without averaging.
+        optimizer: Adam with a group per name of `method.parameter_groups()`.
+    """
+
+    def __init__(self, method: FewShotMethod, config: Config, stream: TaskStream, *, world_size: int = 1) -> None:
+        self.method, self.config, self.stream, self.world_size = method, config, stream, world_size
+        self.average = {n: p.detach().clone() for n, p in method.named_parameters()} if config.ema else None
+        self.is_cuda = stream.device.type == "cuda"
+        self.optimizer = _adam(method, config, self.is_cuda)
+        self._base_lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self._recorded: Callable[[Tensor, Tensor, Tensor], None] | None = None
+        self._sums = torch.zeros(2, device=stream.device)
+        self._bad = torch.zeros((), dtype=torch.int64, device=stream.device)
+        self._count = torch.zeros((), dtype=torch.int64, device=stream.device)
+
+    def run(self, block: Block, first_step: int) -> BlockStats:
+        """Take the steps of a block. On a GPU this only enqueues them."""
+        n_steps = len(block.rows)
+        plan = torch.tensor([self._plan(first_step + i) for i in range(n_steps)], device=self.stream.device)
+        one = self._recorded_step(block, plan) if self._can_record else self._step
+        self._reset()
+        for i in range(n_steps):
+            one(block.rows[i], block.draws[i], plan[i])
+        loss, norm = (self._sums / n_steps).unbind()
+        return BlockStats(loss, norm, self._bad.clone())
+
+    def find_failure(self, block: Block, first_step: int) -> int:
+        """Repeat a block step by step until one fails; the state is then that before it. -1: none failed."""
+        self._reset()
+        for i in range(len(block.rows)):
+            plan = torch.tensor(self._plan(first_step + i), device=self.stream.device)
+            try:
+                self._step(block.rows[i], block.draws[i], plan, look=True)
+            except NotFiniteError:
+                return i
+        return -1
+
+    def _reset(self) -> None:
+        self._sums.zero_()
+        self._bad.fill_(-1)
+        self._count.zero_()
+
+    @property
+    def _can_record(self) -> bool:
+        return self.is_cuda and self.config.accelerate and self.world_size == 1
+
+    def _plan(self, step: int) -> tuple[float, float]:
+        """Factor of the learning rates, and weight of the newest parameters in the average."""
+        done = step / max(1, self.config.n_steps)
+        factor = 0.5 * (1 + math.cos(math.pi * done)) if self.config.schedule == "cosine" else 1.0
+        return factor, max(1 - self.config.ema, 1 / (step + 1))
+
+    def _step(self, rows: Tensor, draws: Tensor, plan: Tensor, *, look: bool | None = None) -> None:
+        """Loss, gradients, optimiser, average. With `look` a loss or gradient that is not finite raises, unused."""
+        tasks, query_y = self.stream.assemble(rows, draws)
+        loss, norm = self._gradients(tasks, query_y)
+        if not self.is_cuda if look is None else look:
+            values = float(loss), float(norm)
+            if not all(map(math.isfinite, values)):
+                raise NotFiniteError(int(self._count), *values)
+        self._apply(plan)
+        self._sums += torch.stack([loss, norm])
+        finite = loss.isfinite() & norm.isfinite()
+        self._bad.copy_(torch.where((self._bad < 0) & ~finite, self._count, self._bad))
+        self._count += 1
+
+    def _gradients(self, tasks: TaskBatch, query_y: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean loss of the step and length of its gradient, over all processes."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.method.loss(tasks, query_y).sum() / self.config.tasks_per_step
+        loss.backward()  # type: ignore[no-untyped-call]
+        loss = loss.detach()
+        grads = [p.grad for p in self._parameters if p.grad is not None]
+        if self.world_size > 1:
+            packed = torch.cat([g.flatten() for g in grads] + [loss[None].to(grads[0].dtype)])
+            dist.all_reduce(packed)
+            pieces = packed.split([g.numel() for g in grads] + [1])
+            for grad, piece in zip(grads, pieces, strict=False):
+                grad.copy_(piece.view_as(grad))
+            loss = pieces[-1][0]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        if self.config.clip:
+            torch._foreach_mul_(grads, (self.config.clip / norm.clamp(min=self.config.clip)))
+        return loss.float(), norm.float()
+
+    def _apply(self, plan: Tensor) -> None:
+        """Move the parameters, then their average."""
+        for group, base in zip(self.optimizer.param_groups, self._base_lrs, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].copy_(base * plan[0])
+            else:
+                group["lr"] = base * float(plan[0])
+        self.optimizer.step()
+        if self.average is not None:
+            with torch.no_grad():
+                averages = list(self.average.values())
+                difference = torch._foreach_sub(list(self.method.parameters()), averages)
+                torch._foreach_mul_(difference, plan[1])
+                torch._foreach_add_(averages, difference)
+
+    def _recorded_step(self, block: Block, plan: Tensor) -> Callable[[Tensor, Tensor, Tensor], None]:
+        """The step as a CUDA graph with inputs of its own; recorded on first use, which leaves the state as it was."""
+        if self._recorded is None:
+            inputs = block.rows[0].clone(), block.draws[0].clone(), plan[0].clone()
+            before = self.snapshot()
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(_WARM_UP):
+                    self._step(*inputs)
+            torch.cuda.current_stream().wait_stream(side)
+            self.optimizer.zero_grad(set_to_none=True)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._step(*inputs)
+            self.restore(before)
+            self._recorded = functools.partial(_replay, graph, inputs)
+        return self._recorded
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that a step changes, by name: what a checkpoint has to hold."""
+        state = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
+        if self.average is not None:
+            state |= {f"average.{name}": tensor for name, tensor in self.average.items()}
+        names = {p: name for name, p in self.method.named_parameters()}
+        for p in self._parameters:
+            state |= {f"adam.{names[p]}.{key}": value for key, value in self.optimizer.state[p].items()}
+        return state
+
+    def weights(self) -> dict[str, Tensor]:
+        """The state of the method that is validated and kept: averaged weights, if there are any."""
+        averaged = self.average or {}
+        return {name: averaged.get(name, tensor) for name, tensor in self.method.state_dict().items()}
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of `tensors`."""
+        return {name: tensor.clone() for name, tensor in self.tensors().items()}
+
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to a state of the same method."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(tensors[name])
+
+
+def _replay(graph: torch.cuda.CUDAGraph, inputs: tuple[Tensor, ...], *values: Tensor) -> None:
+    for place, value in zip(inputs, values, strict=True):
+        place.copy_(value, non_blocking=True)
+    graph.replay()
+
+
+def _adam(method: FewShotMethod, config: Config, is_cuda: bool) -> torch.optim.Adam:
+    """Adam with the learning rates of the settings, its state made at once."""
+    rates = {"network": config.lr, "kernel": config.kernel_lr}
+    groups = [
+        {"params": parameters, "lr": torch.tensor(rates[name], device=parameters[0].device) if is_cuda else rates[name]}
+        for name, parameters in method.parameter_groups().items()
+        if parameters
+    ]
+    if not groups:
+        raise InvalidInputError("Expected a method with parameters to train, but it has none.")
+    adam = torch.optim.Adam(groups, fused=is_cuda or None, capturable=is_cuda)
+    for p in (p for group in groups for p in group["params"]):
+        step = torch.zeros((), device=p.device if is_cuda else "cpu")
+        adam.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+    return adam
