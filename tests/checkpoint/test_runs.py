@@ -248,3 +248,27 @@ def test_of_many_processes_one_gets_the_lock(tmp_path):
         process.kill()
         process.communicate()
     assert answers == ["mine", "refused", "refused"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_killed_run_can_be_resumed(folder):
+    code = (
+        "import sys, torch; from pathlib import Path; from mirrorshot.checkpoint import RunFolder\n"
+        "with RunFolder.create(Path(sys.argv[1]), {}) as run:\n"
+        "    for step in range(10**9):\n"
+        "        run.log({'step': step}); run.save('last', {'x': torch.full((10_000,), step)}, {'step': step})\n"
+        "        print(step, flush=True)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)
+    while (process.stdout.readline() or "999").strip() != "30":
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    with pytest.warns(UserWarning, match=f"process {process.pid}, which held it, no longer runs"):
+        run = RunFolder.resume(folder)
+    with run:
+        tensors, info = run.load("last")
+    assert info["step"] >= 30
+    assert bool((tensors["x"] == info["step"]).all())
+    assert [record["step"] for record in read_log(folder)] == list(range(info["step"] + 1))
+    assert sorted(os.listdir(folder)) == ["config.json", "last.safetensors", "log.jsonl"]

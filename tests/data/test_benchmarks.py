@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from mirrorshot.data import DATASETS, load_dataset
-from mirrorshot.data.images import decode
+from mirrorshot.data.decoding import decode
 from mirrorshot.data.packed import packed_splits
 from mirrorshot.data.public import cub_splits, omniglot_splits, read_omniglot
 from mirrorshot.types import DataError, InvalidInputError

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mirrorshot.data import images
-from mirrorshot.data.images import decode, read_folder
+from mirrorshot.data import decoding, images
+from mirrorshot.data.images import read_folder
 from mirrorshot.types import DataError, InvalidInputError
 
 
@@ -49,28 +49,6 @@ def test_common_formats_are_read(tmp_path, draw, suffix):
     source = read_folder(draw.class_folders(tmp_path / "set", {"a": 1, "b": 1}, suffix), size=10)
     expected = np.asarray(draw.paint((40, 100, 0)).resize((10, 10), Image.Resampling.BILINEAR))
     assert (source.items[0].permute(1, 2, 0).numpy().astype(int) - expected).__abs__().mean() < 6
-
-
-@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "1", "I;16"])
-def test_every_kind_of_pixels_becomes_colour_or_grey(draw, mode):
-    grey = np.full((6, 6), 200, np.uint8)
-    if mode == "I;16":
-        image = Image.fromarray(grey.astype(np.uint16) * 257)
-    else:
-        image = Image.fromarray(grey).convert(mode, dither=Image.Dither.NONE)
-    file = draw.encode(image, "TIFF" if mode == "CMYK" else "PNG")
-    for channels in (1, 3):
-        pixels, original = decode(file, size=6, channels=channels)
-        assert pixels.shape == (channels, 6, 6)
-        assert original == (6, 6)
-        assert (pixels == (255 if mode == "1" else 200)).all()
-
-
-def test_only_the_first_frame_of_an_animation_counts(draw):
-    frames = [draw.paint(colour) for colour in ((250, 0, 0), (0, 0, 250))]
-    file = draw.encode(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    pixels, _ = decode(file, size=4, channels=3)
-    assert pixels[0].mean() > 100 > pixels[2].mean()
 
 
 def test_other_files_and_hidden_ones_are_ignored(root):
@@ -137,13 +115,6 @@ def test_a_class_of_which_nothing_is_left_is_named(root):
         read_folder(root, size=4, skip_corrupt=True)
 
 
-def test_a_bomb_is_not_decoded(draw, monkeypatch):
-    monkeypatch.setattr(images, "MAX_PIXELS", 100)
-    monkeypatch.setattr(images, "_eight_bits", None)
-    with pytest.raises(ValueError, match="12 x 10 are more than 100 pixels"):
-        decode(draw.encode(draw.paint((1, 2, 3))), size=4, channels=3)
-
-
 def test_pillow_is_left_as_it_was(root):
     from PIL import ImageFile
 
@@ -156,7 +127,7 @@ def test_pillow_is_left_as_it_was(root):
 
 def test_the_second_reading_decodes_nothing(root, monkeypatch):
     source = read_folder(root, size=6)
-    monkeypatch.setattr(images, "decode", None)
+    monkeypatch.setattr(images, "decode_all", None)
     again = read_folder(root, size=6)
     assert torch.equal(again.items, source.items)
     assert torch.equal(again.sizes, source.sizes)
@@ -182,7 +153,7 @@ def test_without_cache_no_file_is_written(root, folder):
 
 
 def test_progress_reaches_the_end(root, monkeypatch):
-    monkeypatch.setattr(images, "_BATCH", 2)
+    monkeypatch.setattr(decoding, "_BATCH", 2)
     calls = []
     read_folder(root, size=4, progress=lambda *call: calls.append(call))
     assert [call[0] for call in calls] == [0, 2, 4, 5]
@@ -204,8 +175,8 @@ def test_folders_that_cannot_serve_are_named(root, tmp_path):
 
 
 def test_too_many_pictures_for_the_memory_are_refused(root, monkeypatch):
-    monkeypatch.setattr(images, "MAX_BYTES", 1000)
-    monkeypatch.setattr(images, "decode", None)
+    monkeypatch.setattr(decoding, "MAX_BYTES", 1000)
+    monkeypatch.setattr(images, "decode_all", None)
     with pytest.raises(
         DataError, match=r"at most 1000 bytes when decoded, but 5 pictures of 300 bytes take 1500; lower"
     ):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from mirrorshot.data import images
+from mirrorshot.data import decoding
 from mirrorshot.data.packed import packed_splits, read_packed
 from mirrorshot.types import DataError
 
@@ -33,7 +33,7 @@ def test_a_split_has_its_classes_only(path):
 
 
 def test_splits_are_known_without_decoding(path, monkeypatch):
-    monkeypatch.setattr(images, "decode", None)
+    monkeypatch.setattr(decoding, "decode", None)
     assert packed_splits(path) == {
         "train": ("000.class", "002.class"),
         "val": ("001.class",),

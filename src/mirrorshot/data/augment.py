@@ -168,7 +168,7 @@ def _weights(start: Float[Tensor, " b"], end: Float[Tensor, " b"], n_in: int, n_
     return weights / weights.sum(-1, keepdim=True)
 
 
-def enhance(pictures: Float[Tensor, "n c s s"], factors: Float[Tensor, "n 3"]) -> Float[Tensor, "n c s s"]:
+def enhance(pictures: Float[Tensor, "n c h w"], factors: Float[Tensor, "n 3"]) -> Float[Tensor, "n c h w"]:
     """Change brightness, contrast and colour by factors, as PIL.ImageEnhance does. Values are in [0, 255]."""
     brightness, contrast, colour = (f[:, None, None, None] for f in factors.unbind(1))
     x = (brightness * pictures).clamp(0, 255)
@@ -179,7 +179,7 @@ def enhance(pictures: Float[Tensor, "n c s s"], factors: Float[Tensor, "n 3"]) -
     return (grey + colour * (x - grey)).clamp(0, 255)
 
 
-def _grey(x: Float[Tensor, "n c s s"]) -> Float[Tensor, "n 1 s s"]:
+def _grey(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
     if x.shape[1] == 1:
         return x
     red, green, blue = x.unbind(1)

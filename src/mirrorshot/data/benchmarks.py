@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from mirrorshot.data import loaders
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD, IMAGENET_MEAN, IMAGENET_STD, evaluation_pictures
+from mirrorshot.data.decoding import Progress
 from mirrorshot.data.embeddings import SUFFIXES as EMBEDDING_SUFFIXES
 from mirrorshot.data.embeddings import read_embeddings
-from mirrorshot.data.images import Progress, read_folder
+from mirrorshot.data.images import read_folder
 from mirrorshot.data.loaders import SPLITS, Request
 from mirrorshot.data.source import ClassSource, first
 from mirrorshot.types import DataError, InvalidInputError

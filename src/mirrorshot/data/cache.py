@@ -142,13 +142,14 @@ def _map(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _write_npz(path: Path, arrays: Arrays) -> None:
-    if any(array.dtype.hasobject for array in arrays.values()):  # numpy before 2.1 would pickle them
+    plain: dict[str, Any] = dict(arrays)
+    if any(array.dtype.hasobject for array in plain.values()):  # numpy before 2.1 would pickle them
         raise ValueError("Object arrays cannot be saved.")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(file, **plain)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -4,36 +4,23 @@ Every picture is decoded once, to bytes of one size, and kept in the cache. Its 
 the size of the original stays in `ClassSource.sizes`. Orientation tags of cameras are not followed, as in torchvision.
 """
 
-import contextlib
 import hashlib
-import io
-import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from mirrorshot.data.cache import MAX_BYTES, Arrays, cache_folder, cached_folder
+from mirrorshot.data.cache import Arrays, cache_folder, cached_folder
+from mirrorshot.data.decoding import Progress, check_bytes, decode_all, why_damaged
 from mirrorshot.data.source import ClassSource, first
 from mirrorshot.types import DataError, InvalidInputError
 
-Progress = Callable[[int, int, str], None]
-"""Called with the number of pictures done, the number of all pictures, and what is being done."""
-
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-MAX_PIXELS = 2**26
-"""Most pixels of a picture, 67 millions. A larger one counts as damaged; its header says so before it is decoded."""
-
-_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-_BATCH = 512  # pictures between two reports of progress
 _FORMAT = 1  # of the cache; raise it when the decoded pictures change
-
-Encoded = Path | bytes
 
 
 def read_folder(
@@ -151,93 +138,6 @@ def class_files(root: Path) -> dict[str, list[Path]]:
     return files
 
 
-def decode(
-    encoded: Encoded, size: int, channels: int, resample: Image.Resampling = Image.Resampling.BILINEAR
-) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Decode a picture to bytes (channels, size, size), antialiased; also its own width and height.
-
-    Raises:
-        Exception: anything that Pillow says about a damaged file; a ValueError for too many pixels.
-
-    Example:
-        >>> file = io.BytesIO()
-        >>> Image.new("L", (4, 2), 255).save(file, "PNG")
-        >>> pixels, original = decode(file.getvalue(), size=3, channels=1)
-        >>> pixels.shape, original
-        ((1, 3, 3), (4, 2))
-    """
-    with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=_FORMATS) as opened:
-        width, height = opened.size
-        if width * height > MAX_PIXELS:
-            raise ValueError(f"{width} x {height} are more than {MAX_PIXELS} pixels")
-        image = _eight_bits(opened).convert("RGB" if channels == 3 else "L")
-    if image.size != (size, size):
-        image = image.resize((size, size), resample)
-    return np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1), (width, height)
-
-
-def decode_all(
-    encoded: Sequence[Encoded],
-    size: int,
-    channels: int,
-    resample: Image.Resampling = Image.Resampling.BILINEAR,
-    *,
-    progress: Progress | None,
-    label: str,
-) -> dict[str, NDArray[np.generic]]:
-    """Decode pictures in parallel: `pictures` (n, channels, size, size) and `sizes` (n, 2), 0 x 0 for damaged ones."""
-    n = len(encoded)
-    pictures, sizes = np.zeros((n, channels, size, size), np.uint8), np.zeros((n, 2), np.int32)
-
-    def one(i: int) -> None:
-        try:
-            pictures[i], sizes[i] = decode(encoded[i], size, channels, resample)
-        except Exception:  # decoders raise all kinds; the caller finds 0 x 0 and asks why
-            sizes[i] = 0
-
-    with _quiet_pillow(), ThreadPoolExecutor(_n_workers()) as pool:
-        for start in range(0, n, _BATCH):
-            if progress is not None:
-                progress(start, n, label)
-            list(pool.map(one, range(start, min(start + _BATCH, n))))
-    if progress is not None:
-        progress(n, n, label)
-    return {"pictures": pictures, "sizes": sizes}
-
-
-def why_damaged(encoded: Encoded) -> str:
-    """Why a picture cannot be decoded, in the decoder's words."""
-    try:
-        with _quiet_pillow():
-            decode(encoded, size=1, channels=3)
-    except UnidentifiedImageError:
-        return f"no picture in one of the formats {', '.join(_FORMATS)}"
-    except Exception as error:
-        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    return "it could be decoded just now"
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Sixteen bits are cut to eight; Pillow's own conversion would cut off what is bright."""
-    if image.mode.startswith("I"):
-        return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
-    if image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers of unknown range")
-    return image
-
-
-@contextlib.contextmanager
-def _quiet_pillow() -> Iterator[None]:
-    """Pillow warns of odd metadata, and of large pictures, which are checked here."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        yield
-
-
-def _n_workers() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _visible(folder: Path) -> list[Path]:
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
@@ -271,15 +171,6 @@ def _check_size(size: int, channels: int) -> None:
         raise InvalidInputError(f"Expected `size` to be at least 1, but got {size}.")
     if channels not in (1, 3):
         raise InvalidInputError(f"Expected `channels` to be 1 or 3, but got {channels}.")
-
-
-def check_bytes(n: int, n_bytes: int, root: Path) -> None:
-    """Refuse pictures that would take more than `MAX_BYTES`."""
-    if n * n_bytes > MAX_BYTES:
-        raise DataError(
-            f"Expected the pictures of {root} to take at most {MAX_BYTES} bytes when decoded, but {n} pictures of "
-            f"{n_bytes} bytes take {n * n_bytes}; lower `size` or take fewer."
-        )
 
 
 def _check_good(bad: Sequence[Path], skip_corrupt: bool) -> None:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from mirrorshot.data import public
 from mirrorshot.data.cache import read_npz
+from mirrorshot.data.decoding import Progress
 from mirrorshot.data.glyphs import load_glyphs
-from mirrorshot.data.images import Progress
 from mirrorshot.data.packed import read_packed
 from mirrorshot.data.source import ClassSource, first
 from mirrorshot.types import DataError, InvalidInputError

@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from mirrorshot.data.cache import Arrays, cache_folder, cached_folder, read_npz
-from mirrorshot.data.images import Progress, check_bytes, decode, decode_all, digest, why_damaged
+from mirrorshot.data.decoding import Progress, check_bytes, decode, decode_all, why_damaged
+from mirrorshot.data.images import digest
 from mirrorshot.data.source import ClassSource, first
 from mirrorshot.types import DataError
 

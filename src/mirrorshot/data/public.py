@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from mirrorshot.data.images import Progress, class_files, read_files
+from mirrorshot.data.decoding import Progress
+from mirrorshot.data.images import class_files, read_files
 from mirrorshot.data.source import ClassSource, first
 from mirrorshot.types import DataError
 

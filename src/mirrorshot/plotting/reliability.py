@@ -1,11 +1,6 @@
-"""Pictures: compute, then draw. A display holds the numbers and has `plot(ax=None)`.
-
-Everything is drawn on `matplotlib.figure.Figure` directly: no pyplot, no global state, no window. Colours are
-those of Okabe and Ito, which people with any colour vision can tell apart.
-"""
+"""Reliability diagrams: whether predictions are right as often as they claim."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,16 +13,13 @@ from mirrorshot.metrics import (
     expected_calibration_error,
     maximum_calibration_error,
 )
+from mirrorshot.plotting.style import BLUE, BOX, GAP, GREY, INK, SKY
 from mirrorshot.types import InvalidInputError
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
     import matplotlib.figure
 
-FORMATS = (".png", ".svg")
-
-_SKY, _BLUE, _VERMILLION, _INK, _GREY = "#9BD0F0", "#0072B2", "#D55E00", "#222222", "#6E6E6E"
-_BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": _GREY, "alpha": 0.92}
 _Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 _PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.9, 4.6, 0.5  # inches
 
@@ -101,7 +93,7 @@ class ReliabilityDisplay:
         self._draw_share(self.share_ax_)
         ax.set_title(self.name or "", fontsize="medium")
         errors = f"ECE {self.ece:.3f}\nMCE {self.mce:.3f}"
-        ax.text(0.97, 0.04, errors, transform=ax.transAxes, ha="right", va="bottom", bbox=_BOX, zorder=6)
+        ax.text(0.97, 0.04, errors, transform=ax.transAxes, ha="right", va="bottom", bbox=BOX, zorder=6)
         if legend:
             ax.legend(loc="upper left", fontsize="small", framealpha=0.9, edgecolor="white").set_zorder(6)
         return self
@@ -111,13 +103,14 @@ class ReliabilityDisplay:
         accuracy, confidence, counts = (
             t.numpy(force=True)[filled] for t in (self.bins.accuracy, self.bins.confidence, self.bins.counts)
         )
-        ax.bar(left, accuracy, width, align="edge", color=_SKY, edgecolor="white")
-        gap = {"facecolor": _VERMILLION + "33", "edgecolor": _VERMILLION, "hatch": "////", "linewidth": 0.6}
-        ax.bar(left, confidence - accuracy, width, accuracy, align="edge", label="gap to confidence", **gap)
-        ax.hlines(accuracy, left, left + width, color=_BLUE, linewidth=2.5, zorder=4, label="accuracy")
+        ax.bar(left, accuracy, width, align="edge", color=SKY, edgecolor="white")
+        for style in GAP:
+            ax.bar(left, confidence - accuracy, width, accuracy, align="edge", **style)
+        ax.containers[-1].set_label("gap to confidence")
+        ax.hlines(accuracy, left, left + width, color=BLUE, linewidth=2.5, zorder=4, label="accuracy")
         low, high = wilson_interval(accuracy, counts)
-        ax.vlines(left + width / 2, low, high, color=_INK, linewidth=1.2, zorder=5, label="95 % interval")
-        ax.plot([0, 1], [0, 1], color=_INK, linestyle="--", linewidth=1.0, zorder=3, label="calibrated")
+        ax.vlines(left + width / 2, low, high, color=INK, linewidth=1.2, zorder=5, label="95 % interval")
+        ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1.0, zorder=3, label="calibrated")
         ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel="accuracy")
         ax.tick_params(labelbottom=False)
         ax.spines[["top", "right"]].set_visible(False)
@@ -125,7 +118,7 @@ class ReliabilityDisplay:
     def _draw_share(self, ax: Any) -> None:
         left, width, filled = self._geometry()
         share = self.bins.share.numpy(force=True)[filled]
-        ax.bar(left, share, width, align="edge", color=_GREY, edgecolor="white")
+        ax.bar(left, share, width, align="edge", color=GREY, edgecolor="white")
         top = float(share.max())
         n = f"{int(self.bins.counts.sum()):,}"
         ax.set(xlabel=f"confidence ({n} predictions)", ylabel="share", ylim=(0, 1.05 * top), yticks=[0, top])
@@ -164,24 +157,6 @@ def reliability_figure(displays: Sequence[Sequence[ReliabilityDisplay]]) -> "mat
     parts = next(display for row in displays for display in row).ax_.get_legend_handles_labels()
     figure.legend(*parts, loc="outside lower center", ncols=2 if n_columns == 1 else 4, frameon=False)
     return figure
-
-
-def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> None:
-    """Write a figure as PNG or SVG, as the name says. The file holds no date: the same numbers give the same file.
-
-    Args:
-        fig: the figure.
-        path: a file name that ends in .png or .svg, in a folder that exists.
-        dpi: dots per inch of a PNG.
-    """
-    from matplotlib import rc_context
-
-    suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise InvalidInputError(f"Expected `path` to end in {' or '.join(FORMATS)}, but got {str(path)!r}.")
-    undated = {"Date": None} if suffix == ".svg" else None
-    with rc_context({"svg.hashsalt": "mirrorshot"}):
-        fig.savefig(path, dpi=dpi, format=suffix[1:], metadata=undated)
 
 
 def wilson_interval(

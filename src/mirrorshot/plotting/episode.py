@@ -1,0 +1,166 @@
+"""One episode as a picture: what was learned from, what was asked, and what the method thought of it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mirrorshot.plotting.style import BLUE, GAP, GREY, INK, SKY, VERMILION
+from mirrorshot.types import InvalidInputError
+
+if TYPE_CHECKING:  # matplotlib is imported when something is drawn
+    import matplotlib.figure
+
+_COLUMN, _ROW, _LABEL, _HEADER = 1.35, 0.62, 1.15, 0.95  # inches: a class, a query, their column, at most a header
+_MAX_SHOTS = 6  # support pictures shown of a class
+_MAX_NAME = 16  # letters of a name that fit
+
+
+def episode_figure(
+    support: Shaped[Tensor, "N ..."],
+    query: Shaped[Tensor, "M ..."],
+    log_prob: Float[Tensor, "M C"],
+    y: Int[Tensor, " M"],
+    class_names: Sequence[str],
+    *,
+    n_queries: int = 6,
+) -> "matplotlib.figure.Figure":
+    """Draw one episode as a table: a column for each class, headed by its support, and a row for each query.
+
+    A cell has a bar as long as the probability of the class. The cell of the right class is framed, and its number is
+    bold; the bar of the predicted class is dark where it is right, and hatched where it is wrong.
+
+    Args:
+        support: pictures (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
+        query: pictures to classify.
+        log_prob: logarithm of the class probabilities of the queries.
+        y: their right classes.
+        class_names: of the C classes.
+        n_queries: queries shown, spread evenly over those given.
+
+    Returns:
+        The figure, for `save_figure` or a report.
+
+    Example:
+        >>> import torch
+        >>> pictures = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
+        >>> log_prob = torch.full((6, 3), 1 / 3).log()
+        >>> figure = episode_figure(pictures, pictures, log_prob, torch.arange(6) // 2, ["a", "b", "c"])
+        >>> len(figure.axes)  # 3 headers, and 6 queries with 3 bars each
+        27
+    """
+    from matplotlib.figure import Figure
+
+    n_way = len(class_names)
+    _check_episode(support, query, log_prob, y, n_way)
+    rows = np.unique(np.linspace(0, len(y) - 1, min(n_queries, len(y))).round().astype(int))
+    shots = [_montage(part, n_columns=3) for part in _as_pictures(support).reshape(n_way, -1, *_hwc(support))]
+    header = min(_COLUMN * shots[0].shape[0] / shots[0].shape[1], _HEADER)
+    heights = [header, *[_ROW] * len(rows)]
+    size = (_LABEL + _COLUMN * n_way + 0.75, sum(heights) + 0.75)
+    figure = Figure(figsize=size)
+    grid = figure.add_gridspec(
+        len(rows) + 1, n_way + 1, width_ratios=[_LABEL, *[_COLUMN] * n_way], height_ratios=heights,
+        left=0.02, right=1 - 0.75 / size[0], top=1 - 0.42 / size[1], bottom=0.3 / size[1], wspace=0.14, hspace=0.16,
+    )  # fmt: skip
+    for c, (name, picture) in enumerate(zip(class_names, shots, strict=True)):
+        _draw_header(figure.add_subplot(grid[0, c + 1]), name, picture)
+    prob, pictures = log_prob.detach().exp().cpu().double().numpy(), _as_pictures(query)
+    for i, row in enumerate(rows):
+        _draw_picture(figure.add_subplot(grid[i + 1, 0]), pictures[row])
+        axes = [figure.add_subplot(grid[i + 1, c + 1]) for c in range(n_way)]
+        _draw_probabilities(axes, prob[row], int(y[row]))
+    _draw_words(figure, header / size[1], size, len(support) // n_way)
+    return figure
+
+
+def _draw_header(ax: Any, name: str, picture: NDArray[Any]) -> None:
+    _draw_picture(ax, picture)
+    short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
+    ax.set_title(short, fontsize="medium", fontweight="bold", color=INK, pad=5)
+
+
+def _draw_picture(ax: Any, picture: NDArray[Any]) -> None:
+    grey = picture.shape[-1] == 1
+    ax.imshow(picture[..., 0] if grey else picture, cmap="gray" if grey else None, vmin=0, vmax=1, aspect="equal")
+    ax.set_axis_off()
+
+
+def _draw_probabilities(axes: Sequence[Any], prob: NDArray[np.float64], right: int) -> None:
+    predicted = int(prob.argmax())
+    for c, (ax, p) in enumerate(zip(axes, prob, strict=True)):
+        plain = ({"facecolor": BLUE if c == predicted else SKY},)
+        for style in GAP if c == predicted != right else plain:
+            ax.barh(0, p, height=0.3, left=0, **style)
+        ax.barh(0, 1, height=0.3, left=0, facecolor=GREY, alpha=0.13, zorder=0)
+        weight = "bold" if c == right else "normal"
+        ax.text(0, 0.3, _percent(p), fontsize=9, fontweight=weight, color=INK, va="bottom", ha="left")
+        ax.set(xlim=(-0.07, 1.07), ylim=(-0.42, 0.95), xticks=[], yticks=[])
+        ax.spines[:].set(visible=c == right, color=INK, linewidth=1.3)
+    verdict = "right" if predicted == right else "wrong"
+    place = {"transform": axes[-1].transAxes, "va": "center", "ha": "left"}
+    axes[-1].text(1.12, 0.5, verdict, fontsize=9, color=INK if verdict == "right" else VERMILION, **place)
+
+
+def _draw_words(figure: Any, header: float, size: tuple[float, float], n_shot: int) -> None:
+    """What the rows and the frames are."""
+    some = f"\n({_MAX_SHOTS} of {n_shot})" if n_shot > _MAX_SHOTS else ""
+    top = 1 - 0.42 / size[1] - header
+    figure.text(0.02, top + 0.06 / size[1], "query", fontsize=9, color=GREY, va="bottom")
+    figure.text(0.02, 1 - 0.42 / size[1], f"learned from{some}", fontsize=9, color=GREY, va="top")
+    figure.text(
+        _LABEL / size[0] + 0.02, 0.08 / size[1], "framed: the right class   |   bar: probability of the class",
+        fontsize=9, color=GREY, va="bottom",
+    )  # fmt: skip
+
+
+def _percent(p: float) -> str:
+    return f"{p:.0%}" if p >= 0.005 or p == 0 else "<1%"
+
+
+def _as_pictures(x: Tensor) -> NDArray[np.float64]:
+    """Pictures (n, height, width, channels) from 0 to 1."""
+    values = x.detach().cpu()
+    values = values.double() / 255 if not values.is_floating_point() else values.double()
+    return np.asarray(values.movedim(1, -1).clamp(0, 1).numpy())
+
+
+def _hwc(x: Tensor) -> tuple[int, int, int]:
+    return x.shape[2], x.shape[3], x.shape[1]
+
+
+def _montage(pictures: NDArray[np.float64], n_columns: int) -> NDArray[np.float64]:
+    """Some pictures side by side, a thin line apart; transparent where there is none."""
+    shown = pictures[:_MAX_SHOTS]
+    n, h, w, channels = shown.shape
+    columns = min(n, n_columns)
+    lines = -(-n // columns)
+    gap = max(1, w // 14)
+    canvas = np.ones((lines * (h + gap) - gap, columns * (w + gap) - gap, 4))
+    canvas[..., 3] = 0.0
+    for i, picture in enumerate(shown):
+        top, left = (i // columns) * (h + gap), (i % columns) * (w + gap)
+        canvas[top : top + h, left : left + w, :3] = picture if channels == 3 else picture[..., :1]
+        canvas[top : top + h, left : left + w, 3] = 1.0
+    return canvas
+
+
+def _check_episode(support: Tensor, query: Tensor, log_prob: Tensor, y: Tensor, n_way: int) -> None:
+    for name, x in (("support", support), ("query", query)):
+        if x.ndim != 4 or x.shape[1] not in (1, 3):
+            raise InvalidInputError(
+                f"Expected `{name}` to be pictures (n, 1 or 3, height, width), but got shape {tuple(x.shape)}."
+            )
+    M = len(query)
+    if tuple(log_prob.shape) != (M, n_way) or tuple(y.shape) != (M,) or M == 0:
+        raise InvalidInputError(
+            f"Expected `log_prob` of shape {(M, n_way)} and `y` of shape {(M,)}, for {M} queries and {n_way} names, "
+            f"but got {tuple(log_prob.shape)} and {tuple(y.shape)}."
+        )
+    if len(support) % n_way or len(support) == 0:
+        raise InvalidInputError(
+            f"Expected `support` to have as many pictures of each of {n_way} classes, but got {len(support)} in all."
+        )

@@ -1,0 +1,134 @@
+import itertools
+
+import pytest
+import torch
+
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.evaluation import predict_tasks
+from mirrorshot.evaluation.predictions import Share, check_share
+from mirrorshot.types import InvalidInputError
+
+
+def identity(x):
+    return x
+
+
+@pytest.fixture
+def sampler(test_source):
+    return EpisodeSampler(test_source, n_way=4, n_shot=2, n_query=3, seed=0)
+
+
+def test_predictions_are_those_of_a_plain_loop(NearestMean, sampler):
+    method = NearestMean()
+    method.eval()
+    log_prob, y, weight = predict_tasks(method, sampler, range(7), prepare=identity, batch_size=3)
+    for number in range(7):
+        tasks, query_y = sampler.tasks([number])
+        torch.testing.assert_close(log_prob[number], method.predict(tasks)[0].detach())
+        assert y[number].tolist() == query_y[0].tolist()
+    assert weight.shape == (7, 12)
+    assert bool((weight == 1).all())
+
+
+def test_numbers_choose_the_tasks(NearestMean, sampler):
+    everything = predict_tasks(NearestMean(), sampler, range(6), prepare=identity, batch_size=6)
+    some = predict_tasks(NearestMean(), sampler, [4, 1], prepare=identity, batch_size=6)
+    torch.testing.assert_close(some.log_prob, everything.log_prob[[4, 1]])
+
+
+def test_no_numbers_give_no_predictions(NearestMean, sampler):
+    assert predict_tasks(NearestMean(), sampler, [], prepare=identity, batch_size=2).log_prob.shape == (0, 12, 4)
+
+
+def test_method_predicts_in_eval_mode_without_gradients_and_gets_its_modes_back(NearestMean, sampler):
+    method = NearestMean()
+    method.train()
+    method.backbone.eval()
+    first, second = (predict_tasks(method, sampler, range(3), prepare=identity, batch_size=3) for _ in range(2))
+    torch.testing.assert_close(first.log_prob, second.log_prob)  # no dropout
+    assert not first.log_prob.requires_grad
+    assert method.training
+    assert method.dropout.training
+    assert not method.backbone.training
+
+
+def test_modes_come_back_after_an_error(NearestMean, sampler):
+    method = NearestMean(in_features=3)
+    with pytest.raises(InvalidInputError, match="embeddings of shape"):
+        predict_tasks(method, sampler, [0], prepare=identity, batch_size=1)
+    assert method.training
+
+
+def test_pictures_are_prepared_as_one_batch_of_items(NearestMean):
+    pictures = torch.arange(40, dtype=torch.uint8)[:, None, None, None].expand(40, 1, 2, 2)
+    sampler = EpisodeSampler(ClassSource.from_arrays(pictures, torch.arange(40) // 10), 2, 1, 3, seed=0)
+    seen = []
+
+    def prepare(items):
+        seen.append((items.shape, items.dtype))
+        return items.flatten(1).float() / 255
+
+    predict_tasks(NearestMean(in_features=4), sampler, range(5), prepare=prepare, batch_size=5)
+    assert seen == [((10, 1, 2, 2), torch.uint8), ((30, 1, 2, 2), torch.uint8)]
+
+
+def test_padding_stays_zero_and_has_no_weight(NearestMean, test_source):
+    sampler = EpisodeSampler(test_source, n_way=(2, 4), n_shot=(1, 3), n_query=3, seed=0)
+    seen = []
+
+    class Watched(NearestMean):
+        def predict(self, tasks):
+            seen.append(tasks)
+            return super().predict(tasks)
+
+    predictions = predict_tasks(Watched(), sampler, range(20), prepare=lambda x: x + 1, batch_size=20)
+    (tasks,) = seen
+    assert bool((tasks.support_x[tasks.support_weight == 0] == 0).all())
+    assert bool((tasks.query_x[tasks.query_weight == 0] == 0).all())
+    assert 0 < int((predictions.weight == 0).sum()) < predictions.weight.numel()
+    assert bool((predictions.log_prob[predictions.weight > 0].exp().sum(-1) - 1 < 1e-5).all())
+
+
+def test_progress_is_told(NearestMean, sampler):
+    told = []
+    predict_tasks(
+        NearestMean(), sampler, range(5), prepare=identity, batch_size=2, progress=lambda *news: told.append(news)
+    )
+    assert told == [(2, 5, "tasks"), (4, 5, "tasks"), (5, 5, "tasks")]
+
+
+def test_wrong_arguments_are_explained(NearestMean, sampler):
+    class Wrong(NearestMean):
+        def predict(self, tasks):
+            return super().predict(tasks)[:, :5]
+
+    with pytest.raises(InvalidInputError, match="`batch_size` to be at least 1, but got 0"):
+        predict_tasks(NearestMean(), sampler, [0], prepare=identity, batch_size=0)
+    with pytest.raises(InvalidInputError, match=r"Wrong to return shape \(1, 12, 4\), but got \(1, 5, 4\)"):
+        predict_tasks(Wrong(), sampler, [0], prepare=identity, batch_size=1)
+    with pytest.raises(InvalidInputError, match="`prepare` to return 8 items, as many as it got, but got 1"):
+        predict_tasks(NearestMean(), sampler, [0], prepare=lambda x: x[:1], batch_size=1)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 9])
+@pytest.mark.parametrize(("n_tasks", "batch_size"), [(1, 4), (10, 3), (12, 4), (5, 1)])
+def test_shares_are_whole_batches_and_add_up(world_size, n_tasks, batch_size):
+    shares = [Share(rank, world_size).of(n_tasks, batch_size) for rank in range(world_size)]
+    assert sorted(itertools.chain(*shares)) == list(range(n_tasks))
+    for share in shares:
+        for start in range(0, len(share), batch_size):
+            batch = share[start : start + batch_size]
+            assert batch[0] % batch_size == 0
+            assert batch == list(range(batch[0], min(batch[0] + batch_size, n_tasks)))
+
+
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        (Share(2, 2), "`rank` to be from 0 to 1, but got 2"),
+        (Share(0, 2), "torch.distributed to be initialised for `world_size` = 2"),
+    ],
+)
+def test_impossible_shares_are_explained(share, message):
+    with pytest.raises(InvalidInputError, match=message):
+        check_share(share)

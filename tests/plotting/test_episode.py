@@ -1,0 +1,96 @@
+import pytest
+import torch
+
+from mirrorshot.plotting import episode_figure, save_figure
+from mirrorshot.types import InvalidInputError
+
+NAMES = ["cat", "dog", "cow"]
+
+
+def episode(n_shot=2, n_query=2, channels=1, **change):
+    """Three classes; every query is given to the first class with 70 %."""
+    generator = torch.Generator().manual_seed(0)
+    picture = {"size": (3 * n_shot, channels, 6, 8), "dtype": torch.uint8, "generator": generator}
+    support = torch.randint(256, **picture)
+    query = torch.randint(256, **picture | {"size": (3 * n_query, channels, 6, 8)})
+    log_prob = torch.tensor([0.7, 0.298, 0.002]).log().expand(3 * n_query, 3)
+    arguments = {"support": support, "query": query, "log_prob": log_prob, "y": torch.arange(3 * n_query) // n_query}
+    return {**arguments, "class_names": NAMES, **change}
+
+
+def cells(figure):
+    """The axes with bars, row by row."""
+    bars = [ax for ax in figure.axes if ax.containers]
+    return [bars[i : i + 3] for i in range(0, len(bars), 3)]
+
+
+def framed(ax):
+    return ax.spines["left"].get_visible()
+
+
+def test_classes_head_their_columns():
+    figure = episode_figure(**episode())
+    assert [ax.get_title() for ax in figure.axes if ax.get_title()] == NAMES
+
+
+def test_bars_are_as_long_as_the_probabilities():
+    for row in cells(episode_figure(**episode())):
+        assert [ax.containers[0][0].get_width() for ax in row] == pytest.approx([0.7, 0.298, 0.002])
+        assert [ax.texts[0].get_text() for ax in row] == ["70%", "30%", "<1%"]
+
+
+def test_the_right_class_is_framed_and_bold():
+    rows = cells(episode_figure(**episode()))
+    for y, row in zip([0, 0, 1, 1, 2, 2], rows, strict=True):
+        assert [framed(ax) for ax in row] == [c == y for c in range(3)]
+        assert [ax.texts[0].get_fontweight() == "bold" for ax in row] == [c == y for c in range(3)]
+
+
+def test_a_wrong_prediction_is_hatched_and_said_in_words():
+    rows = cells(episode_figure(**episode()))
+    hatched = [any(bar.get_hatch() for container in row[0].containers for bar in container) for row in rows]
+    assert hatched == [False, False, True, True, True, True]
+    assert [row[-1].texts[-1].get_text() for row in rows] == ["right"] * 2 + ["wrong"] * 4
+
+
+def test_few_queries_are_chosen_evenly():
+    rows = cells(episode_figure(**episode(n_query=5), n_queries=3))
+    assert [[framed(ax) for ax in row].index(True) for row in rows] == [0, 1, 2]
+
+
+def test_pictures_may_be_colour_or_floats():
+    first = episode_figure(**episode(channels=3))
+    support, query = (episode(channels=3)[name].float() / 255 for name in ("support", "query"))
+    second = episode_figure(**episode(channels=3, support=support, query=query))
+    for a, b in zip(first.axes, second.axes, strict=True):
+        if a.images:
+            assert abs(a.images[0].get_array() - b.images[0].get_array()).max() < 1e-6
+
+
+@pytest.mark.parametrize("n_shot", [1, 4, 9])
+def test_many_support_pictures_are_shown_in_part(n_shot, tmp_path):
+    figure = episode_figure(**episode(n_shot=n_shot))
+    words = [text.get_text() for text in figure.texts]
+    assert ("learned from\n(6 of 9)" in words) == (n_shot == 9)
+    save_figure(figure, tmp_path / "episode.png")
+
+
+def test_long_names_are_shortened():
+    names = ["a name that nobody could read here", "dog", "cow"]
+    figure = episode_figure(**episode(class_names=names))
+    assert figure.axes[0].get_title() == "a name that nob…"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"support": torch.zeros(6, 8)}, r"`support` to be pictures .* but got shape \(6, 8\)"),
+        ({"query": torch.zeros(6, 2, 8, 8)}, "`query` to be pictures"),
+        ({"y": torch.zeros(5, dtype=torch.int64)}, r"`y` of shape \(6,\).* but got \(6, 3\) and \(5,\)"),
+        ({"class_names": NAMES[:2]}, r"`log_prob` of shape \(6, 2\).* but got \(6, 3\)"),
+        ({"support": torch.zeros(7, 1, 8, 8)}, "as many pictures of each of 3 classes, but got 7"),
+    ],
+)
+def test_what_is_no_episode_is_explained(change, message):
+    with pytest.raises(InvalidInputError, match=message):
+        episode_figure(**episode(**change))

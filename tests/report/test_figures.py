@@ -1,0 +1,54 @@
+import re
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from mirrorshot.plotting import ReliabilityDisplay, episode_figure
+from mirrorshot.report.figures import figure_svg
+
+
+def draw():
+    return ReliabilityDisplay.from_predictions([[0.9, 0.1], [0.3, 0.7]], [0, 0], name="two").figure_
+
+
+@pytest.fixture
+def figure():
+    return draw()
+
+
+def test_svg_is_one_well_formed_element(figure):
+    assert ElementTree.fromstring(figure_svg(figure, prefix="a-", alt="x")).tag == "svg"
+
+
+def test_svg_refers_to_nothing_outside(figure):
+    pictures = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
+    drawn = episode_figure(pictures, pictures, torch.tensor([[0.0, -1.0]] * 2), torch.tensor([0, 1]), ["a", "b"])
+    for fig in (figure, drawn):
+        svg = figure_svg(fig, prefix="a-", alt="x")
+        assert "http" not in svg
+        assert "<style" not in svg
+        assert all(target.startswith(("#a-", "data:image/png")) for target in re.findall(r'href="([^"]*)"', svg))
+
+
+def test_ids_are_kept_apart_and_references_follow(figure):
+    svg = figure_svg(figure, prefix="a-", alt="x")
+    ids = re.findall(r' id="([^"]*)"', svg)
+    assert ids
+    assert all(name.startswith("a-") for name in ids)
+    assert {name for pair in re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', svg) for name in pair if name} <= set(ids)
+
+
+def test_black_and_white_follow_the_page(figure):
+    svg = figure_svg(figure, prefix="a-", alt="x")
+    assert not re.search(r"(fill|stroke): #(000000|ffffff|222222|6e6e6e)", svg, flags=re.IGNORECASE)
+    for variable in ("--ink", "--paper", "--faint"):
+        assert f"var({variable})" in svg
+
+
+def test_alternative_text_is_escaped(figure):
+    assert 'aria-label="&lt;b&gt; &quot;x&quot;"' in figure_svg(figure, prefix="a-", alt='<b> "x"')
+
+
+def test_the_same_numbers_give_the_same_svg():
+    assert figure_svg(draw(), prefix="a-", alt="x") == figure_svg(draw(), prefix="a-", alt="x")
