@@ -17,41 +17,70 @@ _MOST_STD = tl.constexpr(32.0)  # nodes of z grow up to this standard deviation
 
 @triton.jit
 def condition(
-    K, shift, precision, mean_out, cov_out, kl_out, N, C, n_kernels, SIZE: tl.constexpr
+    K, shift, precision, P_out, Q_out, mean_out, var_out, kl_out, N, C, n_kernels,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, N_BLOCKS: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """Condition the prior covariance of one class of one task on its sites, one after the other."""
+    """Condition the prior covariance of one class of one task on its sites, a block of points after the other."""
     program = tl.program_id(0).to(tl.int64)
     task, label = program // C, program % C
-    index = tl.arange(0, SIZE)
-    real = index < N
-    places = index[:, None] * N + index[None, :]
-    inside = real[:, None] & real[None, :]
-    which = task * n_kernels + tl.where(n_kernels > 1, label, 0)
-    Sigma = tl.load(K + which * N * N + places, mask=inside, other=0.0)
-    b = tl.load(shift + program * N + index, mask=real, other=0.0)
-    w = tl.load(precision + program * N + index, mask=real, other=0.0)
+    rows, inner = tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    real = rows < N
+    K += (task * n_kernels + tl.where(n_kernels > 1, label, 0)) * N * N
+    shift += program * N
+    precision += program * N
+    width = N_BLOCKS * BLOCK
+    P_out += program * ROWS * width
+    Q_out += program * ROWS * width
+    b = tl.load(shift + rows, mask=real, other=0.0)
+    var = tl.load(K + rows * (N + 1), mask=real, other=0.0)
+    mean = tl.zeros([ROWS], dtype=tl.float32)
     log_det = 0.0
-    for k in range(N):
-        w_k = tl.load(precision + program * N + k)
-        column = tl.sum(tl.where(index[None, :] == k, Sigma, 0.0), axis=1)
-        row = tl.sum(tl.where(index[:, None] == k, Sigma, 0.0), axis=0)
-        denominator = 1.0 + w_k * tl.sum(tl.where(index == k, row, 0.0), axis=0)
-        log_det += tl.log(denominator)
-        Sigma -= column[:, None] * (row * (w_k / denominator))[None, :]
-    mean = tl.sum(Sigma * b[None, :], axis=1)
-    var = tl.sum(tl.where(index[:, None] == index[None, :], Sigma, 0.0), axis=1)
-    # KL = (m^T alpha - sum_n w v + log |B|) / 2, alpha = b - w m; in the layout of the rows
-    b = tl.load(shift + program * N + index, mask=real, other=0.0)
+    for k in range(N_BLOCKS):
+        chosen = k * BLOCK + inner
+        there = chosen < N
+        # P = Sigma[:, block] of the points before it: K - sum_j P_j Q_j^T
+        P = tl.load(K + rows[:, None] * N + chosen[None, :], mask=real[:, None] & there[None, :], other=0.0)
+        b_block = tl.load(shift + chosen, mask=there, other=0.0)
+        mean += tl.sum(P * b_block[None, :], axis=1)
+        for j in range(k):
+            earlier = j * BLOCK + inner
+            P_j = tl.load(P_out + rows[:, None] * width + earlier[None, :])
+            Q_j = tl.load(Q_out + chosen[None, :] * width + earlier[:, None])
+            P -= tl.dot(P_j, Q_j, input_precision="ieee")
+        tl.store(P_out + rows[:, None] * width + chosen[None, :], P)
+        tl.debug_barrier()
+        root = tl.sqrt(tl.load(precision + chosen, mask=there, other=0.0))
+        corner = tl.load(P_out + chosen[:, None] * width + chosen[None, :])
+        same = inner[:, None] == inner[None, :]
+        # (I + S Sigma S)^-1 of the block by symmetric sweeps: the diagonal then holds 2 - inverse, the rest -inverse
+        A = tl.where(same, 1.0, 0.0) + root[:, None] * corner * root[None, :]
+        for p in tl.static_range(BLOCK):
+            column = tl.sum(tl.where(inner[None, :] == p, A, 0.0), axis=1)
+            row = tl.sum(tl.where(inner[:, None] == p, A, 0.0), axis=0)
+            pivot = tl.sum(tl.where(inner == p, row, 0.0), axis=0)
+            log_det += tl.log(pivot)
+            column = tl.where(inner == p, pivot - 1.0, column)
+            row = tl.where(inner == p, pivot - 1.0, row) / pivot
+            A -= column[:, None] * row[None, :]
+        M = root[:, None] * (tl.where(same, 2.0, 0.0) - A) * root[None, :]
+        Q = tl.dot(P, M, input_precision="ieee")
+        tl.store(Q_out + rows[:, None] * width + chosen[None, :], Q)
+        tl.debug_barrier()
+        var -= tl.sum(P * Q, axis=1)
+        mean -= tl.sum(P * tl.sum(Q * b[:, None], axis=0)[None, :], axis=1)
+    var = tl.maximum(var, 0.0)
+    # KL = (m^T alpha - sum_n w v + log |B|) / 2 with alpha = b - w m
+    w = tl.load(precision + rows, mask=real, other=0.0)
     kl = 0.5 * (tl.sum(mean * (b - w * mean) - w * var, axis=0) + log_det)
-    tl.store(mean_out + program * N + index, mean, mask=real)
-    tl.store(cov_out + program * N * N + places, Sigma, mask=inside)
+    tl.store(mean_out + program * N + rows, mean, mask=real)
+    tl.store(var_out + program * N + rows, var, mask=real)
     tl.store(kl_out + program, kl)
 
 
 @triton.jit
 def moments(
     mean, var, exists, Y, weight, shift, precision, prob_out, curvature_out, expected_out,
-    step_size, N, C, var_class_stride, var_point_stride, STEP: tl.constexpr, CLASSES: tl.constexpr,
+    step_size, N, C, STEP: tl.constexpr, CLASSES: tl.constexpr,
 ) -> Any:  # fmt: skip
     """Softmax moments at one point of one task and, with STEP, the mirror step of its sites."""
     program = tl.program_id(0).to(tl.int64)
@@ -61,7 +90,7 @@ def moments(
     here = (task * C + label) * N + point
     alive = tl.load(exists + task * C + label, mask=real, other=0) != 0
     m_given = tl.load(mean + here, mask=real, other=0.0)
-    v = tl.load(var + (task * C + label) * var_class_stride + point * var_point_stride, mask=real, other=0.0)
+    v = tl.load(var + here, mask=real, other=0.0)
     top = tl.max(tl.where(alive, m_given, float("-inf")), axis=0)
     s = tl.where(alive, tl.sqrt(tl.maximum(v, 0.0)), 0.0)
     most = tl.minimum(tl.max(s, axis=0), _MOST_STD)
