@@ -47,6 +47,10 @@ class FewShotMethod(nn.Module, abc.ABC):
         """All parameters by the name of their learning rate: "network", and "kernel" if the method has one."""
         return {"network": list(self.parameters())}
 
+    def accelerate(self) -> None:
+        """Compile what pays on a GPU; results stay the same to rounding. Default: the backbone."""
+        self.backbone.compile(dynamic=False)
+
     def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N D"], Float[Tensor, "T M D"]]:
         """Features of support and query, through the backbone in one pass (so in train mode they share statistics)."""
         n_support = tasks.support_x.shape[1]

@@ -63,6 +63,7 @@ class GPMethod(FewShotMethod):
         if objective not in get_args(Objective):
             raise InvalidInputError(f"Expected `objective` to be 'ml', 'cml' or 'pl', but got {objective!r}.")
         self.kernel = kernel if isinstance(kernel, Kernel) else _named_kernel(kernel, kernel_options or {})
+        self.is_centred = any(getattr(part, "centre", False) for part in self.kernel.modules())
         self.objective = objective
         self.has_temperature = temperature
         self.register_buffer("log_temperature", torch.zeros(()))
@@ -129,8 +130,15 @@ class GPMethod(FewShotMethod):
             self.kernel.diagonal(query, centre=centre),
         )
 
-    def _centre(self, tasks: TaskBatch, support: Float[Tensor, "T N D"]) -> Float[Tensor, "T 1 D"]:
-        """Mean of the labelled points, padding left out; used by kernels that centre."""
+    def accelerate(self) -> None:
+        """Compile the backbone and the kernel."""
+        super().accelerate()
+        self.kernel.compile(dynamic=False)
+
+    def _centre(self, tasks: TaskBatch, support: Float[Tensor, "T N D"]) -> Float[Tensor, "T 1 D"] | None:
+        """Mean of the labelled points, padding left out, for kernels that centre."""
+        if not self.is_centred:
+            return None
         weight = tasks.support_weight[..., None].to(support.dtype)
         return (weight * support).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
 

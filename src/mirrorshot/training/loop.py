@@ -97,7 +97,7 @@ class Trainer:
             method.network_dtype = torch.bfloat16
         self.evaluated = copy.deepcopy(method).eval().requires_grad_(False)
         if world.device.type == "cuda" and config.accelerate:
-            method.backbone.compile()
+            method.accelerate()
         self.stream = TaskStream(
             training_sampler(config, dataset.train.to(world.device)),
             build_preprocess(dataset, augment=is_augmented(config, dataset)),
@@ -106,6 +106,8 @@ class Trainer:
             rank=world.rank,
             world_size=world.size,
         )
+        if world.device.type == "cuda" and config.accelerate:
+            self.stream.compile()
         self.validation = TaskStream(
             validation_sampler(config, dataset.val.to(world.device)), build_preprocess(dataset, augment=False), 1, seed=0
         )

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import Preprocess
-from mirrorshot.data.episodes import EpisodeIndex, gather_tasks
 from mirrorshot.types import TaskBatch
 
 
@@ -49,6 +48,7 @@ class TaskStream:
         self.n_support = sampler.n_way * sampler.n_shot
         self.share = slice(rank * tasks_per_step // world_size, (rank + 1) * tasks_per_step // world_size)
         self.source: ClassSource = sampler.source
+        self._prepare = _prepare
 
     @property
     def device(self) -> torch.device:
@@ -69,16 +69,18 @@ class TaskStream:
         self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]
     ) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """Gather and prepare the tasks of one step; device operations only."""
-        index = EpisodeIndex(rows[:, : self.n_support], rows[:, self.n_support :], self.sampler.n_way)
-        padded = self.sampler.may_pad
-        if self.preprocess is None:
-            return gather_tasks(self.source.items, index, is_padded=padded)
-        pictures = self._pictures(rows, draws)
-        places = torch.arange(rows.numel(), device=rows.device).view_as(rows)
-        if padded:
-            places = places.masked_fill(rows < 0, -1)
-        index = EpisodeIndex(places[:, : self.n_support], places[:, self.n_support :], self.sampler.n_way)
-        return gather_tasks(pictures, index, is_padded=padded)
+        n, C, T = self.n_support, self.sampler.n_way, len(rows)
+        real = (rows >= 0) if self.sampler.may_pad else torch.ones_like(rows, dtype=torch.bool)
+        x = self._items(rows, draws, real)
+        y = torch.cat([_labels(C, n, rows.device), _labels(C, rows.shape[1] - n, rows.device)]) * real
+        weight = real.float()
+        class_mask = real[:, n:].reshape(T, C, -1).any(-1)
+        batch = TaskBatch(x[:, :n], y[:, :n], x[:, n:], C, weight[:, :n], weight[:, n:], class_mask)
+        return batch, y[:, n:]
+
+    def compile(self) -> None:
+        """Compile gathering and augmentation; pays on a GPU."""
+        self._prepare = torch.compile(_prepare, dynamic=False)
 
     def tasks(self, numbers: range) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """Whole tasks by their numbers, prepared without augmentation: for tuning and validation."""
@@ -88,18 +90,34 @@ class TaskStream:
         twin = TaskStream(self.sampler, plain, len(rows), seed=0)
         return twin.assemble(rows, torch.empty(*rows.shape, 0, device=self.device))
 
-    def _pictures(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> Float[Tensor, "TP c s s"]:
-        assert self.preprocess is not None
+    def _items(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"], real: Tensor) -> Tensor:
+        """Items (T, P, ...) as the backbone takes them; zeros for padding."""
         flat = rows.flatten().clamp(min=0)
-        sizes = None if self.source.sizes is None else self.source.sizes[flat]
-        numbers = draws.flatten(0, 1) if self.preprocess.augment else None
-        return self.preprocess(self.source.items[flat], sizes, numbers)
+        if self.preprocess is None:
+            x = self.source.items[flat]
+        else:
+            numbers = draws.flatten(0, 1) if self.preprocess.augment else None
+            x = self._prepare(self.preprocess, self.source.items, self.source.sizes, flat, numbers)
+        x = x.unflatten(0, rows.shape)
+        return x * real.view(*rows.shape, *[1] * (x.ndim - 2)) if self.sampler.may_pad else x
 
     def _draws(self, first_step: int, shape: torch.Size) -> Float[Tensor, "S T P r"]:
         if self.preprocess is None or not self.preprocess.augment:
             return torch.empty(*shape, 0)
         key = zlib.crc32(f"{self.seed} {first_step}".encode())
         return self.preprocess.draw(tuple(shape), torch.Generator().manual_seed(key))
+
+
+def _prepare(
+    preprocess: Preprocess, items: Tensor, sizes: Tensor | None, rows: Int[Tensor, " n"], draws: Tensor | None
+) -> Float[Tensor, "n c s s"]:
+    """Gather pictures and prepare them."""
+    return preprocess(items[rows], None if sizes is None else sizes[rows], draws)
+
+
+def _labels(n_way: int, n: int, device: torch.device) -> Int[Tensor, " n"]:
+    """Classes of `n` points, class by class."""
+    return torch.arange(n, device=device) // (n // n_way)
 
 
 def _send(tensor: Tensor, device: torch.device) -> Tensor:
