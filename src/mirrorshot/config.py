@@ -79,7 +79,7 @@ class Config:
     accelerate: bool = True
     validate_every: int = 100
     n_validation_tasks: int = 100
-    n_tune_tasks: int = 100
+    n_tune_tasks: int = 50
     save_every: float = 20.0
     on_small_class: Literal["error", "fewer_queries"] = "fewer_queries"
     seed: int = 1
@@ -95,13 +95,13 @@ class Config:
         for name, low, high in _BOUNDS:
             value = getattr(self, name)
             if not low <= value <= high:
-                limits = f"at least {low}" if high == math.inf else f"between {low} and {high}"
-                raise InvalidInputError(f"Expected setting `{name}` to be {limits}, but got {value}.")
+                raise InvalidInputError(f"Expected setting `{name}` to be between {low} and {high}, but got {value}.")
         if self.validate_every % self.tasks_per_step:
             raise InvalidInputError(
                 f"Expected `validate_every` to be a multiple of `tasks_per_step`, but got {self.validate_every} and "
                 f"{self.tasks_per_step}."
             )
+        _check_json(self.method_options)
 
     @property
     def n_steps(self) -> int:
@@ -118,7 +118,7 @@ class Config:
         return dataclasses.asdict(self)
 
     def replace(self, **changes: Any) -> Config:
-        """The same settings with some changed; `method_options` are merged.
+        """The same settings with some changed; `method_options` are merged, and tables in them.
 
         Example:
             >>> Config().replace(n_shot=5, method_options={"n_steps": 2}).method_options
@@ -126,7 +126,7 @@ class Config:
         """
         _check_names(changes)
         if "method_options" in changes:
-            changes["method_options"] = {**self.method_options, **changes["method_options"]}
+            changes["method_options"] = _merged(self.method_options, changes["method_options"])
         return dataclasses.replace(self, **changes)
 
 
@@ -139,11 +139,11 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("lr", 0.0, 10.0),
     ("kernel_lr", 0.0, 10.0),
     ("ema", 0.0, 0.999999),
-    ("clip", 0.0, math.inf),
+    ("clip", 0.0, 1e9),
     ("validate_every", 1, 10**9),
     ("n_validation_tasks", 1, 10**6),
     ("n_tune_tasks", 1, 10**5),
-    ("save_every", 0.0, math.inf),
+    ("save_every", 0.0, 1e9),
     ("seed", 0, 2**62),
 )
 
@@ -186,16 +186,19 @@ def parse_override(text: str) -> dict[str, Any]:
         ({'lr': 0.0003}, {'method_options': {'kernel': 'rbf'}})
     """
     name, equals, raw = text.partition("=")
-    head, _, tail = name.strip().partition(".")
+    head, dot, tail = name.strip().partition(".")
     if not equals or not head:
         raise InvalidInputError(f"Expected name=value, for instance lr=3e-4, but got {text!r}.")
     _check_names({head: None})
     value = _parse_value(raw.strip(), str if field_types()[head] is str else None)
-    if not tail:
+    if not dot:
         return {head: value}
     if head != "method_options":
         raise InvalidInputError(f"Expected a dot only in method_options.name, but got {name!r}.")
-    for key in reversed(tail.split(".")):
+    keys = tail.split(".")
+    if not all(keys):
+        raise InvalidInputError(f"Expected a name after each dot, but got {name!r}.")
+    for key in reversed(keys):
         value = {key: value}
     return {head: value}
 
@@ -207,6 +210,23 @@ def _parse_value(raw: str, kind: type | None) -> Any:
         return json.loads(raw)
     except json.JSONDecodeError:
         return raw  # a bare word; the type check says if it does not fit
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """`new` on top of `old`, table by table."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}
+
+
+def _check_json(options: Mapping[str, Any]) -> None:
+    """Every run writes its settings as JSON; what cannot be written is refused before it begins."""
+    try:
+        json.dumps(options, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"Expected setting `method_options` to hold only what JSON can, but got {options!r}: {error}."
+        ) from error
 
 
 def _check_names(settings: Mapping[str, Any], where: str = "") -> None:
@@ -227,7 +247,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is dict:
         return isinstance(value, dict)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        return (isinstance(value, float) and math.isfinite(value)) or _fits(value, int)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)
@@ -239,6 +259,6 @@ def _describe(hint: Any) -> str:
         return " or ".join(_describe(option) for option in typing.get_args(hint))
     if origin is Literal:
         return " or ".join(map(repr, typing.get_args(hint)))
-    return {float: "a number", int: "an integer", bool: "true or false", str: "text", dict: "a table"}.get(
+    return {float: "a finite number", int: "an integer", bool: "true or false", str: "text", dict: "a table"}.get(
         origin or hint, str(hint)
     )

@@ -44,6 +44,7 @@ def _paper(data: str, n_shot: int) -> dict[str, Any]:
             "n_steps": 3,
             "step_size": 1.0,
             "start": "prior",
+            "temperature": False,
         },
         "n_episodes": 100 * epochs,
         "tasks_per_step": 1,
@@ -56,5 +57,5 @@ def _paper(data: str, n_shot: int) -> dict[str, Any]:
 
 def _default(data: str, n_shot: int) -> dict[str, Any]:
     settings = _paper(data, n_shot)
-    settings["method_options"] |= {"start": "amortised", "n_steps": 2, "step_size": 0.7}
+    settings["method_options"] |= {"start": "amortised", "n_steps": 2, "step_size": 0.7, "temperature": True}
     return settings | {"kernel_lr": 1e-3, "schedule": "cosine", "ema": 0.99}

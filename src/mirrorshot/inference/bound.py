@@ -51,14 +51,21 @@ class Solution(NamedTuple):
         return self.sites.shift - self.sites.precision * self.mean
 
 
-def solve(problem: Problem, start: GaussianSites, n_steps: int, step_size: float) -> Solution:
-    """Make `n_steps` mirror steps (paper eq. 9) of one size and evaluate the bound there; no gradients."""
+def solve(problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float) -> Solution:
+    """Make `n_steps` mirror steps (paper eq. 9) of one size and evaluate the bound there; no gradients.
+
+    Args:
+        problem: the tasks.
+        start: sites to start from; None: those of the prior, which are zero.
+        n_steps: number of steps.
+        step_size: the paper's rho.
+    """
     with torch.no_grad():
         if can_fuse(problem.K, problem.n_way):
             from mirrorshot.inference.fused import solve_fused
 
             return Solution(*solve_fused(problem, start, n_steps, step_size))
-        sites = start
+        sites = start or GaussianSites.zeros_like(problem.K, problem.n_way)
         for _ in range(n_steps):
             sites = mirror_step(sites, evaluate(problem, sites), step_size)
         state = evaluate(problem, sites)
@@ -116,7 +123,7 @@ def training_elbo(
     if max_std is None and can_fuse(K, n_way):
         max_std = torch.inf  # each program finds its own
     problem = make_problem(K.detach(), y, n_way, weight, class_mask, max_std, validate=False)
-    sites = GaussianSites.zeros_like(problem.K, n_way) if isinstance(start, str) else start.sites(problem)
+    sites = None if isinstance(start, str) else start.sites(problem)
     return _Bound.apply(K, problem, sites, n_steps, step_size)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -125,7 +132,7 @@ class _Bound(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, K: Tensor, problem: Problem, start: GaussianSites, n_steps: int, step_size: float
+        ctx: Any, K: Tensor, problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float
     ) -> Tensor:
         solution = solve(problem, start, n_steps, step_size)
         ctx.save_for_backward(*solution.sites, *solution[1:5])

@@ -35,20 +35,27 @@ def is_available() -> bool:
 
 
 def solve_fused(
-    problem: Problem, start: GaussianSites, n_steps: int, step_size: float
+    problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float
 ) -> tuple[GaussianSites, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The fields of `bound.Solution` after `n_steps` steps."""
-    sites = GaussianSites(*(s.contiguous().clone() for s in start))
+    given = (torch.zeros_like(problem.Y), torch.zeros_like(problem.Y)) if start is None else start
+    sites = GaussianSites(*(s.clone(memory_format=torch.contiguous_format) for s in given))  # they are moved in place
     K, Y, weight = problem.K.contiguous(), problem.Y.contiguous(), problem.weight.contiguous()
     exists = problem.class_mask.contiguous().view(torch.uint8)
-    for _ in range(n_steps):
-        q = condition_fused(K, sites)
-        _moments(q.mean, q.var, exists, Y, weight, sites, step_size)
+    for i in range(n_steps):
+        # zero sites leave the prior as it is
+        mean, var = condition_fused(K, sites)[:2] if i or start is not None else _prior(K, Y)
+        _moments(mean, var, exists, Y, weight, sites, step_size)
     q = condition_fused(K, sites)
     prob, curvature, expected = _moments(q.mean, q.var, exists, Y, weight, None, 0.0)
     grad_mean = weight[:, None] * (Y - prob)
     elbo = expected.sum(-1) - q.kl.sum(-1)
     return sites, q.mean, q.covariance(K), grad_mean, weight[:, None] * curvature, elbo
+
+
+def _prior(K: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and variances (T, C, N) before any data."""
+    return torch.zeros_like(Y), K.diagonal(dim1=-2, dim2=-1).expand_as(Y).contiguous()
 
 
 class FusedPosterior(NamedTuple):

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.backbones import Backbone
-from mirrorshot.gaussian import GaussianSites, predict_latent
+from mirrorshot.gaussian import predict_latent
 from mirrorshot.inference import AmortisedSites, amortise, mirror_descent
 from mirrorshot.inference.bound import can_fuse, predict_from, solve, training_elbo
 from mirrorshot.inference.objective import make_problem
@@ -104,7 +104,7 @@ class MirrorGP(GPMethod):
         problem = make_problem(
             K.detach(), tasks.support_y, tasks.n_way, tasks.support_weight, tasks.class_mask, torch.inf, False
         )
-        solution = solve(problem, GaussianSites.zeros_like(K, tasks.n_way), n_steps=50, step_size=0.5)
+        solution = solve(problem, None, n_steps=50, step_size=0.5)
         mean, var = predict_from(solution, K_cross, prior_var)
         return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
 

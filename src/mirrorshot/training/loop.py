@@ -2,15 +2,16 @@
 
 import contextlib
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
-from mirrorshot.checkpoint import RunFolder
+from mirrorshot.checkpoint import RunFolder, read_config, save_checkpoint
 from mirrorshot.config import Config, from_dict
 from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.methods import FewShotMethod
@@ -29,6 +30,7 @@ from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 Progress = Callable[[int, int, str], None]
 _TASKS_AT_ONCE = {"cpu": 10, "cuda": 50}
 _FINAL_TUNING = 4  # times as many tasks as before a validation
+_FREE = ("device", "save_every", "tensorboard")  # settings that may change when a run goes on
 
 
 class TrainResult(NamedTuple):
@@ -54,7 +56,8 @@ def train(
     """Meta-train a method and keep the weights that are best on validation tasks.
 
     Args:
-        config: settings; None with `resume`, which takes those of the run.
+        config: settings. With `resume` None, which takes those of the run, or the same ones; only `device`,
+            `save_every` and `tensorboard` may differ.
         folder: folder of the run.
         resume: go on with the run in that folder, exactly as if it had not stopped.
         progress: called with episodes done, episodes in all, and a line of text.
@@ -63,10 +66,8 @@ def train(
     Raises:
         NumericalError: a loss or gradient was not finite. The state before that step is kept in `failed.safetensors`.
     """
-    if config is None:
-        from mirrorshot.checkpoint import read_config
-
-        config = from_dict(read_config(folder))
+    if resume or config is None:
+        config = _same_settings(config, from_dict(read_config(folder)), folder)
     with join_world(config.device) as world:
         if config.tasks_per_step % world.size:
             raise InvalidInputError(
@@ -75,7 +76,8 @@ def train(
             )
         with _open_folder(config, folder, resume, world) as run:
             dataset = dataset or load_dataset(config.data, splits=("train", "val"), progress=progress)
-            return Trainer(config, dataset, world, run, progress).run()
+            with _fastest_convolutions(world.device):
+                return Trainer(config, dataset, world, run, progress).run()
 
 
 class Trainer:
@@ -96,8 +98,11 @@ class Trainer:
         elif config.precision == "bfloat16":
             method.network_dtype = torch.bfloat16
         self.evaluated = copy.deepcopy(method).eval().requires_grad_(False)
-        if world.device.type == "cuda" and config.accelerate:
+        self.final = copy.deepcopy(self.evaluated)
+        is_accelerated = world.device.type == "cuda" and config.accelerate
+        if is_accelerated:
             method.accelerate()
+            self.evaluated.accelerate()
         self.stream = TaskStream(
             training_sampler(config, dataset.train.to(world.device)),
             build_preprocess(dataset, augment=is_augmented(config, dataset)),
@@ -106,10 +111,13 @@ class Trainer:
             rank=world.rank,
             world_size=world.size,
         )
-        if world.device.type == "cuda" and config.accelerate:
+        if is_accelerated:
             self.stream.compile()
         self.validation = TaskStream(
-            validation_sampler(config, dataset.val.to(world.device)), build_preprocess(dataset, augment=False), 1, seed=0
+            validation_sampler(config, dataset.val.to(world.device)),
+            build_preprocess(dataset, augment=False),
+            1,
+            seed=0,
         )
         self.learner = Learner(method.train(), config, self.stream, world_size=world.size)
         self.step = 0
@@ -122,9 +130,10 @@ class Trainer:
         self._restore()
         first_step, started, saved = self.step, time.perf_counter(), time.perf_counter()
         block = self._next_block()
+        is_finished = block is None  # and was tuned and saved by an earlier session
         while block is not None:
             before = self.learner.snapshot()
-            stats, following = self._take(block)
+            stats, following = self._take(block, before)
             self._check(stats, block, before)
             self.step += len(block.rows)
             self._validate(stats, time.perf_counter() - started, self.step - first_step)
@@ -132,7 +141,8 @@ class Trainer:
                 self._save()
                 saved = time.perf_counter()
             block = following
-        self._finish()
+        if not is_finished:
+            self._finish()
         seconds = time.perf_counter() - started
         done = (self.step - first_step) * self.config.tasks_per_step
         return TrainResult(self.best, self.step * self.config.tasks_per_step, seconds, done / seconds)
@@ -143,12 +153,12 @@ class Trainer:
         n_steps = min(self.config.steps_per_validation, self.config.n_steps - first)
         return self.stream.block(first, n_steps) if n_steps > 0 else None
 
-    def _take(self, block: Block) -> tuple[BlockStats, Block | None]:
+    def _take(self, block: Block, before: dict[str, Tensor]) -> tuple[BlockStats, Block | None]:
         """Run a block; while a GPU is busy with it, the host draws the next one."""
         try:
             stats = self.learner.run(block, self.step)
         except NotFiniteError as error:
-            self._fail(error.step, str(error))
+            self._fail(block, before, error.step, str(error))
         return stats, self._next_block(len(block.rows))
 
     def _check(self, stats: BlockStats, block: Block, before: dict[str, Tensor]) -> None:
@@ -157,13 +167,16 @@ class Trainer:
         if bad >= 0:
             self.learner.restore(before)
             found = self.learner.find_failure(block, self.step)
-            self._fail(bad if found < 0 else found, "not repeated step by step" if found < 0 else "")
+            detail = "not repeated step by step" if found < 0 else ""
+            self._fail(block, before, bad if found < 0 else found, detail)
 
-    def _fail(self, place: int, detail: str) -> None:
+    def _fail(self, block: Block, before: dict[str, Tensor], place: int, detail: str) -> NoReturn:
+        """Save the state before a step of the block, and say so."""
         step, T = self.step + place, self.config.tasks_per_step
+        self.learner.restore(before)  # the step has moved the statistics of its normalisation
+        if place > 0:
+            self.learner.run(Block(block.rows[:place], block.draws[:place]), self.step)
         if self.folder is not None:
-            from mirrorshot.checkpoint import save_checkpoint
-
             save_checkpoint(self.folder.path / "failed.safetensors", self.learner.tensors(), {"step": step})
         tasks = f"task {step * T}" if T == 1 else f"tasks {step * T} to {(step + 1) * T - 1}"
         raise NumericalError(
@@ -179,20 +192,21 @@ class Trainer:
         _copy_buffers(self.evaluated, self.learner.method)
         score = self._score()
         n_episodes = self.step * self.config.tasks_per_step
-        record = {
+        record: dict[str, Any] = {
             "step": self.step, "episodes": n_episodes, "seconds": round(seconds, 3), "loss": float(stats.loss),
             "gradient": float(stats.norm), "val_accuracy": score[0], "val_nll": score[1], **describe(self.evaluated),
         }  # fmt: skip
-        if not self.best or (score[0], -score[1]) > (self.best["val_accuracy"], -self.best["val_nll"]):
+        record = {name: value if math.isfinite(value) else None for name, value in record.items()}
+        if not self.best or _rank(record) > _rank(self.best):
             self.best = record
-            self.best_weights = {name: t.clone() for name, t in self.evaluated.state_dict().items()}
+            self.best_weights = _copied(self.evaluated)
         self._report(record, steps * self.config.tasks_per_step / seconds)
 
     def _report(self, record: dict[str, Any], speed: float) -> None:
         if self.folder is not None:
             self.folder.log(record)
         if self.tracker is not None:
-            for name in sorted(set(record) - {"step"}):
+            for name in sorted(name for name in set(record) - {"step"} if record[name] is not None):
                 self.tracker.add_scalar(name, record[name], record["step"])
         label = (
             f"loss {record['loss']:.3f}  val {record['val_accuracy']:.1%} (best {self.best['val_accuracy']:.1%})  "
@@ -224,33 +238,35 @@ class Trainer:
         return total[0] / total[2], total[1] / total[2]
 
     def _save(self) -> None:
+        """Write the best weights, then the whole state, which has them too: one file that a run goes on from."""
         if self.folder is None:
             return
         info = {"method": self.config.method, "config": self.config.to_dict()}
         best = {f"method.{name}": tensor for name, tensor in self.best_weights.items()}
         self.folder.save("best", best, {**info, **self.best})
-        self.folder.save("last", self.learner.tensors(), {**info, "step": self.step, "best": self.best})
+        state = self.learner.tensors() | {f"best.{name}": tensor for name, tensor in self.best_weights.items()}
+        self.folder.save("last", state, {**info, "step": self.step, "best": self.best})
 
     def _restore(self) -> None:
         """Continue from the last checkpoint, if there is one; all processes from the same state."""
-        tensors = self.learner.tensors()
+        tensors, weights = self.learner.tensors(), _copied(self.evaluated)
         if self.folder is not None and self.folder.has("last"):
-            last, best = self.folder.load("last"), self.folder.load("best")
-            _check_same(tensors, last.tensors)
+            last = self.folder.load("last")
+            _check_same({**tensors, **{f"best.{name}": t for name, t in weights.items()}}, last.tensors)
             self.learner.restore(last.tensors)
+            for name, tensor in weights.items():
+                tensor.copy_(last.tensors[f"best.{name}"])
             self.step, self.best = last.info["step"], last.info["best"]
-            self.best_weights = {
-                name.removeprefix("method."): t.to(self.world.device) for name, t in best.tensors.items()
-            }
-        place = torch.tensor(self.step, device=self.world.device)
-        self.world.share_([place, *tensors.values()])
-        self.step = int(place)
+        self.step, self.best = self.world.share_value((self.step, self.best))
+        self.world.share_([*tensors.values(), *weights.values()])
+        self.best_weights = weights if self.best else {}
 
     def _finish(self) -> None:
         """Tune the best weights once more, on more tasks, and write everything."""
         if self.best_weights:
+            self.evaluated = self.final  # not compiled for one number of tasks
             self._tune(self.best_weights, _FINAL_TUNING * self.config.n_tune_tasks)
-            self.best_weights = {name: t.clone() for name, t in self.evaluated.state_dict().items()}
+            self.best_weights = _copied(self.evaluated)
         self._save()
 
 
@@ -270,10 +286,35 @@ def _batches(stream: TaskStream, numbers: range) -> Iterator[tuple[TaskBatch, Te
         yield stream.tasks(numbers[start : start + size])
 
 
+def _copied(method: FewShotMethod) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in method.state_dict().items()}
+
+
+def _rank(record: dict[str, Any]) -> tuple[float, float]:
+    """The larger, the better; no likelihood (none that is finite) is the worst one."""
+    return record["val_accuracy"], -math.inf if record["val_nll"] is None else -record["val_nll"]
+
+
 @torch.no_grad()
 def _copy_buffers(source: FewShotMethod, target: FewShotMethod) -> None:
     for name, buffer in target.named_buffers():
         buffer.copy_(source.get_buffer(name))
+
+
+def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
+    """The settings with which a run goes on: its own, but for those that may change."""
+    if given is None:
+        return own
+    ours, theirs = given.to_dict(), own.to_dict()
+    different = [
+        f"{n} ({ours[n]!r}, not {theirs[n]!r})" for n in sorted(ours) if n not in _FREE and ours[n] != theirs[n]
+    ]
+    if different:
+        raise InvalidInputError(
+            f"Expected the settings of the run in {folder} to go on with it, but these differ: {', '.join(different)}. "
+            "Leave them out, or begin another run."
+        )
+    return given
 
 
 def _check_same(own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
@@ -292,6 +333,17 @@ def _open_folder(config: Config, folder: Path, resume: bool, world: World) -> It
         return
     with RunFolder.resume(folder) if resume else RunFolder.create(folder, config.to_dict()) as run:
         yield run
+
+
+@contextlib.contextmanager
+def _fastest_convolutions(device: torch.device) -> Iterator[None]:
+    """Let cuDNN try its algorithms on the first step and keep the fastest."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def _tensorboard(run: RunFolder) -> Any:

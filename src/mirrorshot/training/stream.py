@@ -65,9 +65,7 @@ class TaskStream:
         mine = (part[:, self.share].contiguous() for part in (rows, draws))
         return Block(*(_send(part, self.device) for part in mine))
 
-    def assemble(
-        self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]
-    ) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
+    def assemble(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """Gather and prepare the tasks of one step; device operations only."""
         n, C, T = self.n_support, self.sampler.n_way, len(rows)
         real = (rows >= 0) if self.sampler.may_pad else torch.ones_like(rows, dtype=torch.bool)

@@ -3,13 +3,15 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from mirrorshot.types import InvalidInputError, MirrorshotError
+
+T = TypeVar("T")
 
 
 class LostProcessError(MirrorshotError, RuntimeError):
@@ -52,6 +54,13 @@ class World(NamedTuple):
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
+
+    def share_value(self, value: T) -> T:
+        """The value of the first process, in every process."""
+        values = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(values, 0, device=self.device)
+        return values[0]
 
     def part_of(self, n: int) -> range:
         """This process's share of `n` numbered things."""
