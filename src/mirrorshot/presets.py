@@ -44,6 +44,7 @@ def _paper(data: str, n_shot: int) -> dict[str, Any]:
             "n_steps": 3,
             "step_size": 1.0,
             "start": "prior",
+            "gradient": "unroll",
             "temperature": False,
         },
         "n_episodes": 100 * epochs,
@@ -57,5 +58,11 @@ def _paper(data: str, n_shot: int) -> dict[str, Any]:
 
 def _default(data: str, n_shot: int) -> dict[str, Any]:
     settings = _paper(data, n_shot)
-    settings["method_options"] |= {"start": "amortised", "n_steps": 2, "step_size": 0.7, "temperature": True}
+    settings["method_options"] |= {
+        "start": "amortised",
+        "n_steps": 2,
+        "step_size": 0.7,
+        "gradient": "envelope",
+        "temperature": True,
+    }
     return settings | {"kernel_lr": 1e-3, "schedule": "cosine", "ema": 0.99}

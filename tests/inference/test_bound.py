@@ -55,6 +55,33 @@ def test_the_gradient_is_that_of_automatic_differentiation_with_the_sites_held_f
     assert torch.allclose(ours, 0.5 * (theirs + theirs.mT), atol=1e-9)
 
 
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize(("n_steps", "step_size"), [(1, 1.0), (3, 1.0), (4, 0.6)])
+def test_the_unrolled_gradient_is_that_of_automatic_differentiation_through_the_steps(per_class, n_steps, step_size):
+    K, y = make_tasks(per_class=per_class, scale=6.0)
+    weight = torch.ones(3, 12, dtype=torch.float64)
+    weight[1, 8:] = 0.0
+    weight[2, 3] = 2.0
+    mask = torch.ones(3, 4, dtype=torch.bool)
+    options = {"n_way": 4, "weight": weight, "class_mask": mask, "step_size": step_size}
+    K.requires_grad_()
+    bound = training_elbo(K, y, n_steps=n_steps, gradient="unroll", **options)
+    ours = torch.autograd.grad(bound.sum(), K)[0]
+    posterior, _ = mirror_descent(K, y, max_steps=n_steps, gradient="unroll", **options)
+    theirs = torch.autograd.grad(elbo(K, y, posterior, weight=weight, class_mask=mask).sum(), K)[0]
+    assert torch.allclose(ours, 0.5 * (theirs + theirs.mT), atol=1e-8)
+
+
+def test_the_unrolled_gradient_is_that_of_finite_differences():
+    K, y = make_tasks(T=1, scale=8.0)
+    direction = make_tasks(T=1, seed=5)[0]
+    moved = K.clone().requires_grad_()
+    bound = training_elbo(moved, y, n_way=4, n_steps=3, gradient="unroll")
+    gradient = torch.autograd.grad(bound.sum(), moved)[0]
+    ahead, behind = (training_elbo(K + t * direction, y, n_way=4, n_steps=3).item() for t in (1e-5, -1e-5))
+    assert (gradient * direction).sum().item() == pytest.approx((ahead - behind) / 2e-5, rel=1e-5)
+
+
 def test_at_the_optimum_the_gradient_is_the_whole_derivative():
     K, y = make_tasks(T=1, scale=2.0)
     direction = make_tasks(T=1, seed=5)[0]
@@ -126,7 +153,7 @@ FUSED = """
 import torch
 from mirrorshot.gaussian import GaussianSites
 from mirrorshot.inference.bound import Solution, predict_from, solve
-from mirrorshot.inference.fused import prob_fused, solve_fused
+from mirrorshot.inference.fused import moments_pull_back_fused, prob_fused, solve_fused
 from mirrorshot.inference.objective import make_problem
 from mirrorshot.likelihoods import softmax_moments
 
@@ -145,9 +172,9 @@ def compare(T, C, N, scale, H, from_prior=False):
     start = GaussianSites(0.1 * exact.Y * weight[:, None], 0.05 * weight[:, None] * mask[..., None])
     a = solve(exact, start, 3, 0.7)
     if from_prior:
-        a, b = solve(exact, None, 3, 0.7), Solution(*solve_fused(rough, None, 3, 0.7))
+        a, b = solve(exact, None, 3, 0.7), Solution(*solve_fused(rough, None, 3, 0.7)[0])
     else:
-        b = Solution(*solve_fused(rough, GaussianSites(*(s.float() for s in start)), 3, 0.7))
+        b = Solution(*solve_fused(rough, GaussianSites(*(s.float() for s in start)), 3, 0.7)[0])
     for name in ("mean", "cov", "grad_mean", "curvature"):
         error = (getattr(a, name) - getattr(b, name)).abs() * (mask[..., None, None] if name == "cov" else mask[..., None])
         assert error.max() < 1e-5 * max(1.0, scale), (name, error.max())
@@ -165,6 +192,16 @@ mask = torch.tensor([[True] * 4, [True, True, False, True]])
 ours = prob_fused(mean, var, mask)
 theirs = softmax_moments(mean.mT.double(), var.mT.double(), mask[:, None]).prob.mT
 assert (ours - theirs).abs().max() < 1e-5
+
+generator = torch.Generator().manual_seed(3)
+mean, var = 2 * torch.randn(2, 4, 6, generator=generator), 4 * torch.rand(2, 4, 6, generator=generator)
+bars = [torch.randn(2, 4, 6, generator=generator) * mask[..., None] for _ in range(2)]
+ours = moments_pull_back_fused(mean, var, mask, *bars)
+m, v = mean.double().requires_grad_(), var.double().requires_grad_()
+moments = softmax_moments(m.mT, v.mT, mask[:, None])
+theirs = torch.autograd.grad((moments.prob, moments.curvature), (m, v), tuple(b.double().mT for b in bars))
+for a, b in zip(ours, theirs):
+    assert (a - b).abs().max() < 2e-5, (a - b).abs().max()
 print("same")
 """
 

@@ -1,15 +1,18 @@
 """A fixed number of mirror steps, and the bound they reach as a function of the kernel: the inner loop of training.
 
 Training solves millions of small tasks, each to the accuracy that its gradient needs, so here the number of steps is
-fixed, nothing is looked at, and nothing but the result is kept. The bound's gradient in `K` holds the sites fixed
-(at the optimum this is the whole gradient) and is written out. With `W = diag(w)`, `A = I - Sigma W`,
+fixed, nothing is looked at, and nothing but the result is kept. Gradients in `K` are written out. With `W = diag(w)`
+and `A = I - Sigma W`, conditioning pulls gradients `g` of the mean and `h` of the variance back to
 
-    dELBO/dK = sum_c A^T g alpha^T + A^T diag(h) A - (W - W Sigma W) / 2,
-    g = g_m - (alpha - w m) / 2,     h = g_v + w / 2,
+    K:  A^T g alpha^T + A^T diag(h) A        b:  Sigma g        w:  -m (Sigma g) - (Sigma * Sigma) h
 
-from `dSigma = A dK A^T` and `dm = A dK alpha`. It needs no graph and no second factorisation.
+from `dSigma = A dK A^T`, `dm = A dK alpha`, `dm = Sigma (db - m dw)` and `dv = -(Sigma * Sigma) dw`.
 
-On a GPU the steps run in two fused kernels (`fused`); the result is the same to rounding.
+- **envelope**: the sites are held fixed, which is the whole gradient at the optimum of the bound.
+- **unroll**: the gradient of the bound that so many steps reach, the paper's. Far from the optimum (few steps, a large
+  output scale) only this one is a gradient of the loss that is reported.
+
+On a GPU the steps run in fused kernels (`fused`); the results are the same to rounding.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -23,7 +26,28 @@ from mirrorshot.gaussian import GaussianSites, covariance
 from mirrorshot.inference.mirror import mirror_step
 from mirrorshot.inference.objective import Problem, evaluate, make_problem
 from mirrorshot.inference.starts import AmortisedSites
+from mirrorshot.likelihoods import softmax_moments
 from mirrorshot.types import InvalidInputError
+
+TrainingGradient = Literal["envelope", "unroll"]
+
+
+class Visit(NamedTuple):
+    """Where a step was taken from: what its gradient needs.
+
+    Attributes:
+        sites: the sites before the step.
+        mean: posterior means, (T, C, N).
+        var: posterior variances, (T, C, N).
+        cov: posterior covariances, (T, C, N, N).
+        curvature: weighted `-2 g_v`, (T, C, N).
+    """
+
+    sites: GaussianSites
+    mean: Float[Tensor, "T C N"]
+    var: Float[Tensor, "T C N"]
+    cov: Float[Tensor, "T C N N"]
+    curvature: Float[Tensor, "T C N"]
 
 
 class Solution(NamedTuple):
@@ -51,7 +75,9 @@ class Solution(NamedTuple):
         return self.sites.shift - self.sites.precision * self.mean
 
 
-def solve(problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float) -> Solution:
+def solve(
+    problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, visits: list[Visit] | None = None
+) -> Solution:
     """Make `n_steps` mirror steps (paper eq. 9) of one size and evaluate the bound there; no gradients.
 
     Args:
@@ -59,15 +85,23 @@ def solve(problem: Problem, start: GaussianSites | None, n_steps: int, step_size
         start: sites to start from; None: those of the prior, which are zero.
         n_steps: number of steps.
         step_size: the paper's rho.
+        visits: a list that is filled with where each step was taken from. None: that is not kept.
     """
     with torch.no_grad():
         if can_fuse(problem.K, problem.n_way):
             from mirrorshot.inference.fused import solve_fused
 
-            return Solution(*solve_fused(problem, start, n_steps, step_size))
+            solution, path = solve_fused(problem, start, n_steps, step_size, keep=visits is not None)
+            if visits is not None:
+                visits.extend(Visit(*visit) for visit in path)
+            return Solution(*solution)
         sites = start or GaussianSites.zeros_like(problem.K, problem.n_way)
         for _ in range(n_steps):
-            sites = mirror_step(sites, evaluate(problem, sites), step_size)
+            state = evaluate(problem, sites)
+            if visits is not None:
+                q = state.posterior
+                visits.append(Visit(sites, q.mean, q.var, covariance(problem.K, q), state.curvature))
+            sites = mirror_step(sites, state, step_size)
         state = evaluate(problem, sites)
         cov = covariance(problem.K, state.posterior)
         return Solution(sites, state.posterior.mean, cov, state.grad_mean, state.curvature, state.elbo)
@@ -90,14 +124,14 @@ def training_elbo(
     n_steps: int = 3,
     step_size: float = 1.0,
     start: Literal["prior"] | AmortisedSites = "prior",
+    gradient: TrainingGradient = "envelope",
     weight: Float[Tensor, "T N"] | None = None,
     class_mask: Bool[Tensor, "T C"] | None = None,
     max_std: float | None = None,
 ) -> Float[Tensor, " T"]:
     """Evidence lower bound (paper eq. 12) after a fixed number of mirror steps, differentiable in `K`.
 
-    Arguments are as in `mirror_descent`; they are not checked, so that a GPU need not wait. The gradient holds the
-    sites fixed: exact at the optimum, and off by the square of the distance to it before.
+    Arguments are as in `mirror_descent`; they are not checked, so that a GPU need not wait.
 
     Args:
         K: prior covariances, (T, 1, N, N) or (T, C, N, N); symmetric positive semi-definite.
@@ -105,7 +139,8 @@ def training_elbo(
         n_way: number of classes C.
         n_steps: number of mirror steps.
         step_size: the paper's rho in (0, 1].
-        start: "prior", or sites amortised over earlier tasks.
+        start: "prior", or sites amortised over earlier tasks; these count as constants.
+        gradient: "envelope" holds the sites fixed, "unroll" goes back through the steps.
         weight: weight of each point; zero marks padding.
         class_mask: which classes exist.
         max_std: promise that no prior standard deviation exceeds this; the fused kernels need none.
@@ -124,7 +159,7 @@ def training_elbo(
         max_std = torch.inf  # each program finds its own
     problem = make_problem(K.detach(), y, n_way, weight, class_mask, max_std, validate=False)
     sites = None if isinstance(start, str) else start.sites(problem)
-    return _Bound.apply(K, problem, sites, n_steps, step_size)  # type: ignore[no-any-return, no-untyped-call]
+    return _Bound.apply(K, problem, sites, n_steps, step_size, gradient)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Bound(torch.autograd.Function):
@@ -132,44 +167,89 @@ class _Bound(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, K: Tensor, problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float
+        ctx: Any, K: Tensor, problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, how: str
     ) -> Tensor:
-        solution = solve(problem, start, n_steps, step_size)
-        ctx.save_for_backward(*solution.sites, *solution[1:5])
-        ctx.is_shared = K.shape[1] == 1
-        return solution.elbo
+        ctx.visits = [] if how == "unroll" else None
+        ctx.solution = solve(problem, start, n_steps, step_size, ctx.visits)
+        ctx.problem, ctx.step_size, ctx.is_shared = problem, step_size, K.shape[1] == 1
+        elbo: Tensor = ctx.solution.elbo
+        ctx.solution = ctx.solution._replace(elbo=None)  # the output itself would be kept alive by its own graph
+        return elbo
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        shift, precision, mean, cov, grad_mean, curvature = ctx.saved_tensors
-        gradient = grad[:, None, None, None] * kernel_gradient(
-            GaussianSites(shift, precision), mean, cov, grad_mean, curvature
-        )
-        return (gradient.sum(1, keepdim=True) if ctx.is_shared else gradient), None, None, None, None
+        K_bar = kernel_gradient(ctx.solution)
+        if ctx.visits:
+            K_bar = K_bar + _through_steps(ctx.problem, ctx.solution, ctx.visits, ctx.step_size)
+        K_bar = grad[:, None, None, None] * K_bar
+        return (K_bar.sum(1, keepdim=True) if ctx.is_shared else K_bar), None, None, None, None, None
 
 
-def kernel_gradient(
-    sites: GaussianSites,
-    mean: Float[Tensor, "T C N"],
-    cov: Float[Tensor, "T C N N"],
-    grad_mean: Float[Tensor, "T C N"],
-    curvature: Float[Tensor, "T C N"],
-) -> Float[Tensor, "T C N N"]:
+def kernel_gradient(solution: Solution) -> Float[Tensor, "T C N N"]:
     """Gradient of the bound in the covariance of every class, with the sites held fixed; symmetric."""
+    w, m = solution.sites.precision, solution.mean
+    # dELBO = (g_m - (alpha - w m) / 2) dm + (w / 2 + g_v) dv - tr((W - W Sigma W) dK) / 2
+    g = solution.grad_mean - 0.5 * (solution.alpha - w * m)
+    h = 0.5 * (w - solution.curvature)
+    pulled = _pull_to_kernel(solution.sites, m, solution.cov, g, h)
+    return pulled + 0.5 * w[..., :, None] * solution.cov * w[..., None, :] - torch.diag_embed(0.5 * w)
+
+
+def _pull_to_kernel(sites: GaussianSites, mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> Float[Tensor, "T C N N"]:
+    """Gradient in `K` from gradients of the posterior means and variances: A^T g alpha^T + A^T diag(h) A, symmetric."""
     w = sites.precision
     alpha = sites.shift - w * mean
-    g = grad_mean - 0.5 * (alpha - w * mean)
-    h = 0.5 * (w - curvature)
-    # A^T g alpha^T with A^T = I - W Sigma
-    left = g - w * (cov @ g[..., None])[..., 0]
-    outer = left[..., :, None] * alpha[..., None, :]
-    # A^T diag(h) A - (W - W Sigma W) / 2 = diag(h - w/2) + W Sigma W / 2 - (W Sigma H + H Sigma W) + W Sigma H Sigma W
-    inner = cov @ (h[..., :, None] * cov) + 0.5 * cov
-    both = w[..., :, None] * inner * w[..., None, :]
-    mixed = w[..., :, None] * cov * h[..., None, :]
-    rest = 0.5 * outer - mixed
-    return both + rest + rest.mT + torch.diag_embed(h - 0.5 * w)
+    left = g - w * _times(cov, g)
+    # A^T diag(h) A = H - W Sigma H - H Sigma W + W Sigma H Sigma W
+    half = 0.5 * left[..., :, None] * alpha[..., None, :] - w[..., :, None] * cov * h[..., None, :]
+    both = w[..., :, None] * (cov @ (h[..., :, None] * cov)) * w[..., None, :]
+    return both + half + half.mT + torch.diag_embed(h)
+
+
+def _pull_to_sites(mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients in shift and precision from gradients of the posterior means and variances."""
+    shift = _times(cov, g)
+    return shift, -mean * shift - _times(cov.square(), h)
+
+
+def _through_steps(problem: Problem, solution: Solution, visits: list[Visit], rho: float) -> Float[Tensor, "T C N N"]:
+    """Gradient in `K` through the sites: from the last step back to the first."""
+    # at fixed K, dELBO = (g_m - alpha) dm + (g_v + w / 2) dv
+    g = solution.grad_mean - solution.alpha
+    h = 0.5 * (solution.sites.precision - solution.curvature)
+    shift_bar, precision_bar = _pull_to_sites(solution.mean, solution.cov, g, h)
+    weight = problem.weight[:, None, :]
+    K_bar = torch.zeros_like(solution.cov)
+    for visit in reversed(visits):
+        # b' = (1 - rho) b + rho (a (y - p) + a c m), w' = (1 - rho) w + rho a c
+        b, w = rho * shift_bar, rho * precision_bar
+        g, h = _moments_pull_back(problem, visit, -weight * b, weight * (b * visit.mean + w))
+        g = g + visit.curvature * b
+        K_bar = K_bar + _pull_to_kernel(visit.sites, visit.mean, visit.cov, g, h)
+        more = _pull_to_sites(visit.mean, visit.cov, g, h)
+        shift_bar, precision_bar = (1 - rho) * shift_bar + more[0], (1 - rho) * precision_bar + more[1]
+    return K_bar
+
+
+def _moments_pull_back(
+    problem: Problem, visit: Visit, prob_bar: Float[Tensor, "T C N"], curvature_bar: Float[Tensor, "T C N"]
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`."""
+    if can_fuse(problem.K, problem.n_way):
+        from mirrorshot.inference.fused import moments_pull_back_fused
+
+        return moments_pull_back_fused(visit.mean, visit.var, problem.class_mask, prob_bar, curvature_bar)
+    with torch.enable_grad():
+        mean, var = visit.mean.detach().requires_grad_(), visit.var.detach().requires_grad_()
+        moments = softmax_moments(mean.mT, var.mT, problem.class_mask[:, None, :], max_std=problem.max_std)
+        outputs = moments.prob, moments.curvature
+        pulled = torch.autograd.grad(outputs, (mean, var), (prob_bar.mT, curvature_bar.mT))
+    return pulled[0], pulled[1]
+
+
+def _times(matrix: Tensor, vector: Tensor) -> Tensor:
+    return (matrix @ vector[..., None])[..., 0]
 
 
 def predict_from(

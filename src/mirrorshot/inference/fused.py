@@ -14,7 +14,7 @@ Nothing is read back, so a training step can be recorded as a CUDA graph. float3
 
 import functools
 import importlib.util
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,22 +35,43 @@ def is_available() -> bool:
 
 
 def solve_fused(
-    problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float
-) -> tuple[GaussianSites, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The fields of `bound.Solution` after `n_steps` steps."""
+    problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, *, keep: bool = False
+) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:
+    """The fields of `bound.Solution` after `n_steps` steps and, with `keep`, those of `bound.Visit` for every step."""
     given = (torch.zeros_like(problem.Y), torch.zeros_like(problem.Y)) if start is None else start
     sites = GaussianSites(*(s.clone(memory_format=torch.contiguous_format) for s in given))  # they are moved in place
     K, Y, weight = problem.K.contiguous(), problem.Y.contiguous(), problem.weight.contiguous()
     exists = problem.class_mask.contiguous().view(torch.uint8)
+    path: list[tuple[Any, ...]] = []
     for i in range(n_steps):
-        # zero sites leave the prior as it is
-        mean, var = condition_fused(K, sites)[:2] if i or start is not None else _prior(K, Y)
-        _moments(mean, var, exists, Y, weight, sites, step_size)
+        q = condition_fused(K, sites) if i or start is not None else None  # zero sites leave the prior as it is
+        mean, var = _prior(K, Y) if q is None else (q.mean, q.var)
+        before = GaussianSites(*(s.clone() for s in sites)) if keep else sites
+        _, curvature, _ = _moments(mean, var, exists, Y, weight, sites, step_size)
+        if keep:
+            cov = K.expand(*Y.shape, -1) if q is None else q.covariance(K)
+            path.append((before, mean, var, cov, weight[:, None] * curvature))
     q = condition_fused(K, sites)
     prob, curvature, expected = _moments(q.mean, q.var, exists, Y, weight, None, 0.0)
     grad_mean = weight[:, None] * (Y - prob)
     elbo = expected.sum(-1) - q.kl.sum(-1)
-    return sites, q.mean, q.covariance(K), grad_mean, weight[:, None] * curvature, elbo
+    return (sites, q.mean, q.covariance(K), grad_mean, weight[:, None] * curvature, elbo), path
+
+
+def moments_pull_back_fused(
+    mean: Tensor, var: Tensor, class_mask: Tensor, prob_bar: Tensor, curvature_bar: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients (T, C, N) in means and variances from gradients of `E[p]` and `E[p (1 - p)]`."""
+    from mirrorshot.inference import triton_kernels as kernels
+
+    T, C, N = mean.shape
+    mean_bar, var_bar = torch.empty_like(mean), torch.empty_like(mean)
+    exists = class_mask.contiguous().view(torch.uint8)
+    kernels.moments_backward[(T * N,)](
+        mean, var, exists, prob_bar.contiguous(), curvature_bar.contiguous(), mean_bar, var_bar,
+        N, C, CLASSES=max(4, _power_of_two(C)), num_warps=2,
+    )  # fmt: skip
+    return mean_bar, var_bar
 
 
 def _prior(K: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:

@@ -145,3 +145,61 @@ def moments(
         pull = a * (y - prob) + target * tl.where(alive, m_given, 0.0)
         tl.store(shift + here, b + step_size * (tl.where(alive, pull, 0.0) - b), mask=real)
         tl.store(precision + here, w + step_size * (target - w), mask=real)
+
+
+@triton.jit
+def moments_backward(
+    mean, var, exists, prob_bar, curvature_bar, mean_bar_out, var_bar_out, N, C, CLASSES: tl.constexpr
+) -> Any:
+    """Vector-Jacobian product of E[p] and E[p (1 - p)] at one point; see `likelihoods` for the formulas."""
+    program = tl.program_id(0).to(tl.int64)
+    task, point = program // N, program % N
+    label = tl.arange(0, CLASSES)
+    real = label < C
+    here = (task * C + label) * N + point
+    alive = tl.load(exists + task * C + label, mask=real, other=0) != 0
+    m = tl.load(mean + here, mask=real, other=0.0)
+    v = tl.load(var + here, mask=real, other=0.0)
+    a = tl.load(prob_bar + here, mask=alive, other=0.0)[:, None]
+    b = tl.load(curvature_bar + here, mask=alive, other=0.0)[:, None]
+    s = tl.where(alive, tl.sqrt(tl.maximum(v, 0.0)), 0.0)
+    most = tl.minimum(tl.max(s, axis=0), _MOST_STD)
+    m = tl.where(alive, m - tl.max(tl.where(alive, m, float("-inf")), axis=0), most * -20.0 - _TOO_LOW)
+    n_z = (tl.maximum(most, 1.0) * (_N_STD / _SPACING)).to(tl.int32) * 2 + 3
+    step_z = 1.0 / (n_z - 1) * (2.0 * _N_STD)
+    low = tl.max(m - s * _N_STD, axis=0) - _LEFT
+    high = tl.max(m + s * _N_STD, axis=0) + _RIGHT
+    n_u = ((high - low) / _SPACING).to(tl.int32) + 1
+    mean_bar = tl.zeros([CLASSES], dtype=tl.float32)
+    var_bar = tl.zeros([CLASSES], dtype=tl.float32)
+    for first in range(0, n_u, _NODES):
+        u = low + (first + tl.arange(0, _NODES)) * _SPACING
+        offset = m[:, None] - u[None, :]
+        G = tl.zeros([CLASSES, _NODES], dtype=tl.float32)
+        e1 = tl.zeros([CLASSES, _NODES], dtype=tl.float32)
+        e2 = tl.zeros([CLASSES, _NODES], dtype=tl.float32)
+        e3 = tl.zeros([CLASSES, _NODES], dtype=tl.float32)
+        total = 0.0
+        for k in range(n_z):
+            z = k * step_z - _N_STD
+            density = tl.exp(-0.5 * z * z)
+            total += density
+            rate = tl.exp(tl.minimum(offset + (s * z)[:, None], 5.0))  # beyond, nothing survives
+            survive = density * tl.exp(-rate)
+            G += survive
+            e1 += rate * survive
+            e2 += rate * rate * survive
+            e3 += rate * rate * rate * survive
+        G = tl.maximum(G, total * 1e-30)
+        # ratios of the first three derivatives of G to G
+        r, q, t = e1 / G, (e2 - e1) / G, (e3 - 3.0 * e2 + e1) / G
+        F = (tl.exp(tl.sum(tl.log(G / total), axis=0)) * _SPACING)[None, :]
+        R = tl.sum(r, axis=0)[None, :]
+        spread = a * R - tl.sum(a * r, axis=0)[None, :]
+        br = tl.sum(b * r, axis=0)[None, :]
+        partners = b * (R - r) + br - b * r
+        rest = br * R - tl.sum(b * r * r, axis=0)[None, :] - r * partners
+        mean_bar += tl.sum(F * (r * spread - q * partners - r * rest), axis=1)
+        var_bar += tl.sum(F * (t * partners + q * (rest - spread)), axis=1) * 0.5
+    tl.store(mean_bar_out + here, tl.where(alive, mean_bar, 0.0), mask=real)
+    tl.store(var_bar_out + here, tl.where(alive, var_bar, 0.0), mask=real)

@@ -39,6 +39,11 @@ class FewShotMethod(nn.Module, abc.ABC):
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Logarithm of the class probabilities of every query; `-inf` for classes that a task does not have."""
 
+    @property
+    def is_tuned(self) -> bool:
+        """Whether `tune` does anything."""
+        return False
+
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
         """Fit, on training tasks, what is not learned by gradients (default: nothing). Called before validations."""
         return

@@ -109,6 +109,11 @@ class GPMethod(FewShotMethod):
         covariances = self._covariances(support, query, self._centre(tasks, support))
         return self._log_prob(tasks, *covariances, differentiable=False)
 
+    @property
+    def is_tuned(self) -> bool:
+        """Whether there is a temperature to fit."""
+        return self.has_temperature
+
     @torch.no_grad()
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
         """Fit the temperature to the predictions of training tasks."""

@@ -8,7 +8,7 @@ replaces the likelihood by its best Gaussian sites. Meta-training descends the n
 kernel: bi-level optimisation. The expectations are deterministic integrals here, where the paper samples.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +17,7 @@ from torch import Tensor
 from mirrorshot.backbones import Backbone
 from mirrorshot.gaussian import predict_latent
 from mirrorshot.inference import AmortisedSites, amortise, mirror_descent
-from mirrorshot.inference.bound import can_fuse, predict_from, solve, training_elbo
+from mirrorshot.inference.bound import TrainingGradient, can_fuse, predict_from, solve, training_elbo
 from mirrorshot.inference.objective import make_problem
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods.gp import GPMethod, with_mask
@@ -33,6 +33,8 @@ class MirrorGP(GPMethod):
         backbone: from items to features.
         n_steps: mirror steps in training. At test the loop runs to its optimum.
         step_size: the paper's rho in (0, 1], in training.
+        gradient: of the outer loop. "unroll" goes back through the steps, as in the paper; "envelope" holds the sites
+            fixed, which is cheaper and right where the steps come close to the optimum.
         start: "prior" as in the paper, or "amortised": sites predicted from the kernel by a linear map that `tune`
             fits to solved training tasks.
         **options: those of `GPMethod`.
@@ -58,6 +60,7 @@ class MirrorGP(GPMethod):
         n_steps: int = 3,
         step_size: float = 1.0,
         start: Literal["prior", "amortised"] = "prior",
+        gradient: TrainingGradient = "unroll",
         **options: Any,
     ) -> None:
         super().__init__(backbone, **options)
@@ -67,7 +70,9 @@ class MirrorGP(GPMethod):
             raise InvalidInputError(f"Expected `n_steps` to be at least 1, but got {n_steps}.")
         if start not in ("prior", "amortised"):
             raise InvalidInputError(f"Expected `start` to be 'prior' or 'amortised', but got {start!r}.")
-        self.n_steps, self.step_size, self.start = n_steps, step_size, start
+        if gradient not in get_args(TrainingGradient):
+            raise InvalidInputError(f"Expected `gradient` to be 'envelope' or 'unroll', but got {gradient!r}.")
+        self.n_steps, self.step_size, self.start, self.gradient = n_steps, step_size, start, gradient
         # zeros predict zero sites: the prior, until `tune` has seen tasks
         self.register_buffer("amortised_strength", torch.zeros(()))
         self.register_buffer("amortised_own", torch.zeros(_N_FEATURES, 2))
@@ -76,7 +81,7 @@ class MirrorGP(GPMethod):
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         return training_elbo(
             K, y, n_way=class_mask.shape[1], n_steps=self.n_steps, step_size=self.step_size,
-            start=self._start(K), weight=weight, class_mask=class_mask,
+            start=self._start(K), gradient=self.gradient, weight=weight, class_mask=class_mask,
         )  # fmt: skip
 
     def _start(self, K: Tensor) -> Literal["prior"] | AmortisedSites:
@@ -107,6 +112,11 @@ class MirrorGP(GPMethod):
         solution = solve(problem, None, n_steps=50, step_size=0.5)
         mean, var = predict_from(solution, K_cross, prior_var)
         return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether there is a temperature or a start to fit."""
+        return super().is_tuned or self.start == "amortised"
 
     @torch.no_grad()
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:

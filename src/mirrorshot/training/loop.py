@@ -29,6 +29,7 @@ from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 
 Progress = Callable[[int, int, str], None]
 _TASKS_AT_ONCE = {"cpu": 10, "cuda": 50}
+_WORTH_COMPILING = 64  # pixels of a side: below, validation is too quick to win back the time of compiling
 _FINAL_TUNING = 4  # times as many tasks as before a validation
 _FREE = ("device", "save_every", "tensorboard")  # settings that may change when a run goes on
 
@@ -102,7 +103,8 @@ class Trainer:
         is_accelerated = world.device.type == "cuda" and config.accelerate
         if is_accelerated:
             method.accelerate()
-            self.evaluated.accelerate()
+            if dataset.image_size >= _WORTH_COMPILING:
+                self.evaluated.accelerate()
         self.stream = TaskStream(
             training_sampler(config, dataset.train.to(world.device)),
             build_preprocess(dataset, augment=is_augmented(config, dataset)),
@@ -208,6 +210,7 @@ class Trainer:
         if self.tracker is not None:
             for name in sorted(name for name in set(record) - {"step"} if record[name] is not None):
                 self.tracker.add_scalar(name, record[name], record["step"])
+            self.tracker.flush()
         label = (
             f"loss {record['loss']:.3f}  val {record['val_accuracy']:.1%} (best {self.best['val_accuracy']:.1%})  "
             f"{speed:,.0f} episodes/s"
@@ -218,7 +221,7 @@ class Trainer:
     def _tune(self, weights: dict[str, Tensor], n_tasks: int) -> None:
         """Load weights into the method that is evaluated, and let it fit what it fits on training tasks."""
         self.evaluated.load_state_dict(weights)
-        if type(self.evaluated).tune is not FewShotMethod.tune and self.world.is_first:
+        if self.evaluated.is_tuned and self.world.is_first:
             # numbers far beyond those of training: other tasks of the same classes
             self.evaluated.tune(*self.stream.tasks(range(2**40, 2**40 + n_tasks)))
         self.world.share_(self.evaluated.buffers())

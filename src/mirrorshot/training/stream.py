@@ -23,8 +23,8 @@ class Block(NamedTuple):
 class TaskStream:
     """Draws the tasks of every step, and assembles them on the device.
 
-    A step's tasks and random numbers depend on the seed and the number of the step only, not on the number of
-    processes: each takes its share.
+    A step's tasks depend on the seed and the number of the step only; its random numbers also on where its block
+    begins. Neither depends on the number of processes: each takes its share.
 
     Args:
         sampler: draws the tasks; its source is where they are gathered.
@@ -49,6 +49,7 @@ class TaskStream:
         self.share = slice(rank * tasks_per_step // world_size, (rank + 1) * tasks_per_step // world_size)
         self.source: ClassSource = sampler.source
         self._prepare = _prepare
+        self._rows: dict[range, Tensor] = {}
 
     @property
     def device(self) -> torch.device:
@@ -82,8 +83,10 @@ class TaskStream:
 
     def tasks(self, numbers: range) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """Whole tasks by their numbers, prepared without augmentation: for tuning and validation."""
-        index = self.sampler.index(numbers)
-        rows = _send(torch.cat([index.support, index.query], 1), self.device)
+        if numbers not in self._rows:  # they are asked for again at every validation
+            index = self.sampler.index(numbers)
+            self._rows[numbers] = _send(torch.cat([index.support, index.query], 1), self.device)
+        rows = self._rows[numbers]
         plain = None if self.preprocess is None else self.preprocess._replace(augment=False)
         twin = TaskStream(self.sampler, plain, len(rows), seed=0)
         return twin.assemble(rows, torch.empty(*rows.shape, 0, device=self.device))
