@@ -1,4 +1,6 @@
-"""Train a method on a benchmark data set and test it by the paper's protocol: python benchmarks/accuracy.py --data cub
+"""Train a method on a benchmark data set and test it by the paper's protocol.
+
+    python benchmarks/accuracy.py --data cub --n-shot 1 --preset paper
 
 Prints accuracy with both spreads and calibration raw and after one temperature, and how long training took.
 """
@@ -9,8 +11,8 @@ import time
 from pathlib import Path
 
 import torch
-from _common import save
 
+from _common import save
 from mirrorshot.checkpoint import load_checkpoint, load_method_state, read_log
 from mirrorshot.config import Config, parse_override
 from mirrorshot.data.benchmarks import load_dataset
@@ -20,6 +22,7 @@ from mirrorshot.training import build_method, build_preprocess, train
 
 
 def main() -> None:
+    """Train, test, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True)
     parser.add_argument("--n-shot", type=int, default=1)
@@ -79,6 +82,7 @@ class Reporter:
         self.last = 0.0
 
     def __call__(self, done: int, total: int, label: str) -> None:
+        """Print, if it is time."""
         if time.perf_counter() - self.last > 10:
             self.last = time.perf_counter()
             print(f"  {done}/{total} {label}", flush=True)

@@ -1,4 +1,6 @@
-"""Speed of meta-training and testing, as ratios to the backbone alone: python benchmarks/speed.py
+"""Speed of meta-training and testing, as ratios to the backbone alone.
+
+    python benchmarks/speed.py [--device cpu]
 
 The floor is the same network's forward, backward and optimiser step on the same number of pictures, already prepared:
 on a GPU compiled, in bfloat16, as a CUDA graph. A training step adds gathering, augmentation, Gaussian process and
@@ -11,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from _common import save, table
 from torch import Tensor
 
+from _common import save, table
 from mirrorshot.backbones import make_backbone
 from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
@@ -26,6 +28,14 @@ from mirrorshot.training.stream import TaskStream
 DATA = {"conv4": ("cub", 3, 84, 192), "conv4s": ("omniglot_to_emnist", 1, 28, 28)}
 
 
+BOTH = ("paper", "default")
+CASES_GPU = {  # shots, tasks a step, presets
+    "conv4": ((1, 1, BOTH), (1, 16, BOTH), (1, 32, ("paper",)), (5, 1, ("paper",)), (5, 16, ("paper",))),
+    "conv4s": ((1, 1, BOTH), (1, 16, ("paper",)), (5, 1, ("paper",))),
+}
+CASES_CPU = ((1, 1, BOTH), (5, 1, ("paper",)))
+
+
 def noise_dataset(backbone: str) -> Dataset:
     """Random pictures stored as those of CUB (192 x 192, with original sizes) or of the characters."""
     name, channels, size, stored = DATA[backbone]
@@ -34,7 +44,9 @@ def noise_dataset(backbone: str) -> Dataset:
     pictures = torch.randint(256, (n, channels, stored, stored), dtype=torch.uint8, generator=generator)
     sizes = torch.tensor([[500, 375]]).repeat(n, 1) if backbone == "conv4" else None
     source = ClassSource(pictures, torch.arange(n) % (n // 40), tuple(map(str, range(n // 40))), sizes)
-    return Dataset(name, source, source, source, size, channels, backbone == "conv4", (0.5,) * channels, (0.3,) * channels)
+    return Dataset(
+        name, source, source, source, size, channels, backbone == "conv4", (0.5,) * channels, (0.3,) * channels
+    )
 
 
 def median_time(run: Callable[[], Any], device: torch.device, n: int) -> float:
@@ -147,31 +159,27 @@ def evaluation_noise(dataset: Dataset) -> ClassSource:
 
 
 def main() -> None:
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--quick", action="store_true", help="fewer settings")
     options = parser.parse_args()
     device, started = torch.device(options.device), time.perf_counter()
     cuda = device.type == "cuda"
     torch.backends.cudnn.benchmark = cuda  # for the floor, as for training
-    steps = 100 if cuda else 3
+    steps = 100 if cuda else 10
     rows: list[dict[str, Any]] = []
     for backbone in ("conv4", "conv4s"):
         dataset = noise_dataset(backbone)
+        for n_shot, tasks, presets in CASES_GPU[backbone] if cuda else CASES_CPU:
+            n_steps = max(10, steps // tasks)
+            base = floor(backbone, tasks * 5 * (n_shot + 16), device, n_steps)
+            for preset in presets:
+                step = training(backbone, n_shot, tasks, preset, dataset, device, n_steps)
+                case = {"backbone": backbone, "n_shot": n_shot, "tasks_per_step": tasks, "preset": preset}
+                speed = {"floor_ms": 1e3 * base / tasks, "ms": 1e3 * step / tasks, "ratio": step / base}
+                rows.append({"what": "train", **case, **speed})
+                print(rows[-1], flush=True)
         for n_shot in (1, 5):
-            for tasks in ((1, 16) if options.quick else (1, 16, 32)) if cuda else (1,):
-                n_steps = max(10, steps // tasks) if cuda else steps
-                base = floor(backbone, tasks * 5 * (n_shot + 16), device, n_steps)
-                for preset in ("paper", "default"):
-                    step = training(backbone, n_shot, tasks, preset, dataset, device, n_steps)
-                    rows.append(
-                        {
-                            "what": "train", "backbone": backbone, "n_shot": n_shot, "tasks_per_step": tasks,
-                            "preset": preset, "floor_ms": 1e3 * base / tasks, "ms": 1e3 * step / tasks,
-                            "ratio": step / base,
-                        }
-                    )  # fmt: skip
-                    print(rows[-1], flush=True)
             n_tasks, at_once = (200, 50) if cuda else (8, 4)
             seconds = testing(backbone, n_shot, dataset, device, n_tasks, at_once)
             rows.append({"what": "test", "backbone": backbone, "n_shot": n_shot, "ms": 1e3 * seconds})

@@ -135,8 +135,8 @@ class EpisodeSampler:
         items[np.arange(self.n_way) >= ways[:, None]] = -1
         support, query = items[..., : self.n_shot], items[..., self.n_shot :]
         support = np.where(np.arange(self.n_shot) < shots[:, None, None], support, -1)
-        flat = (torch.from_numpy(rows.reshape(len(task), -1)) for rows in (support, query))
-        return EpisodeIndex(*flat, self.n_way)
+        flat = [torch.from_numpy(rows.reshape(len(task), -1)) for rows in (support, query)]
+        return EpisodeIndex(flat[0], flat[1], self.n_way)
 
     @property
     def may_pad(self) -> bool:

@@ -108,12 +108,15 @@ def solve(
 
 
 def can_fuse(K: Float[Tensor, "T _ N N"], n_way: int) -> bool:
-    """Whether tasks with these covariances are solved by fused kernels: float32 on a GPU, small, Triton installed."""
-    if K.device.type != "cuda" or K.dtype != torch.float32:
-        return False
+    """Whether tasks with these covariances are solved by the fused kernels: float32 on a GPU, and small."""
+    return K.device.type == "cuda" and K.dtype == torch.float32 and fits_fused(K.shape[-1], n_way)
+
+
+def fits_fused(n_points: int, n_way: int) -> bool:
+    """Whether the fused kernels take tasks of that size; they need Triton."""
     from mirrorshot.inference import fused
 
-    return fused.is_available() and K.shape[-1] <= fused.MAX_POINTS and n_way <= fused.MAX_CLASSES
+    return fused.is_available() and n_points <= fused.MAX_POINTS and n_way <= fused.MAX_CLASSES
 
 
 def training_elbo(

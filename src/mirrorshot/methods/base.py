@@ -52,6 +52,10 @@ class FewShotMethod(nn.Module, abc.ABC):
         """All parameters by the name of their learning rate: "network", and "kernel" if the method has one."""
         return {"network": list(self.parameters())}
 
+    def is_recordable(self, n_points: int, n_way: int) -> bool:
+        """Whether `loss` of tasks with so many points and classes can be recorded as a CUDA graph. Default: yes."""
+        return True
+
     def accelerate(self) -> None:
         """Compile what pays on a GPU; results stay the same to rounding. Default: the backbone."""
         self.backbone.compile(dynamic=False)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.backbones import Backbone
-from mirrorshot.inference import FullGaussian, gradient_descent
+from mirrorshot.inference import FullGaussian, GradientInfo, gradient_descent
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.types import InvalidInputError, TaskBatch
@@ -55,6 +55,10 @@ class GradientGP(GPMethod):
         self.n_steps, self.n_test_steps, self.step_size = n_steps, n_test_steps, step_size
         self.form, self.noise = form, noise
 
+    def is_recordable(self, n_points: int, n_way: int) -> bool:
+        """No: it looks whether steps have left the positive definite matrices."""
+        return False
+
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         K = self._with_noise(K)
         q, info = self._climb(K, y, weight, class_mask, self.n_steps)
@@ -62,7 +66,9 @@ class GradientGP(GPMethod):
         moving = _cross_entropy(K, q)
         return info.elbo[:, -1].to(moving.dtype) + (moving - moving.detach()).sum(-1)
 
-    def _climb(self, K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor, n_steps: int) -> Any:
+    def _climb(
+        self, K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor, n_steps: int
+    ) -> tuple[FullGaussian, GradientInfo]:
         return gradient_descent(
             K, y, n_way=class_mask.shape[1], max_steps=n_steps, step_size=self.step_size, form=self.form,
             weight=weight, class_mask=class_mask, validate=False,
@@ -91,6 +97,6 @@ def _cross_entropy(K: Float[Tensor, "T _ N N"], q: FullGaussian) -> Float[Tensor
     chol = torch.linalg.cholesky(K.double())
     second = q.covariance.double() + q.mean.double()[..., :, None] * q.mean.double()[..., None, :]
     # tr K^-1 (Sigma + m m^T)
-    solved = torch.cholesky_solve(second, chol.expand_as(second))
-    log_det = 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    solved: Tensor = torch.cholesky_solve(second, chol.expand_as(second))
+    log_det: Tensor = 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     return -0.5 * (solved.diagonal(dim1=-2, dim2=-1).sum(-1) + log_det)

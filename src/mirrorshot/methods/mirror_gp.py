@@ -17,7 +17,7 @@ from torch import Tensor
 from mirrorshot.backbones import Backbone
 from mirrorshot.gaussian import predict_latent
 from mirrorshot.inference import AmortisedSites, amortise, mirror_descent
-from mirrorshot.inference.bound import TrainingGradient, can_fuse, predict_from, solve, training_elbo
+from mirrorshot.inference.bound import TrainingGradient, can_fuse, fits_fused, predict_from, solve, training_elbo
 from mirrorshot.inference.objective import make_problem
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods.gp import GPMethod, with_mask
@@ -113,6 +113,10 @@ class MirrorGP(GPMethod):
         mean, var = predict_from(solution, K_cross, prior_var)
         return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
 
+    def is_recordable(self, n_points: int, n_way: int) -> bool:
+        """If the fused kernels take the tasks; the predictive likelihood looks whether it has converged."""
+        return self.objective != "pl" and fits_fused(n_points, n_way)
+
     @property
     def is_tuned(self) -> bool:
         """Whether there is a temperature or a start to fit."""
@@ -126,12 +130,9 @@ class MirrorGP(GPMethod):
             support, query = self.features(tasks)
             K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
             y = torch.cat([tasks.support_y, query_y], 1)
-            masks = {
-                "weight": torch.cat([tasks.support_weight, tasks.query_weight], 1),
-                "class_mask": tasks.class_mask,
-            }
-            posterior, _ = mirror_descent(K, y, n_way=tasks.n_way, validate=False, **masks)
-            fitted = amortise(K, y, posterior, **masks)
+            weight, mask = torch.cat([tasks.support_weight, tasks.query_weight], 1), tasks.class_mask
+            posterior, _ = mirror_descent(K, y, n_way=tasks.n_way, weight=weight, class_mask=mask, validate=False)
+            fitted = amortise(K, y, posterior, weight=weight, class_mask=mask)
             for buffer, value in zip(
                 (self.amortised_strength, self.amortised_own, self.amortised_other), fitted, strict=True
             ):

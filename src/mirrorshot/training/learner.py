@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -96,7 +96,10 @@ class Learner:
 
     @property
     def _can_record(self) -> bool:
-        return self.is_cuda and self.config.accelerate and self.world_size == 1
+        sampler = self.stream.sampler
+        n_points = sampler.n_way * (sampler.n_shot + sampler.n_query)
+        allowed = self.is_cuda and self.config.accelerate and self.world_size == 1
+        return allowed and self.method.is_recordable(n_points, sampler.n_way)
 
     def _plan(self, step: int) -> tuple[float, float]:
         """Factor of the learning rates, and weight of the newest parameters in the average."""
@@ -122,7 +125,7 @@ class Learner:
         """Mean loss of the step and length of its gradient, over all processes."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.method.loss(tasks, query_y).sum() / self.config.tasks_per_step
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         loss = loss.detach()
         grads = [p.grad for p in self._parameters if p.grad is not None]
         if self.world_size > 1:
@@ -206,15 +209,15 @@ def _replay(graph: torch.cuda.CUDAGraph, inputs: tuple[Tensor, ...], *values: Te
 def _adam(method: FewShotMethod, config: Config, is_cuda: bool) -> torch.optim.Adam:
     """Adam with the learning rates of the settings, its state made at once."""
     rates = {"network": config.lr, "kernel": config.kernel_lr}
-    groups = [
-        {"params": parameters, "lr": torch.tensor(rates[name], device=parameters[0].device) if is_cuda else rates[name]}
-        for name, parameters in method.parameter_groups().items()
-        if parameters
-    ]
-    if not groups:
+    parts = {name: parameters for name, parameters in method.parameter_groups().items() if parameters}
+    if not parts:
         raise InvalidInputError("Expected a method with parameters to train, but it has none.")
+    groups: list[dict[str, Any]] = [
+        {"params": ps, "lr": torch.tensor(rates[name], device=ps[0].device) if is_cuda else rates[name]}
+        for name, ps in parts.items()
+    ]
     adam = torch.optim.Adam(groups, fused=is_cuda or None, capturable=is_cuda)
-    for p in (p for group in groups for p in group["params"]):
+    for p in (p for parameters in parts.values() for p in parameters):
         step = torch.zeros((), device=p.device if is_cuda else "cpu")
         adam.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
     return adam

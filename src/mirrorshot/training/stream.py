@@ -94,12 +94,13 @@ class TaskStream:
     def _items(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"], real: Tensor) -> Tensor:
         """Items (T, P, ...) as the backbone takes them; zeros for padding."""
         flat = rows.flatten().clamp(min=0)
+        x: Tensor
         if self.preprocess is None:
             x = self.source.items[flat]
         else:
             numbers = draws.flatten(0, 1) if self.preprocess.augment else None
             x = self._prepare(self.preprocess, self.source.items, self.source.sizes, flat, numbers)
-        x = x.unflatten(0, rows.shape)
+        x = x.unflatten(0, tuple(rows.shape))
         return x * real.view(*rows.shape, *[1] * (x.ndim - 2)) if self.sampler.may_pad else x
 
     def _draws(self, first_step: int, shape: torch.Size) -> Float[Tensor, "S T P r"]:
