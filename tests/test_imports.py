@@ -15,10 +15,10 @@ LAYERS = (
     {"gaussian", "likelihoods", "kernels", "backbones", "metrics"},
     {"inference", "data", "selection"},
     {"methods"},
-    {"config", "checkpoint"},
+    {"config", "presets", "checkpoint"},
     {"training", "evaluation"},
-    {"estimator", "plotting", "report", "reproduce"},
-    {"demo"},
+    {"estimator", "plotting", "report", "runs"},
+    {"reproduce", "demo"},
     {"cli", "serve"},
     {"__main__"},
 )

@@ -37,7 +37,7 @@ class Config:
         method: name of the method.
         method_options: its options, for instance kernel and number of inner steps.
         data: name of a data set, or path of a folder with `train`, `val` and `test`.
-        backbone: name of the network; "auto": conv4s for small grey pictures, conv4 for others, identity for embeddings.
+        backbone: name of the network; "auto": conv4s for small pictures, conv4 for others, identity for embeddings.
         n_way, n_shot, n_query: classes of a task, labelled items of a class, and items of it to classify.
         n_episodes: how many tasks to train on.
         tasks_per_step: tasks of one optimiser step, over all processes.

@@ -1,5 +1,6 @@
 """The folder of a run: its configuration, its log, its last and its best checkpoint, and a lock."""
 
+import contextlib
 import json
 import math
 import os
@@ -136,10 +137,9 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the log and give back the lock. A second time does nothing."""
-        try:
+        with contextlib.suppress(OSError):  # `log` has flushed all of it, or has said that it cannot
             self._log.close()
-        finally:
-            self._lock.release()
+        self._lock.release()
 
     def __enter__(self) -> "RunFolder":
         return self

@@ -41,8 +41,8 @@ class FewShotMethod(nn.Module, abc.ABC):
 
     @property
     def is_tuned(self) -> bool:
-        """Whether `tune` does anything."""
-        return False
+        """Whether `tune` does anything. Default: if it is overridden."""
+        return type(self).tune is not FewShotMethod.tune
 
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
         """Fit, on training tasks, what is not learned by gradients (default: nothing). Called before validations."""

@@ -1,7 +1,7 @@
 """What all Gaussian-process methods share: a deep kernel, its objectives, and a predictive temperature."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,6 +13,8 @@ from mirrorshot.kernels import KERNELS, Kernel, make_kernel
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.metrics import fit_temperature
 from mirrorshot.types import InvalidInputError, TaskBatch
+
+_TASKS_AT_ONCE = {"cuda": 50}
 
 Objective = Literal["ml", "cml", "pl"]
 
@@ -118,7 +120,8 @@ class GPMethod(FewShotMethod):
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
         """Fit the temperature to the predictions of training tasks."""
         if self.has_temperature:
-            temperature = fit_temperature(self._raw_log_prob(tasks), query_y, tasks.query_weight)
+            log_prob = torch.cat([self._raw_log_prob(part) for part in in_parts(tasks)])
+            temperature = fit_temperature(log_prob, query_y, tasks.query_weight)
             self.log_temperature.fill_(temperature).log_()
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -146,6 +149,13 @@ class GPMethod(FewShotMethod):
             return None
         weight = tasks.support_weight[..., None].to(support.dtype)
         return (weight * support).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+
+
+def in_parts(tasks: TaskBatch) -> Iterator[TaskBatch]:
+    """The tasks a few at a time, so that the maps of a network do not fill the memory."""
+    size = _TASKS_AT_ONCE.get(tasks.support_x.device.type, 10)
+    for start in range(0, tasks.n_tasks, size):
+        yield tasks.select(slice(start, start + size))
 
 
 def _named_kernel(name: str, options: Mapping[str, Any]) -> Kernel:

@@ -20,7 +20,7 @@ from mirrorshot.inference import AmortisedSites, amortise, mirror_descent
 from mirrorshot.inference.bound import TrainingGradient, can_fuse, fits_fused, predict_from, solve, training_elbo
 from mirrorshot.inference.objective import make_problem
 from mirrorshot.likelihoods import log_predictive
-from mirrorshot.methods.gp import GPMethod, with_mask
+from mirrorshot.methods.gp import GPMethod, in_parts, with_mask
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 _N_FEATURES = 6  # of AmortisedSites
@@ -113,6 +113,11 @@ class MirrorGP(GPMethod):
         mean, var = predict_from(solution, K_cross, prior_var)
         return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
 
+    def _joint_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
+        support, query = self.features(tasks)
+        K: Tensor = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
+        return K
+
     def is_recordable(self, n_points: int, n_way: int) -> bool:
         """If the fused kernels take the tasks; the predictive likelihood looks whether it has converged."""
         return self.objective != "pl" and fits_fused(n_points, n_way)
@@ -127,8 +132,7 @@ class MirrorGP(GPMethod):
         """Fit the temperature, and with start="amortised" the starting sites, to training tasks."""
         super().tune(tasks, query_y)
         if self.start == "amortised":
-            support, query = self.features(tasks)
-            K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
+            K = torch.cat([self._joint_covariance(part) for part in in_parts(tasks)])
             y = torch.cat([tasks.support_y, query_y], 1)
             weight, mask = torch.cat([tasks.support_weight, tasks.query_weight], 1), tasks.class_mask
             posterior, _ = mirror_descent(K, y, n_way=tasks.n_way, weight=weight, class_mask=mask, validate=False)

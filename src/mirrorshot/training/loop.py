@@ -22,8 +22,8 @@ from mirrorshot.training.build import (
     training_sampler,
     validation_sampler,
 )
-from mirrorshot.training.learner import Block, BlockStats, Learner, NotFiniteError
-from mirrorshot.training.stream import TaskStream
+from mirrorshot.training.learner import BlockStats, Learner, NotFiniteError
+from mirrorshot.training.stream import Block, TaskStream
 from mirrorshot.training.world import World, join_world
 from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 

@@ -1,0 +1,54 @@
+import pytest
+
+from mirrorshot.backbones import make_backbone
+from mirrorshot.config import Config
+from mirrorshot.methods import make_method
+from mirrorshot.presets import PRESETS, preset_settings
+from mirrorshot.types import InvalidInputError
+
+# docs of the references: thousands of episodes at 1 and 5 shots, kernel
+PAPER = {
+    "cub": (60, 40, "cosine"),
+    "mini_imagenet": (60, 80, "cosine"),
+    "mini_imagenet_to_cub": (80, 40, "cosine"),
+    "omniglot_to_emnist": (60, 40, "rbf"),
+}
+
+
+@pytest.mark.parametrize(("data", "one", "five", "kernel"), [(name, *row) for name, row in PAPER.items()])
+def test_the_paper_trains_this_long_with_this_kernel(data, one, five, kernel):
+    for n_shot, thousands in ((1, one), (5, five)):
+        settings = preset_settings("paper", data, n_shot)
+        assert settings["n_episodes"] == 1000 * thousands
+        assert settings["method_options"]["kernel"] == kernel
+
+
+def test_the_paper_has_these_settings():
+    config = Config().replace(**preset_settings("paper", "cub", 1))
+    assert (config.method, config.tasks_per_step, config.lr, config.kernel_lr) == ("mirror_gp", 1, 1e-3, 1e-4)
+    assert (config.schedule, config.ema, config.clip) == ("constant", 0.0, 0.0)
+    assert (config.n_way, config.n_query, config.n_validation_tasks, config.validate_every) == (5, 16, 100, 100)
+    method = make_method(config.method, make_backbone("identity", in_features=4), **config.method_options)
+    assert (method.n_steps, method.step_size, method.start, method.objective) == (3, 1.0, "prior", "ml")
+
+
+def test_the_paper_fits_no_temperature_in_training():
+    assert preset_settings("paper", "cub", 1)["method_options"]["temperature"] is False
+    assert preset_settings("default", "cub", 1)["method_options"]["temperature"] is True
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("data", [*PAPER, "omniglot", "glyphs", "own/folder"])
+def test_every_preset_makes_settings_and_a_method(name, data):
+    config = Config(data=data).replace(**preset_settings(name, data, 5))
+    make_method(config.method, make_backbone("identity", in_features=4), **config.method_options)
+
+
+def test_presets_do_not_share_their_options():
+    preset_settings("paper", "cub", 1)["method_options"]["n_steps"] = 99
+    assert preset_settings("paper", "cub", 1)["method_options"]["n_steps"] == 3
+
+
+def test_an_unknown_preset_is_explained():
+    with pytest.raises(InvalidInputError, match="`preset` to be one of default, paper, but got 'papre'"):
+        preset_settings("papre", "cub", 1)

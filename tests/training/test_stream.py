@@ -1,0 +1,138 @@
+import pytest
+import torch
+
+from mirrorshot.data import EpisodeSampler
+from mirrorshot.data.augment import Preprocess
+from mirrorshot.training.stream import TaskStream
+
+PLAIN = Preprocess(28, (0.1,), (0.5,))
+AUGMENTED = PLAIN._replace(augment=True)
+
+
+@pytest.fixture
+def make_stream(pictures):
+    def make(preprocess=PLAIN, n_way=3, n_shot=1, seed=3, source=None, **options):
+        sampler = EpisodeSampler(source or pictures.train, n_way, n_shot, n_query=2, seed=seed)
+        return TaskStream(sampler, preprocess, **{"tasks_per_step": 4, "seed": seed, **options})
+
+    return make
+
+
+def same_blocks(one, other):
+    return all(map(torch.equal, one, other))
+
+
+def test_the_tasks_of_a_step_depend_on_its_number_only(make_stream):
+    stream = make_stream()
+    rows = stream.block(0, 6).rows
+    assert torch.equal(torch.cat([stream.block(0, 2).rows, stream.block(2, 4).rows]), rows)
+    assert torch.equal(make_stream(tasks_per_step=2).block(0, 12).rows.view_as(rows), rows)
+    assert not torch.equal(make_stream(seed=4).block(0, 6).rows, rows)
+    assert len(rows.flatten(0, 1).unique(dim=0)) == 24
+
+
+def test_random_numbers_are_the_same_for_the_same_block_and_seed(make_stream):
+    # they depend on where a block begins: a run and its continuation have the same blocks
+    stream = make_stream(AUGMENTED)
+    block = stream.block(5, 3)
+    assert block.draws.shape == (3, 4, 9, AUGMENTED.n_draws)
+    assert same_blocks(make_stream(AUGMENTED).block(5, 3), block)
+    assert not torch.equal(make_stream(AUGMENTED, seed=4).block(5, 3).draws, block.draws)
+    assert not torch.equal(stream.block(8, 3).draws, block.draws)
+    assert block.draws.flatten().unique().numel() > 0.99 * block.draws.numel()
+
+
+def test_a_stream_does_not_move_the_global_generator(make_stream):
+    state = torch.get_rng_state()
+    make_stream(AUGMENTED).block(0, 2)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("preprocess", [PLAIN, AUGMENTED])
+def test_the_shares_of_all_processes_are_the_block_of_one(make_stream, preprocess, world_size):
+    whole = make_stream(preprocess).block(2, 3)
+    shares = [make_stream(preprocess, rank=r, world_size=world_size).block(2, 3) for r in range(world_size)]
+    assert {len(share.rows[0]) for share in shares} == {4 // world_size}
+    assert same_blocks((torch.cat(parts, 1) for parts in zip(*shares, strict=True)), whole)
+
+
+def test_assembled_pictures_are_those_of_the_sampler_prepared(make_stream):
+    stream = make_stream()
+    block = stream.block(2, 1)
+    tasks, query_y = stream.assemble(block.rows[0], block.draws[0])
+    raw, raw_y = stream.sampler.tasks(range(8, 12))
+    for name in ("support_x", "query_x"):
+        expected = (getattr(raw, name).float() / 255 - 0.1) / 0.5
+        torch.testing.assert_close(getattr(tasks, name), expected)
+    for name in ("support_y", "support_weight", "query_weight", "class_mask"):
+        assert torch.equal(getattr(tasks, name), getattr(raw, name))
+    assert torch.equal(query_y, raw_y)
+
+
+def test_augmented_pictures_are_those_of_the_items_and_their_draws(make_stream):
+    stream = make_stream(AUGMENTED)
+    block = stream.block(0, 2)
+    tasks, _ = stream.assemble(block.rows[1], block.draws[1])
+    item, draws = stream.source.items[block.rows[1, 2, 1]], block.draws[1, 2, 1]
+    torch.testing.assert_close(tasks.support_x[2, 1], AUGMENTED(item[None], draws=draws[None])[0])
+    item, draws = stream.source.items[block.rows[1, 3, 3 + 4]], block.draws[1, 3, 3 + 4]
+    torch.testing.assert_close(tasks.query_x[3, 4], AUGMENTED(item[None], draws=draws[None])[0])
+
+
+def test_crops_use_the_shapes_of_the_originals(make_stream, pictures):
+    wide = pictures.train._replace(sizes=torch.tensor([[400, 28]]).expand(pictures.train.n_items, 2))
+    square, stretched = make_stream(AUGMENTED), make_stream(AUGMENTED, source=wide)
+    block = square.block(0, 1)
+    one, other = (stream.assemble(block.rows[0], block.draws[0])[0] for stream in (square, stretched))
+    assert not torch.equal(one.support_x, other.support_x)
+
+
+def test_embeddings_are_gathered_as_they_are(embeddings):
+    sampler = EpisodeSampler(embeddings.train, 3, 1, n_query=2, seed=3)
+    stream = TaskStream(sampler, None, 2, seed=3)
+    block = stream.block(1, 1)
+    tasks, query_y = stream.assemble(block.rows[0], block.draws[0])
+    expected, expected_y = sampler.tasks([2, 3])
+    assert block.draws.numel() == 0
+    assert torch.equal(tasks.query_x, expected.query_x)
+    assert torch.equal(tasks.support_x, expected.support_x)
+    assert torch.equal(query_y, expected_y)
+
+
+@pytest.mark.parametrize("preprocess", [PLAIN, AUGMENTED])
+def test_tasks_of_different_sizes_are_padded_with_zeros(make_stream, preprocess):
+    stream = make_stream(preprocess, n_way=(2, 4), n_shot=(1, 2), tasks_per_step=20)
+    block = stream.block(0, 1)
+    tasks, query_y = stream.assemble(block.rows[0], block.draws[0])
+    raw, raw_y = stream.sampler.tasks(range(20))
+    assert tasks.class_mask.sum(1).unique().tolist() == [2, 3, 4]
+    for name in ("support_y", "support_weight", "query_weight", "class_mask"):
+        assert torch.equal(getattr(tasks, name), getattr(raw, name))
+    assert torch.equal(query_y, raw_y)
+    for x, weight in ((tasks.support_x, tasks.support_weight), (tasks.query_x, tasks.query_weight)):
+        assert x[weight == 0].abs().sum() == 0
+        assert (x[weight == 1].abs().sum((1, 2, 3)) > 0).all()
+    if not preprocess.augment:
+        torch.testing.assert_close(tasks.query_x[tasks.query_weight == 1], PLAIN(raw.query_x[raw.query_weight == 1]))
+
+
+def test_tasks_for_tuning_are_not_augmented(make_stream):
+    tasks, query_y = make_stream(AUGMENTED, rank=1, world_size=2).tasks(range(7, 10))
+    plain, plain_y = make_stream().tasks(range(7, 10))
+    assert tasks.n_tasks == 3
+    assert torch.equal(tasks.query_x, plain.query_x)
+    assert torch.equal(query_y, plain_y)
+    raw, _ = make_stream().sampler.tasks(range(7, 10))
+    torch.testing.assert_close(plain.support_x, (raw.support_x.float() / 255 - 0.1) / 0.5)
+
+
+def test_large_pictures_are_cropped_at_random_in_training_and_centrally_otherwise(make_stream, make_pictures):
+    large = make_pictures(0, size=40)
+    for preprocess in (PLAIN, AUGMENTED):
+        stream = make_stream(preprocess, source=large)
+        block = stream.block(0, 1)
+        tasks, _ = stream.assemble(block.rows[0], block.draws[0])
+        assert tasks.support_x.shape == (4, 3, 1, 28, 28)
+        centre = PLAIN(large.items[block.rows[0, 0, :1]])[0]
+        assert torch.allclose(tasks.support_x[0, 0], centre, atol=1e-5) is not preprocess.augment
