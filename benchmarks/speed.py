@@ -23,7 +23,7 @@ from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.presets import preset_settings
 from mirrorshot.training import build_method, build_preprocess
 from mirrorshot.training.learner import Learner
-from mirrorshot.training.stream import TaskStream
+from mirrorshot.training.stream import PlainTasks, TaskStream
 
 DATA = {"conv4": ("cub", 3, 84, 192), "conv4s": ("omniglot_to_emnist", 1, 28, 28)}
 
@@ -136,7 +136,7 @@ def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, 
         **preset_settings("paper", dataset.name, n_shot)
     )
     sampler = EpisodeSampler(evaluation_noise(dataset).to(device), 5, n_shot, 15, seed=0)
-    stream = TaskStream(sampler, build_preprocess(dataset, augment=False), 1, seed=0)
+    stream = PlainTasks(sampler, build_preprocess(dataset))
     method = build_method(config, dataset).to(device).eval()
     if device.type == "cuda":
         method.network_dtype = torch.bfloat16

@@ -41,6 +41,7 @@ class Config:
         n_way, n_shot, n_query: classes of a task, labelled items of a class, and items of it to classify.
         n_episodes: how many tasks to train on.
         tasks_per_step: tasks of one optimiser step, over all processes.
+        batch_size: pictures of one optimiser step of methods that are pre-trained; such a step counts as one episode.
         lr, kernel_lr: learning rates of Adam for the network and for the kernel.
         schedule: "constant", or "cosine": the learning rates fall to zero along a cosine.
         ema: decay of the running average of the weights that is validated and kept; 0: no average.
@@ -68,6 +69,7 @@ class Config:
     n_query: int = 16
     n_episodes: int = 20_000
     tasks_per_step: int = 1
+    batch_size: int = 16
     lr: float = 1e-3
     kernel_lr: float = 1e-3
     schedule: Schedule = "cosine"
@@ -136,6 +138,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("n_query", 1, 1000),
     ("n_episodes", 1, 10**9),
     ("tasks_per_step", 1, 4096),
+    ("batch_size", 1, 65536),
     ("lr", 0.0, 10.0),
     ("kernel_lr", 0.0, 10.0),
     ("ema", 0.0, 0.999999),

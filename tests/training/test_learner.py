@@ -5,7 +5,7 @@ import torch
 
 from mirrorshot.training.build import build_method, build_preprocess, training_sampler
 from mirrorshot.training.learner import Learner, NotFiniteError
-from mirrorshot.training.stream import Block, TaskStream
+from mirrorshot.training.stream import Block, PlainTasks, TaskStream
 from mirrorshot.types import InvalidInputError
 
 
@@ -22,6 +22,12 @@ def make_learner(pictures, make_config):
     return make
 
 
+def plain_tasks(stream, number):
+    """One task as it is without augmentation."""
+    return PlainTasks(stream.sampler, stream.preprocess).tasks(range(number, number + 1))
+
+
+
 def hand_written(learner, dataset, n_steps, *, scales=None, clip=None):
     """The parameters after some steps of plain torch: an own copy of the method, tasks one by one, its own Adam."""
     config = learner.config
@@ -36,7 +42,7 @@ def hand_written(learner, dataset, n_steps, *, scales=None, clip=None):
         adam.zero_grad()
         T = config.tasks_per_step
         for number in range(step * T, (step + 1) * T):
-            tasks, query_y = learner.stream.tasks(range(number, number + 1))
+            tasks, query_y = plain_tasks(learner.stream, number)
             (method.loss(tasks, query_y)[0] / T).backward()
         if clip:
             torch.nn.utils.clip_grad_norm_(method.parameters(), clip)
@@ -71,7 +77,7 @@ def test_steps_are_those_of_adam(make_learner, pictures):
 def test_the_gradient_of_a_step_is_that_of_the_mean_loss_of_its_tasks(make_learner, pictures):
     learner = make_learner(tasks_per_step=4)
     method = build_method(learner.config, pictures).train()
-    losses = torch.cat([method.loss(*learner.stream.tasks(range(number, number + 1))) for number in range(4)])
+    losses = torch.cat([method.loss(*plain_tasks(learner.stream, number)) for number in range(4)])
     losses.mean().backward()
     stats = take(learner, 1)
     torch.testing.assert_close(stats.loss, losses.mean().detach())

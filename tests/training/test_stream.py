@@ -3,7 +3,7 @@ import torch
 
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.augment import Preprocess
-from mirrorshot.training.stream import TaskStream
+from mirrorshot.training.stream import ItemStream, PlainTasks, TaskStream
 
 PLAIN = Preprocess(28, (0.1,), (0.5,))
 AUGMENTED = PLAIN._replace(augment=True)
@@ -13,7 +13,7 @@ AUGMENTED = PLAIN._replace(augment=True)
 def make_stream(pictures):
     def make(preprocess=PLAIN, n_way=3, n_shot=1, seed=3, source=None, **options):
         sampler = EpisodeSampler(source or pictures.train, n_way, n_shot, n_query=2, seed=seed)
-        return TaskStream(sampler, preprocess, **{"tasks_per_step": 4, "seed": seed, **options})
+        return TaskStream(sampler, preprocess, **{"groups_per_step": 4, "seed": seed, **options})
 
     return make
 
@@ -22,11 +22,17 @@ def same_blocks(one, other):
     return all(map(torch.equal, one, other))
 
 
+def plain_tasks(stream, numbers):
+    """Tasks as they are for tuning and validation."""
+    return PlainTasks(stream.sampler, stream.preprocess).tasks(numbers)
+
+
+
 def test_the_tasks_of_a_step_depend_on_its_number_only(make_stream):
     stream = make_stream()
     rows = stream.block(0, 6).rows
     assert torch.equal(torch.cat([stream.block(0, 2).rows, stream.block(2, 4).rows]), rows)
-    assert torch.equal(make_stream(tasks_per_step=2).block(0, 12).rows.view_as(rows), rows)
+    assert torch.equal(make_stream(groups_per_step=2).block(0, 12).rows.view_as(rows), rows)
     assert not torch.equal(make_stream(seed=4).block(0, 6).rows, rows)
     assert len(rows.flatten(0, 1).unique(dim=0)) == 24
 
@@ -102,7 +108,7 @@ def test_embeddings_are_gathered_as_they_are(embeddings):
 
 @pytest.mark.parametrize("preprocess", [PLAIN, AUGMENTED])
 def test_tasks_of_different_sizes_are_padded_with_zeros(make_stream, preprocess):
-    stream = make_stream(preprocess, n_way=(2, 4), n_shot=(1, 2), tasks_per_step=20)
+    stream = make_stream(preprocess, n_way=(2, 4), n_shot=(1, 2), groups_per_step=20)
     block = stream.block(0, 1)
     tasks, query_y = stream.assemble(block.rows[0], block.draws[0])
     raw, raw_y = stream.sampler.tasks(range(20))
@@ -118,8 +124,8 @@ def test_tasks_of_different_sizes_are_padded_with_zeros(make_stream, preprocess)
 
 
 def test_tasks_for_tuning_are_not_augmented(make_stream):
-    tasks, query_y = make_stream(AUGMENTED, rank=1, world_size=2).tasks(range(7, 10))
-    plain, plain_y = make_stream().tasks(range(7, 10))
+    tasks, query_y = plain_tasks(make_stream(AUGMENTED), range(7, 10))
+    plain, plain_y = plain_tasks(make_stream(), range(7, 10))
     assert tasks.n_tasks == 3
     assert torch.equal(tasks.query_x, plain.query_x)
     assert torch.equal(query_y, plain_y)
@@ -136,3 +142,22 @@ def test_large_pictures_are_cropped_at_random_in_training_and_centrally_otherwis
         assert tasks.support_x.shape == (4, 3, 1, 28, 28)
         centre = PLAIN(large.items[block.rows[0, 0, :1]])[0]
         assert torch.allclose(tasks.support_x[0, 0], centre, atol=1e-5) is not preprocess.augment
+
+
+def test_pre_training_shows_every_item_once_in_an_epoch_in_a_new_order(pictures):
+    sampler = EpisodeSampler(pictures.train, 2, 1, 1, seed=0)
+    n = pictures.train.n_items
+    stream = ItemStream(sampler, None, 5, seed=3)
+    rows = stream.block(0, 2 * n).rows.flatten()
+    epochs = rows.view(-1, n)
+    assert all(torch.equal(epoch.sort()[0], torch.arange(n)) for epoch in epochs)
+    assert not torch.equal(epochs[0], epochs[1])
+    parts = [ItemStream(sampler, None, 5, seed=3).block(first, 2).rows for first in (0, 2)]
+    assert torch.equal(torch.cat(parts).flatten(), rows[:20])
+
+
+def test_pre_training_is_shared_between_processes(pictures):
+    sampler = EpisodeSampler(pictures.train, 2, 1, 1, seed=0)
+    whole = ItemStream(sampler, None, 6, seed=0).block(4, 3).rows
+    parts = [ItemStream(sampler, None, 6, seed=0, rank=rank, world_size=3).block(4, 3).rows for rank in range(3)]
+    assert torch.equal(torch.cat(parts, 1), whole)

@@ -153,6 +153,7 @@ def _predict_batch(
     tasks, y = sampler.tasks(numbers)
     tensor = next(itertools.chain(method.parameters(), method.buffers()), None)
     tasks = _prepare_tasks(tasks if tensor is None else tasks.to(tensor.device), prepare)
+    method.seed(int(numbers[0]))  # what a stochastic method draws depends on the tasks, not on who predicts them
     log_prob = method.predict(tasks)
     expected = (*tasks.query_x.shape[:2], tasks.n_way)
     if log_prob.shape != expected:

@@ -7,13 +7,17 @@ import inspect
 from typing import Any
 
 from mirrorshot.backbones import Backbone
-from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.methods.base import FewShotMethod, PretrainedMethod
 from mirrorshot.methods.gd_gp import GradientGP
 from mirrorshot.methods.mirror_gp import MirrorGP
 from mirrorshot.methods.nearest_mean import NearestMean
 from mirrorshot.types import InvalidInputError
 
-__all__ = ["METHODS", "FewShotMethod", "GradientGP", "MirrorGP", "NearestMean", "make_method", "method_options"]
+__all__ = [
+    "METHODS", "make_method", "method_options",
+    "FewShotMethod", "PretrainedMethod",
+    "GradientGP", "MirrorGP", "NearestMean",
+]  # fmt: skip
 
 METHODS: dict[str, type[FewShotMethod]] = {
     "mirror_gp": MirrorGP,

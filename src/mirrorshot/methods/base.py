@@ -1,13 +1,15 @@
 """What a few-shot method is: something that learns over many tasks and then classifies the queries of new ones."""
 
 import abc
+import itertools
+from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone
-from mirrorshot.types import TaskBatch
+from mirrorshot.types import InvalidInputError, TaskBatch
 
 
 class FewShotMethod(nn.Module, abc.ABC):
@@ -17,19 +19,25 @@ class FewShotMethod(nn.Module, abc.ABC):
 
     Design note: the labels of the queries are an argument of `loss` alone, so `predict` cannot leak them. `loss` and
     `predict` never look at values on the device (no `.item()`), so that a whole training step can be recorded
-    once and replayed; what has to look goes into `tune`.
+    once and replayed; what has to look goes into `tune`. Stochastic methods draw from `generator` alone, which whoever
+    calls them seeds: the same seed and tasks give the same result, on any number of processes, before and after a resume.
 
     Args:
         backbone: from items to features.
 
     Attributes:
         network_dtype: type in which the backbone computes, for instance bfloat16; None: that of its parameters.
+        is_by_features: whether the method sees an item only through the features that a backbone with fixed weights
+            gives it, so that at test time they can be computed once for all tasks.
     """
+
+    is_by_features = True
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = backbone
         self.network_dtype: torch.dtype | None = None
+        self._seed, self._generator = 0, cast("torch.Generator | None", None)
 
     @abc.abstractmethod
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
@@ -52,6 +60,18 @@ class FewShotMethod(nn.Module, abc.ABC):
         """All parameters by the name of their learning rate: "network", and "kernel" if the method has one."""
         return {"network": list(self.parameters())}
 
+    def seed(self, seed: int) -> None:
+        """Make all further draws of a stochastic method a function of this number; the others draw nothing."""
+        self._seed, self._generator = seed, None
+
+    @property
+    def generator(self) -> torch.Generator:
+        """Source of random numbers for stochastic methods, on the device of their parameters and buffers."""
+        if self._generator is None:
+            tensor = next(itertools.chain(self.parameters(), self.buffers()), torch.empty(0))
+            self._generator = torch.Generator(tensor.device).manual_seed(self._seed)
+        return self._generator
+
     def is_recordable(self, n_points: int, n_way: int) -> bool:
         """Whether `loss` of tasks with so many points and classes can be recorded as a CUDA graph. Default: yes."""
         return True
@@ -63,9 +83,48 @@ class FewShotMethod(nn.Module, abc.ABC):
     def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N D"], Float[Tensor, "T M D"]]:
         """Features of support and query, through the backbone in one pass (so in train mode they share statistics)."""
         n_support = tasks.support_x.shape[1]
-        x = torch.cat([tasks.support_x, tasks.query_x], 1)
-        with torch.autocast(x.device.type, self.network_dtype, enabled=self.network_dtype is not None):
-            z = self.backbone(x)
-        # a network may run in half precision, probabilities never do
-        z = z if z.dtype == torch.float64 else z.float()
+        z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1))
         return z[:, :n_support], z[:, n_support:]
+
+    def embed(self, x: Shaped[Tensor, "T N *item"]) -> Float[Tensor, "T N *features"]:
+        """Features of items, in the type of the network, and at least in single precision."""
+        with torch.autocast(x.device.type, self.network_dtype, enabled=self.network_dtype is not None):
+            z: Tensor = self.backbone(x)
+        # a network may run in half precision, probabilities never do
+        return z if z.dtype == torch.float64 else z.float()
+
+
+class PretrainedMethod(FewShotMethod):
+    """Base of methods that learn to tell all training classes apart, from batches of single items.
+
+    New tasks get a head of their own on the features of the trained network.
+
+    Args:
+        backbone: from items to features.
+        n_base_classes: number of training classes; the trainer fills it in.
+    """
+
+    def __init__(self, backbone: Backbone, *, n_base_classes: int = 0) -> None:
+        super().__init__(backbone)
+        if n_base_classes < 2:
+            raise InvalidInputError(
+                "Expected `n_base_classes` to be the number of training classes, at least 2, but got "
+                f"{n_base_classes}. {type(self).__name__} learns from labels of all training classes; where there are "
+                "none, use an episodic method, for instance protonet."
+            )
+        self.n_base_classes = n_base_classes
+
+    @abc.abstractmethod
+    def classification_loss(self, x: Shaped[Tensor, "N ..."], y: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """What training makes small, of each item of a training class, in nats."""
+
+    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+        """Mean NLL of the queries; training does not use it."""
+        return query_nll(self.predict(tasks), tasks, query_y)
+
+
+def query_nll(log_prob: Float[Tensor, "T M C"], tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+    """Mean cross-entropy of the queries of each task, padding left out."""
+    score = log_prob.gather(-1, query_y[..., None])[..., 0]
+    weight = tasks.query_weight.to(score.dtype)
+    return -(weight * score.masked_fill(weight == 0, 0.0)).sum(-1) / weight.sum(-1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.kernels import KERNELS, Kernel, make_kernel
-from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.metrics import fit_temperature
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -88,8 +88,7 @@ class GPMethod(FewShotMethod):
         centre = self._centre(tasks, support)
         if self.objective == "pl":
             log_prob = self._log_prob(tasks, *self._covariances(support, query, centre), differentiable=True)
-            score = log_prob.gather(-1, query_y[..., None])[..., 0]
-            return -(tasks.query_weight * score).sum(-1) / tasks.query_weight.sum(-1)
+            return query_nll(log_prob, tasks, query_y)
         K = self.kernel(torch.cat([support, query], 1), centre=centre)
         y, weight = torch.cat([tasks.support_y, query_y], 1), torch.cat([tasks.support_weight, tasks.query_weight], 1)
         total = self._bound(K, y, weight, tasks.class_mask)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.types import TaskBatch
 
 
@@ -29,8 +29,7 @@ class NearestMean(FewShotMethod):
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Mean cross-entropy of the queries."""
-        score = self.predict(tasks).gather(-1, query_y[..., None])[..., 0]
-        return -(tasks.query_weight * score).sum(-1) / tasks.query_weight.sum(-1)
+        return query_nll(self.predict(tasks), tasks, query_y)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of minus the squared distance to the mean of each class."""

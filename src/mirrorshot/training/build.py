@@ -9,7 +9,7 @@ from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import Preprocess
 from mirrorshot.data.benchmarks import Dataset
-from mirrorshot.methods import FewShotMethod, make_method
+from mirrorshot.methods import FewShotMethod, make_method, method_options
 from mirrorshot.types import InvalidInputError
 
 _VALIDATION_SEED = 10_007  # tasks of validation do not depend on the seed of a run
@@ -34,6 +34,16 @@ def build_method(config: Config, dataset: Dataset) -> FewShotMethod:
     return make_method(config.method, make_backbone(name, **options), **config.method_options)
 
 
+def resolve_options(config: Config, dataset: Dataset) -> Config:
+    """The settings with those options of the method filled in that follow from the task and the data."""
+    known = method_options(config.method)
+    found: dict[str, Any] = {"n_way": config.n_way}
+    if dataset.train is not None:
+        found["n_base_classes"] = dataset.train.n_classes
+    missing = {key: value for key, value in found.items() if key in known and key not in config.method_options}
+    return config.replace(method_options=missing) if missing else config
+
+
 def backbone_name(config: Config, dataset: Dataset) -> str:
     """The network of the settings; "auto" depends on the items."""
     if config.backbone != "auto":
@@ -49,7 +59,7 @@ def n_features(dataset: Dataset) -> int:
     return source.items.shape[1]
 
 
-def build_preprocess(dataset: Dataset, *, augment: bool) -> Preprocess | None:
+def build_preprocess(dataset: Dataset, *, augment: bool = False) -> Preprocess | None:
     """From stored pictures to what the backbone takes; None for embeddings."""
     if not dataset.image_size:
         return None

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from mirrorshot.config import Config
 from mirrorshot.methods import FewShotMethod
-from mirrorshot.training.stream import Block, TaskStream
-from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
+from mirrorshot.training.stream import Block, Stream
+from mirrorshot.types import InvalidInputError, NumericalError
 
 _WARM_UP = 3  # steps before recording
 
@@ -55,7 +56,7 @@ class Learner:
         optimizer: Adam with a group per name of `method.parameter_groups()`.
     """
 
-    def __init__(self, method: FewShotMethod, config: Config, stream: TaskStream, *, world_size: int = 1) -> None:
+    def __init__(self, method: FewShotMethod, config: Config, stream: Stream, *, world_size: int = 1) -> None:
         self.method, self.config, self.stream, self.world_size = method, config, stream, world_size
         self.average = {n: p.detach().clone() for n, p in method.named_parameters()} if config.ema else None
         self.is_cuda = stream.device.type == "cuda"
@@ -72,7 +73,7 @@ class Learner:
         n_steps = len(block.rows)
         plan = torch.tensor([self._plan(first_step + i) for i in range(n_steps)], device=self.stream.device)
         one = self._recorded_step(block, plan) if self._can_record else self._step
-        self._reset()
+        self._reset(first_step)
         for i in range(n_steps):
             one(block.rows[i], block.draws[i], plan[i])
         loss, norm = (self._sums / n_steps).unbind()
@@ -80,7 +81,7 @@ class Learner:
 
     def find_failure(self, block: Block, first_step: int) -> int:
         """Repeat a block step by step until one fails; the state is then that before it. -1: none failed."""
-        self._reset()
+        self._reset(first_step)
         for i in range(len(block.rows)):
             plan = torch.tensor(self._plan(first_step + i), device=self.stream.device)
             try:
@@ -89,7 +90,8 @@ class Learner:
                 return i
         return -1
 
-    def _reset(self) -> None:
+    def _reset(self, first_step: int) -> None:
+        self.method.seed(zlib.crc32(f"{self.config.seed} {first_step}".encode()))
         self._sums.zero_()
         self._bad.fill_(-1)
         self._count.zero_()
@@ -109,8 +111,7 @@ class Learner:
 
     def _step(self, rows: Tensor, draws: Tensor, plan: Tensor, *, look: bool | None = None) -> None:
         """Loss, gradients, optimiser, average. With `look` a loss or gradient that is not finite raises, unused."""
-        tasks, query_y = self.stream.assemble(rows, draws)
-        loss, norm = self._gradients(tasks, query_y)
+        loss, norm = self._gradients(rows, draws)
         if not self.is_cuda if look is None else look:
             values = float(loss), float(norm)
             if not all(map(math.isfinite, values)):
@@ -121,10 +122,10 @@ class Learner:
         self._bad.copy_(torch.where((self._bad < 0) & ~finite, self._count, self._bad))
         self._count += 1
 
-    def _gradients(self, tasks: TaskBatch, query_y: Tensor) -> tuple[Tensor, Tensor]:
+    def _gradients(self, rows: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
         """Mean loss of the step and length of its gradient, over all processes."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.method.loss(tasks, query_y).sum() / self.config.tasks_per_step
+        loss = self.stream.loss(self.method, rows, draws)
         loss.backward()
         loss = loss.detach()
         grads = [p.grad for p in self._parameters if p.grad is not None]

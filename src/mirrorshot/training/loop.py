@@ -14,16 +14,17 @@ from torch import Tensor
 from mirrorshot.checkpoint import RunFolder, read_config, save_checkpoint
 from mirrorshot.config import Config, from_dict
 from mirrorshot.data.benchmarks import Dataset, load_dataset
-from mirrorshot.methods import FewShotMethod
+from mirrorshot.methods import FewShotMethod, PretrainedMethod
 from mirrorshot.training.build import (
     build_method,
     build_preprocess,
     is_augmented,
+    resolve_options,
     training_sampler,
     validation_sampler,
 )
 from mirrorshot.training.learner import BlockStats, Learner, NotFiniteError
-from mirrorshot.training.stream import Block, TaskStream
+from mirrorshot.training.stream import Block, ItemStream, PlainTasks, Stream, TaskStream
 from mirrorshot.training.world import World, join_world
 from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 
@@ -75,10 +76,9 @@ def train(
                 f"Expected `tasks_per_step` to be a multiple of the {world.size} processes, but got "
                 f"{config.tasks_per_step}."
             )
-        with _open_folder(config, folder, resume, world) as run:
+        with _open_folder(config, folder, resume, world) as run, _fastest_convolutions(world.device):
             dataset = dataset or load_dataset(config.data, splits=("train", "val"), progress=progress)
-            with _fastest_convolutions(world.device):
-                return Trainer(config, dataset, world, run, progress).run()
+            return Trainer(config, dataset, world, run, progress).run()
 
 
 class Trainer:
@@ -89,6 +89,7 @@ class Trainer:
     ) -> None:
         if dataset.train is None or dataset.val is None:
             raise InvalidInputError("Expected a data set with classes for training and validation.")
+        config = resolve_options(config, dataset)
         self.config, self.world, self.folder = config, world, run
         self.progress = progress or (lambda done, total, label: None)
         method = build_method(config, dataset).to(world.device)
@@ -105,22 +106,21 @@ class Trainer:
             method.accelerate()
             if dataset.image_size >= _WORTH_COMPILING:
                 self.evaluated.accelerate()
-        self.stream = TaskStream(
-            training_sampler(config, dataset.train.to(world.device)),
-            build_preprocess(dataset, augment=is_augmented(config, dataset)),
-            config.tasks_per_step,
+        sampler, preprocess = training_sampler(config, dataset.train.to(world.device)), build_preprocess(dataset)
+        augmented = preprocess and preprocess._replace(augment=is_augmented(config, dataset))
+        is_pretrained = isinstance(method, PretrainedMethod)
+        self.stream: Stream = (ItemStream if is_pretrained else TaskStream)(
+            sampler,
+            augmented,
+            config.batch_size if is_pretrained else config.tasks_per_step,
             seed=config.seed,
             rank=world.rank,
             world_size=world.size,
         )
         if is_accelerated:
             self.stream.compile()
-        self.validation = TaskStream(
-            validation_sampler(config, dataset.val.to(world.device)),
-            build_preprocess(dataset, augment=False),
-            1,
-            seed=0,
-        )
+        self.tuning = PlainTasks(sampler, preprocess)
+        self.validation = PlainTasks(validation_sampler(config, dataset.val.to(world.device)), preprocess)
         self.learner = Learner(method.train(), config, self.stream, world_size=world.size)
         self.step = 0
         self.best: dict[str, Any] = {}
@@ -223,7 +223,8 @@ class Trainer:
         self.evaluated.load_state_dict(weights)
         if self.evaluated.is_tuned and self.world.is_first:
             # numbers far beyond those of training: other tasks of the same classes
-            self.evaluated.tune(*self.stream.tasks(range(2**40, 2**40 + n_tasks)))
+            self.evaluated.seed(0)
+            self.evaluated.tune(*self.tuning.tasks(range(2**40, 2**40 + n_tasks)))
         self.world.share_(self.evaluated.buffers())
 
     @torch.no_grad()
@@ -231,6 +232,7 @@ class Trainer:
         """Mean accuracy and NLL of the validation tasks."""
         mine = self.world.part_of(self.config.n_validation_tasks)
         sums = torch.zeros(3, dtype=torch.float64, device=self.world.device)
+        self.evaluated.seed(self.world.rank)
         for tasks, query_y in _batches(self.validation, mine):
             log_prob = self.evaluated.predict(tasks)
             right = (log_prob.argmax(-1) == query_y).double()
@@ -283,7 +285,7 @@ def describe(method: FewShotMethod) -> dict[str, float]:
     }
 
 
-def _batches(stream: TaskStream, numbers: range) -> Iterator[tuple[TaskBatch, Tensor]]:
+def _batches(stream: PlainTasks, numbers: range) -> Iterator[tuple[TaskBatch, Tensor]]:
     size = _TASKS_AT_ONCE[stream.device.type]
     for start in range(0, len(numbers), size):
         yield stream.tasks(numbers[start : start + size])

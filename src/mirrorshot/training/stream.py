@@ -1,5 +1,6 @@
-"""The tasks of a training run, a block of steps at a time: drawn on the host, gathered and augmented on the device."""
+"""What a run learns from, a block of steps at a time: drawn on the host, gathered and augmented on the device."""
 
+import abc
 import zlib
 from typing import NamedTuple
 
@@ -10,89 +11,73 @@ from torch import Tensor
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import Preprocess
+from mirrorshot.methods import FewShotMethod, PretrainedMethod
 from mirrorshot.types import TaskBatch
 
 
 class Block(NamedTuple):
-    """What the steps of a block need: rows of items (S, T, N + M) and random numbers (S, T, N + M, n_draws)."""
+    """What the steps of a block need: rows of items (S, G, P) and random numbers (S, G, P, r); G groups of P items."""
 
-    rows: Int[Tensor, "S T P"]
-    draws: Float[Tensor, "S T P r"]
+    rows: Int[Tensor, "S G P"]
+    draws: Float[Tensor, "S G P r"]
 
 
-class TaskStream:
-    """Draws the tasks of every step, and assembles them on the device.
+class Stream(abc.ABC):
+    """Draws the items of every step, and prepares them on the device.
 
-    A step's tasks depend on the seed and the number of the step only; its random numbers also on where its block
-    begins. Neither depends on the number of processes: each takes its share.
+    The items of a step depend on the seed and its number only, not on the number of processes: each takes its share of
+    the groups. The random numbers of the augmentation depend on where the block begins, too.
 
     Args:
-        sampler: draws the tasks; its source is where they are gathered.
+        sampler: draws tasks; its source is where items are gathered.
         preprocess: from pictures to what the backbone takes. None: items are embeddings.
-        tasks_per_step: tasks of one step, over all processes.
+        groups_per_step: tasks, or single items, of one step, over all processes.
         seed: seed of the augmentation.
-        rank, world_size: number of this process, and of all.
+        rank: number of this process.
+        world_size: number of all processes.
     """
 
     def __init__(
         self,
         sampler: EpisodeSampler,
         preprocess: Preprocess | None,
-        tasks_per_step: int,
+        groups_per_step: int,
         *,
         seed: int,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        self.sampler, self.preprocess, self.tasks_per_step, self.seed = sampler, preprocess, tasks_per_step, seed
-        self.n_support = sampler.n_way * sampler.n_shot
-        self.share = slice(rank * tasks_per_step // world_size, (rank + 1) * tasks_per_step // world_size)
+        self.sampler, self.preprocess, self.groups_per_step, self.seed = sampler, preprocess, groups_per_step, seed
+        self.share = slice(rank * groups_per_step // world_size, (rank + 1) * groups_per_step // world_size)
         self.source: ClassSource = sampler.source
         self._prepare = _prepare
-        self._rows: dict[range, Tensor] = {}
+
+    @abc.abstractmethod
+    def _rows(self, first_step: int, n_steps: int) -> Int[Tensor, "S G P"]:
+        """Rows of the items of some steps."""
+
+    @abc.abstractmethod
+    def loss(self, method: FewShotMethod, rows: Int[Tensor, "G P"], draws: Float[Tensor, "G P r"]) -> Float[Tensor, ""]:
+        """This process's part of the mean loss of a step; device operations only."""
 
     @property
     def device(self) -> torch.device:
-        """Where tasks are assembled."""
+        """Where items are prepared."""
         return self.source.items.device
 
     def block(self, first_step: int, n_steps: int) -> Block:
-        """The tasks of some steps. One copy to the device, without waiting for it."""
-        T = self.tasks_per_step
-        numbers = np.arange(first_step * T, (first_step + n_steps) * T)
-        index = self.sampler.index(numbers)
-        rows = torch.cat([index.support, index.query], 1).reshape(n_steps, T, -1)
+        """The items of some steps. One copy to the device, without waiting for it."""
+        rows = self._rows(first_step, n_steps)
         draws = self._draws(first_step, rows.shape)
-        mine = (part[:, self.share].contiguous() for part in (rows, draws))
+        mine = [part[:, self.share].contiguous() for part in (rows, draws)]
         return Block(*(_send(part, self.device) for part in mine))
-
-    def assemble(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-        """Gather and prepare the tasks of one step; device operations only."""
-        n, C, T = self.n_support, self.sampler.n_way, len(rows)
-        real = (rows >= 0) if self.sampler.may_pad else torch.ones_like(rows, dtype=torch.bool)
-        x = self._items(rows, draws, real)
-        y = torch.cat([_labels(C, n, rows.device), _labels(C, rows.shape[1] - n, rows.device)]) * real
-        weight = real.float()
-        class_mask = real[:, n:].reshape(T, C, -1).any(-1)
-        batch = TaskBatch(x[:, :n], y[:, :n], x[:, n:], C, weight[:, :n], weight[:, n:], class_mask)
-        return batch, y[:, n:]
 
     def compile(self) -> None:
         """Compile gathering and augmentation; pays on a GPU."""
         self._prepare = torch.compile(_prepare, dynamic=False)
 
-    def tasks(self, numbers: range) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-        """Whole tasks by their numbers, prepared without augmentation: for tuning and validation."""
-        if numbers not in self._rows:  # they are asked for again at every validation
-            index = self.sampler.index(numbers)
-            self._rows[numbers] = _send(torch.cat([index.support, index.query], 1), self.device)
-        rows = self._rows[numbers]
-        plain = None if self.preprocess is None else self.preprocess._replace(augment=False)
-        twin = TaskStream(self.sampler, plain, len(rows), seed=0)
-        return twin.assemble(rows, torch.empty(*rows.shape, 0, device=self.device))
-
-    def _items(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"], real: Tensor) -> Tensor:
-        """Items (T, P, ...) as the backbone takes them; zeros for padding."""
+    def items(self, rows: Int[Tensor, "G P"], draws: Float[Tensor, "G P r"]) -> Tensor:
+        """Items (G, P, ...) as the backbone takes them; something for negative rows."""
         flat = rows.flatten().clamp(min=0)
         x: Tensor
         if self.preprocess is None:
@@ -100,14 +85,87 @@ class TaskStream:
         else:
             numbers = draws.flatten(0, 1) if self.preprocess.augment else None
             x = self._prepare(self.preprocess, self.source.items, self.source.sizes, flat, numbers)
-        x = x.unflatten(0, tuple(rows.shape))
-        return x * real.view(*rows.shape, *[1] * (x.ndim - 2)) if self.sampler.may_pad else x
+        return x.reshape(*rows.shape, *x.shape[1:])
 
-    def _draws(self, first_step: int, shape: torch.Size) -> Float[Tensor, "S T P r"]:
+    def _draws(self, first_step: int, shape: torch.Size) -> Float[Tensor, "S G P r"]:
         if self.preprocess is None or not self.preprocess.augment:
             return torch.empty(*shape, 0)
         key = zlib.crc32(f"{self.seed} {first_step}".encode())
         return self.preprocess.draw(tuple(shape), torch.Generator().manual_seed(key))
+
+
+class TaskStream(Stream):
+    """Steps of whole tasks. A group is a task: its support, then its query."""
+
+    def loss(self, method: FewShotMethod, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> Float[Tensor, ""]:
+        """Mean loss of the tasks of a step, or this process's part of it."""
+        return method.loss(*self.assemble(rows, draws)).sum() / self.groups_per_step
+
+    def _rows(self, first_step: int, n_steps: int) -> Int[Tensor, "S T P"]:
+        T = self.groups_per_step
+        index = self.sampler.index(np.arange(first_step * T, (first_step + n_steps) * T))
+        return torch.cat([index.support, index.query], 1).reshape(n_steps, T, -1)
+
+    def assemble(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
+        """Gather and prepare tasks; device operations only."""
+        n, C, T = self.sampler.n_way * self.sampler.n_shot, self.sampler.n_way, len(rows)
+        x = self.items(rows, draws)
+        real = torch.ones_like(rows, dtype=torch.bool)
+        if self.sampler.may_pad:
+            real = rows >= 0
+            x = x * real.view(*rows.shape, *[1] * (x.ndim - 2))
+        y = torch.cat([_labels(C, n, rows.device), _labels(C, rows.shape[1] - n, rows.device)]) * real
+        weight = real.float()
+        class_mask = real[:, n:].reshape(T, C, -1).any(-1)
+        batch = TaskBatch(x[:, :n], y[:, :n], x[:, n:], C, weight[:, :n], weight[:, n:], class_mask)
+        return batch, y[:, n:]
+
+
+class PlainTasks:
+    """Numbered tasks prepared without augmentation, for tuning and validation.
+
+    Args:
+        sampler: draws the tasks.
+        preprocess: from pictures to what the backbone takes. None: items are embeddings.
+    """
+
+    def __init__(self, sampler: EpisodeSampler, preprocess: Preprocess | None) -> None:
+        self._stream = TaskStream(sampler, preprocess and preprocess._replace(augment=False), 1, seed=0)
+        self._rows: dict[range, Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where tasks are assembled."""
+        return self._stream.device
+
+    def tasks(self, numbers: range) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
+        """The tasks of these numbers, and apart from them the labels of their queries."""
+        if numbers not in self._rows:  # they are asked for again at every validation
+            index = self._stream.sampler.index(numbers)
+            self._rows[numbers] = _send(torch.cat([index.support, index.query], 1), self.device)
+        rows = self._rows[numbers]
+        return self._stream.assemble(rows, torch.empty(*rows.shape, 0, device=self.device))
+
+
+class ItemStream(Stream):
+    """Steps of single items of all training classes, for pre-training. A group is one item.
+
+    Every item comes once in an epoch, in an order that is drawn anew for each.
+    """
+
+    def loss(self, method: FewShotMethod, rows: Int[Tensor, "B 1"], draws: Float[Tensor, "B 1 r"]) -> Float[Tensor, ""]:
+        """Mean loss of the items of a step, or this process's part of it."""
+        assert isinstance(method, PretrainedMethod)
+        x, y = self.items(rows, draws)[:, 0], self.source.labels[rows[:, 0]]
+        return method.classification_loss(x, y).sum() / self.groups_per_step
+
+    def _rows(self, first_step: int, n_steps: int) -> Int[Tensor, "S B 1"]:
+        B, n = self.groups_per_step, self.source.n_items
+        numbers = np.arange(first_step * B, (first_step + n_steps) * B)
+        epochs, places = np.divmod(numbers, n)
+        orders = {e: np.random.default_rng((self.seed, int(e))).permutation(n) for e in np.unique(epochs)}
+        rows = np.array([orders[e][p] for e, p in zip(epochs, places, strict=True)], dtype=np.int64)
+        return torch.from_numpy(rows).reshape(n_steps, B, 1)
 
 
 def _prepare(
