@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $@
 
-demo: $(STAMP) ## Classify handwritten digits from a few examples
+demo: $(STAMP) ## Train two methods, test them on handwritten digits, write a report
 	$(BIN)/mirrorshot demo
 
 # Two workers with one thread each: tensors are small, and threads of two processes would fight for cores.

@@ -20,7 +20,7 @@ class FewShotMethod(nn.Module, abc.ABC):
     Design note: the labels of the queries are an argument of `loss` alone, so `predict` cannot leak them. `loss` and
     `predict` never look at values on the device (no `.item()`), so that a whole training step can be recorded
     once and replayed; what has to look goes into `tune`. Stochastic methods draw from `generator` alone, which whoever
-    calls them seeds: the same seed and tasks give the same result, on any number of processes, before and after a resume.
+    calls them seeds: the same seed and tasks give the same result, before and after a resume.
 
     Args:
         backbone: from items to features.
