@@ -1,0 +1,65 @@
+"""The command `mirrorshot`.
+
+torch, scikit-learn and matplotlib are imported inside the commands, so that `--help` and shell completion
+answer at once. Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage,
+130 stopped with Ctrl-C.
+"""
+
+from typing import Annotated
+
+import typer
+
+from mirrorshot.cli.demo_command import DEMO_EXAMPLES, demo
+from mirrorshot.cli.evaluate_command import EVALUATE_EXAMPLES, evaluate
+from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
+from mirrorshot.cli.terminal import package_version
+from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
+
+__all__ = ["main"]
+
+_EXAMPLES = """[bold]Examples[/bold]
+
+[cyan]mirrorshot demo[/cyan]
+Train two methods and compare them on handwritten digits: two to three minutes, no download.
+
+[cyan]mirrorshot train --data glyphs --episodes 2000[/cyan]
+Meta-train a Gaussian process by mirror descent.
+
+[cyan]mirrorshot evaluate runs/glyphs-mirror_gp-1shot[/cyan]
+What it is worth on classes it has never seen.
+
+[cyan]mirrorshot list methods[/cyan]
+What there is to choose from.
+
+For embeddings you already have, no training is needed: [cyan]from mirrorshot import FewShotClassifier[/cyan]
+"""
+
+main = typer.Typer(
+    name="mirrorshot",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_show_locals=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mirrorshot {package_version()}")
+        raise typer.Exit
+
+
+@main.callback(epilog=_EXAMPLES)
+def _mirrorshot(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Few-shot classification with probabilities that mean what they say."""
+
+
+main.command(epilog=DEMO_EXAMPLES)(demo)
+main.command(epilog=TRAIN_EXAMPLES)(train)
+main.command(epilog=EVALUATE_EXAMPLES)(evaluate)
+main.command("list", epilog=LIST_EXAMPLES)(list_names)

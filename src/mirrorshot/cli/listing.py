@@ -1,0 +1,138 @@
+"""What there is to choose from: the rows of `mirrorshot list`."""
+
+import dataclasses
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+_BACKBONES = {
+    "conv4": "Four convolutions of 64 channels, for pictures of 84 x 84.",
+    "conv4s": "The same for grey pictures of 28 x 28.",
+    "conv4np": "Conv4 without some of its pooling: features are maps, for relation networks.",
+    "conv4snp": "The same for grey pictures of 28 x 28.",
+    "resnet10": "ResNet with one block in each of four stages; 512 features.",
+    "resnet12": "ResNet of four blocks with three convolutions each; 640 features.",
+    "resnet18": "ResNet with two blocks in each of four stages; 512 features.",
+    "identity": "Nothing: the items are embeddings.",
+}
+
+
+def methods() -> list[Row]:
+    """Methods with their papers and options."""
+    from mirrorshot.methods import METHODS, method_options
+
+    return [
+        {
+            "name": name,
+            "what": _first_line(cls),
+            "paper": _first_line(sys.modules[cls.__module__]),
+            "options": method_options(name),
+        }
+        for name, cls in METHODS.items()
+    ]
+
+
+def data() -> list[Row]:
+    """Data sets, and whether they are on this machine."""
+    from mirrorshot.data.benchmarks import DATASETS
+
+    return [
+        {
+            "name": name,
+            "what": about.title,
+            "classes": " / ".join(map(str, about.classes)),
+            "here": _is_here(name),
+        }
+        for name, about in DATASETS.items()
+    ]
+
+
+def presets() -> list[Row]:
+    """Presets."""
+    from mirrorshot.presets import PRESETS
+
+    return [{"name": name, "what": about} for name, about in PRESETS.items()]
+
+
+def backbones() -> list[Row]:
+    """Networks."""
+    from mirrorshot.backbones import BACKBONES
+
+    return [{"name": name, "what": _BACKBONES.get(name, "")} for name in BACKBONES]
+
+
+def kernels() -> list[Row]:
+    """Kernels, with how they start where nothing else is said."""
+    from mirrorshot.kernels import KERNELS
+    from mirrorshot.methods.gp import KERNEL_OPTIONS
+
+    return [
+        {"name": name, "what": _first_line(cls), "options": KERNEL_OPTIONS.get(name, {})}
+        for name, cls in KERNELS.items()
+    ]
+
+
+def settings() -> list[Row]:
+    """Settings of a run with their defaults."""
+    from mirrorshot.config import Config
+
+    meaning = attribute_docs(Config)
+    defaults = Config().to_dict()
+    return [
+        {"name": field.name, "default": defaults[field.name], "what": meaning.get(field.name, "")}
+        for field in dataclasses.fields(Config)
+    ]
+
+
+LISTS: dict[str, Callable[[], list[Row]]] = {
+    "methods": methods,
+    "data": data,
+    "presets": presets,
+    "backbones": backbones,
+    "kernels": kernels,
+    "settings": settings,
+}
+
+
+def attribute_docs(cls: type) -> dict[str, str]:
+    """The lines under "Attributes:" in a docstring, by attribute. A line about several belongs to each of them.
+
+    Example:
+        >>> from mirrorshot.types import TaskBatch
+        >>> attribute_docs(TaskBatch)["class_mask"]
+        'which classes exist, (T, C).'
+    """
+    _, _, attributes = (inspect.getdoc(cls) or "").partition("Attributes:\n")
+    docs: dict[str, str] = {}
+    for entry in re.split(r"\n(?=    \w)", attributes.partition("\n\n")[0]):
+        names, _, text = entry.strip().partition(": ")
+        docs |= {name.strip(): " ".join(text.split()) for name in names.split(",")}
+    return docs
+
+
+def _first_line(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").split("\n", 1)[0]
+
+
+def _is_here(name: str) -> bool:
+    """Whether all files of a data set are there, packed or as published; nothing is read."""
+    from mirrorshot.data import public
+
+    folder = Path(os.environ.get("MIRRORSHOT_DATA") or os.devnull)
+    packed: dict[str, tuple[tuple[str, ...], Callable[[Path], Path | None]]] = {
+        "cub": (("cub192.npz",), public.find_cub),
+        "mini_imagenet": (("miniimagenet84_0.npz", "miniimagenet84_1.npz"), public.find_mini_imagenet),
+        "omniglot": (("omniglot.npz",), public.find_omniglot),
+        "emnist": (("emnist.npz",), public.find_emnist),
+    }
+    parts = [part for part in name.split("_to_") if part in packed]
+    return all(
+        all((folder / file).is_file() for file in files) or find(folder) is not None
+        for files, find in (packed[part] for part in parts)
+    )

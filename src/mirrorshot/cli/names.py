@@ -1,0 +1,55 @@
+"""Names that the shell completes, without importing torch for them.
+
+The registries of methods and data sets need torch, and a shell cannot wait for it; `tests/cli/test_names.py` checks
+that these are the same names.
+"""
+
+METHODS = ("mirror_gp", "gd_gp", "nearest_mean")
+DATA = ("glyphs", "cub", "mini_imagenet", "mini_imagenet_to_cub", "omniglot", "omniglot_to_emnist")
+
+
+def complete_method(incomplete: str) -> list[str]:
+    """Methods that begin like this.
+
+    Example:
+        >>> complete_method("mir")
+        ['mirror_gp']
+    """
+    return [name for name in METHODS if name.startswith(incomplete)]
+
+
+def complete_data(incomplete: str) -> list[str]:
+    """Data sets, and beside them files and folders, that begin like this."""
+    from glob import escape, glob
+
+    paths = [f"{path}/" if is_folder(path) else path for path in sorted(glob(escape(incomplete) + "*"))]
+    return [name for name in DATA if name.startswith(incomplete)] + paths
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """Presets that begin like this."""
+    from mirrorshot.presets import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """Settings that begin like this, ready for their value.
+
+    Example:
+        >>> complete_setting("kern")
+        ['kernel_lr=']
+    """
+    from dataclasses import fields
+
+    from mirrorshot.config import Config
+
+    names = [f"{field.name}{'.' if field.name == 'method_options' else '='}" for field in fields(Config)]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def is_folder(path: str) -> bool:
+    """Whether there is a folder of that name."""
+    from os.path import isdir
+
+    return isdir(path)

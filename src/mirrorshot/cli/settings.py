@@ -1,0 +1,77 @@
+"""From flags, a TOML file and a preset to the settings of a run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mirrorshot.config import Config, parse_override, read_toml
+from mirrorshot.presets import preset_settings
+from mirrorshot.types import InvalidInputError
+
+_SHARED_OPTIONS = ("kernel", "temperature")  # of a preset, that suit any Gaussian process
+
+
+def compose(preset: str, file: Path | None, flags: Mapping[str, Any], overrides: Sequence[str]) -> Config:
+    """The settings of a run. What comes later wins: defaults, the preset, the TOML file, the command line.
+
+    Args:
+        preset: name of a preset, for the data, the method and the shots of the other sources.
+        file: a TOML file of settings, or None.
+        flags: options of their own; None: not given.
+        overrides: `name=value`, as of `--set`. They win over `flags`.
+
+    Example:
+        >>> config = compose("paper", None, {"data": "cub", "n_shot": 5, "seed": None}, ["lr=3e-4"])
+        >>> config.n_episodes, config.lr, config.method_options["kernel"]
+        (40000, 0.0003, 'cosine')
+    """
+    given: dict[str, Any] = read_toml(file) if file else {}
+    for change in (
+        {name: value for name, value in flags.items() if value is not None},
+        *map(parse_override, overrides),
+    ):
+        given = _merged(given, change)
+    above = Config().replace(**given)
+    return Config().replace(**_merged(_fitting(preset_settings(preset, above.data, above.n_shot), above.method), given))
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """`new` on top of `old`, table by table."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    return {**old, **{name: _merged(old.get(name), value) for name, value in new.items()}}
+
+
+def _fitting(settings: dict[str, Any], method: str) -> dict[str, Any]:
+    """Settings of a preset for another method: of its options, those that other methods have too."""
+    if method != settings["method"]:
+        from mirrorshot.methods import METHODS, method_options
+
+        known = method_options(method) if method in METHODS else {}
+        options = {k: v for k, v in settings["method_options"].items() if k in _SHARED_OPTIONS and k in known}
+        return settings | {"method": method, "method_options": options}
+    return settings
+
+
+def check_names(config: Config) -> None:
+    """Refuse names and options that do not exist before any data are read."""
+    from mirrorshot.backbones import BACKBONES, make_backbone
+    from mirrorshot.methods import METHODS, make_method, method_options
+    from mirrorshot.methods.gp import GPMethod
+
+    if config.backbone not in ("auto", *BACKBONES):
+        raise InvalidInputError(f"Expected `backbone` to be auto, {', '.join(BACKBONES)}, but got {config.backbone!r}.")
+    known = method_options(config.method) if config.method in METHODS else {}
+    # a Gaussian process is tried out, which finds a kernel that does not exist; others may need the data for that
+    if not set(config.method_options) <= set(known) or issubclass(METHODS.get(config.method, GPMethod), GPMethod):
+        make_method(config.method, make_backbone("identity", in_features=2), **config.method_options)
+
+
+def run_folder(config: Config) -> Path:
+    """Where a run goes by default.
+
+    Example:
+        >>> run_folder(Config(data="pictures/birds/", n_shot=5)).as_posix()
+        'runs/birds-mirror_gp-5shot'
+    """
+    return Path("runs") / f"{Path(config.data).stem or 'data'}-{config.method}-{config.n_shot}shot"

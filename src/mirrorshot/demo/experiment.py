@@ -1,0 +1,238 @@
+"""What the demo does: load, train, test."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.checkpoint import read_log
+from mirrorshot.checkpoint.lock import RunLock
+from mirrorshot.config import Config
+from mirrorshot.data import EpisodeSampler, load_glyphs
+from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
+from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.evaluation import Evaluation, predict_tasks
+from mirrorshot.runs import Run, evaluate_run, load_run, on_features
+from mirrorshot.training import build_preprocess, train
+
+Stage = Callable[[str], Callable[[int, int, str], None]]
+"""Called with the name of a stage of the work; what it returns is told how far that has come."""
+
+METHODS: dict[str, dict[str, Any]] = {
+    "mirror_gp": {"kernel": "rbf"},
+    "nearest_mean": {},
+}
+"""Methods of the demo with their options, ours first."""
+
+N_WAY, N_SHOTS, N_QUERY = 5, (1, 5), 15
+SEEDS = (1, 2, 3, 4, 5)
+_N_DRAWN = 3  # tasks drawn in the report
+
+
+class DemoSettings(NamedTuple):
+    """How much work the demo is.
+
+    Attributes:
+        n_episodes: tasks that each method trains on.
+        n_classes: characters to train on; None: all.
+        n_validations: how often it is validated meanwhile.
+        n_validation_tasks: tasks of a validation, and tasks that a method is tuned on.
+        n_tasks: test tasks for each of the seeds.
+        n_temperature_tasks: validation tasks that the temperature is fitted on.
+        n_threads: of torch.
+    """
+
+    n_episodes: int
+    n_classes: int | None
+    n_validations: int
+    n_validation_tasks: int
+    n_tasks: int
+    n_temperature_tasks: int
+    n_threads: int
+
+
+FULL = DemoSettings(700, None, 5, 40, 120, 200, 2)
+QUICK = DemoSettings(8, 40, 2, 2, 3, 6, 1)
+
+
+class Drawn(NamedTuple):
+    """A test task to be drawn.
+
+    Attributes:
+        support, query: its pictures, as bytes.
+        log_prob: what `mirror_gp` thinks of the queries.
+        y: their classes.
+        names: of the classes.
+        right: share of right predictions, of each method.
+    """
+
+    support: Tensor
+    query: Tensor
+    log_prob: Float[Tensor, "M C"]
+    y: Int[Tensor, " M"]
+    names: tuple[str, ...]
+    right: dict[str, float]
+
+
+class DemoResult(NamedTuple):
+    """What the demo found.
+
+    Attributes:
+        settings: how much work it was.
+        seed: seed of the training.
+        evaluations: for each number of examples and each method, what it is worth on the digits.
+        logs: records of each training.
+        drawn: some of the test tasks.
+        seconds: wall time of its parts.
+        n_classes: numbers of training and validation classes.
+    """
+
+    settings: DemoSettings
+    seed: int
+    evaluations: dict[int, dict[str, Evaluation]]
+    logs: dict[str, list[dict[str, Any]]]
+    drawn: Sequence[Drawn]
+    seconds: dict[str, float]
+    n_classes: tuple[int, int]
+
+
+def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stage: Stage | None = None) -> DemoResult:
+    """Train the methods on characters and test them on digits.
+
+    Args:
+        folder: gets the runs, in `runs`; those of an earlier demo are replaced.
+        settings: how much work to do.
+        seed: seed of weights and training tasks.
+        stage: told what goes on.
+
+    Example:
+        >>> import tempfile
+        >>> result = run_demo(Path(tempfile.mkdtemp()), settings=QUICK)
+        >>> sorted(result.evaluations), sorted(result.evaluations[1])
+        ([1, 5], ['mirror_gp', 'nearest_mean'])
+    """
+    stage, clock = stage or _silent, _Clock()
+    with _threads(settings.n_threads):
+        stage("Drawing characters")
+        dataset = load_characters(settings.n_classes)
+        clock.lap("characters")
+        for name in METHODS:
+            config = demo_config(name, settings, seed)
+            _clear(folder / "runs" / name)
+            train(config, folder / "runs" / name, dataset=dataset, progress=stage(f"Training {name}"))
+            clock.lap(f"training {name}")
+        runs = {name: load_run(folder / "runs" / name, dataset) for name in METHODS}
+        ready = {name: on_features(run, dataset) for name, run in runs.items()}
+        evaluations = {n: _evaluate(ready, n, settings, stage) for n in N_SHOTS}
+        drawn = _draw(runs, dataset)
+        clock.lap("testing")
+    logs = {name: read_log(folder / "runs" / name) for name in METHODS}
+    n_classes = tuple(part.n_classes for part in (dataset.train, dataset.val) if part is not None)
+    return DemoResult(settings, seed, evaluations, logs, drawn, clock.laps, (n_classes[0], n_classes[1]))
+
+
+def load_characters(n_classes: int | None) -> Dataset:
+    """The glyphs as `load_dataset` has them, or fewer classes of them."""
+    parts = (
+        load_glyphs("train", n_classes=n_classes),
+        load_glyphs("val", n_classes=n_classes and max(n_classes // 4, N_WAY)),
+        load_glyphs("test"),
+    )
+    return Dataset("glyphs", *parts, 28, 1, False, CHARACTER_MEAN, CHARACTER_STD)
+
+
+def demo_config(method: str, settings: DemoSettings, seed: int) -> Config:
+    """Settings of a training; the same for all methods but for their own options."""
+    return Config(
+        method=method,
+        method_options=METHODS[method],
+        n_way=N_WAY,
+        n_shot=1,
+        n_query=10,
+        n_episodes=settings.n_episodes,
+        kernel_lr=1e-2,
+        ema=0.98,
+        validate_every=-(-settings.n_episodes // settings.n_validations),
+        n_validation_tasks=settings.n_validation_tasks,
+        n_tune_tasks=max(1, settings.n_validation_tasks // 2),
+        seed=seed,
+        device="cpu",
+    )
+
+
+def _evaluate(
+    ready: dict[str, tuple[Run, Dataset]], n_shot: int, settings: DemoSettings, stage: Stage
+) -> dict[str, Evaluation]:
+    return {
+        name: evaluate_run(
+            run,
+            features,
+            n_shot=n_shot,
+            n_query=N_QUERY,
+            n_tasks=settings.n_tasks,
+            seeds=SEEDS,
+            n_validation_tasks=settings.n_temperature_tasks,
+            progress=stage(f"Testing {name}, {n_shot} per class"),
+        )
+        for name, (run, features) in ready.items()
+    }
+
+
+def _draw(runs: dict[str, Run], dataset: Dataset) -> list[Drawn]:
+    """The first test tasks with one example per class; not chosen."""
+    assert dataset.test is not None
+    preprocess = build_preprocess(dataset, augment=False)
+    assert preprocess is not None
+    sampler = EpisodeSampler(dataset.test, N_WAY, 1, N_QUERY, seed=SEEDS[0])
+    numbers = range(_N_DRAWN)
+    found = {
+        name: predict_tasks(run.method, sampler, numbers, prepare=lambda items: preprocess(items), batch_size=_N_DRAWN)
+        for name, run in runs.items()
+    }
+    index, (tasks, y) = sampler.index(numbers), sampler.tasks(numbers)
+    names = [[dataset.test.class_names[i] for i in dataset.test.labels[rows].tolist()] for rows in index.support]
+    ours = found[next(iter(METHODS))].log_prob
+    right = {name: (p.log_prob.argmax(-1) == p.y).double().mean(-1).tolist() for name, p in found.items()}
+    return [
+        Drawn(tasks.support_x[i], tasks.query_x[i], ours[i], y[i], tuple(names[i]), {n: r[i] for n, r in right.items()})
+        for i in numbers
+    ]
+
+
+def _clear(folder: Path) -> None:
+    """Remove the run of an earlier demo, unless another process is writing it."""
+    if (folder / "config.json").exists():
+        RunLock.acquire(folder)
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Clock:
+    """Wall time of one part after the other."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name], self._last = round(now - self._last, 2), now
+
+
+def _silent(name: str) -> Callable[[int, int, str], None]:
+    return lambda done, total, label: None

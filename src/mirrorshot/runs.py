@@ -1,0 +1,196 @@
+"""Finished runs: their trained method, ready to classify, and what it is worth on new classes."""
+
+import copy
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from mirrorshot.backbones import Identity
+from mirrorshot.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointNotFoundError,
+    load_checkpoint,
+    load_method_state,
+    read_config,
+)
+from mirrorshot.config import Config, from_dict
+from mirrorshot.data import ClassSource
+from mirrorshot.data.augment import Preprocess
+from mirrorshot.data.benchmarks import DATASETS, Dataset, load_dataset
+from mirrorshot.evaluation import Evaluation, Progress, evaluate
+from mirrorshot.methods import FewShotMethod
+from mirrorshot.training import build_method, build_preprocess
+from mirrorshot.types import DataError, InvalidInputError
+
+Which = Literal["best", "last"]
+
+_PICTURES_AT_ONCE = {"cpu": 64, "cuda": 2048}
+_TASKS_AT_ONCE = {"features": 64, "pictures": 8}
+
+
+class Run(NamedTuple):
+    """A trained method.
+
+    Attributes:
+        config: settings of the run.
+        method: with the weights of the run, in eval mode.
+        info: what the checkpoint says: its step, its validation.
+        device: where it computes.
+    """
+
+    config: Config
+    method: FewShotMethod
+    info: dict[str, Any]
+    device: torch.device
+
+
+def load_run(folder: Path, dataset: Dataset, *, checkpoint: Which = "best", device: torch.device | str = "cpu") -> Run:
+    """Load what a run has trained.
+
+    Args:
+        folder: folder of the run.
+        dataset: data to use the method on, which give the shape of the items.
+        checkpoint: the weights that were best on the validation tasks, or the last ones.
+        device: where to compute.
+
+    Raises:
+        RunError: there is no run.
+        CheckpointError: it has no checkpoint yet, or cannot take items like those of the data.
+    """
+    if checkpoint not in ("best", "last"):
+        raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")
+    settings = read_config(folder)
+    saved = _averaged(_load(Path(folder), checkpoint))
+    # those of the checkpoint have the options filled in that follow from the training data
+    config = from_dict(saved.info.get("config", settings))
+    method = build_method(config, dataset)
+    _check_same_items(saved, method, folder, dataset)
+    load_method_state(method, saved, method_name=config.method)
+    if dataset.image_size:  # several times faster, on CPUs too
+        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Run(config, method.eval().requires_grad_(False).to(device), saved.info, torch.device(device))
+
+
+def load_test_data(data: str, *, skip_corrupt: bool = False, progress: Progress | None = None) -> Dataset:
+    """Test classes of a data set and, where it has them, validation classes.
+
+    Args:
+        data: name or path, as for `load_dataset`.
+        skip_corrupt: leave out pictures that cannot be decoded.
+        progress: told how far decoding has come.
+    """
+    is_folder = data not in DATASETS and os.path.isdir(data)
+    has_val = not is_folder or any(Path(data).glob("val*"))
+    splits = ("val", "test") if has_val else ("test",)
+    return load_dataset(data, splits=splits, skip_corrupt=skip_corrupt, progress=progress)
+
+
+def evaluate_run(
+    run: Run,
+    dataset: Dataset,
+    *,
+    n_way: int | None = None,
+    n_shot: int | None = None,
+    n_query: int = 15,
+    n_tasks: int = 600,
+    seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    n_validation_tasks: int = 600,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Evaluate a run on the test classes of a data set, with a temperature fitted on its validation classes.
+
+    See `mirrorshot.evaluation.evaluate`, which does the work.
+
+    Args:
+        run: from `load_run`.
+        dataset: its test and, for the temperature, validation classes.
+        n_way: classes of a task. None: as in training.
+        n_shot: labelled items of each class. None: as in training.
+        n_query: items of each class to classify.
+        n_tasks: tasks for each seed.
+        seeds: one pass over `n_tasks` tasks for each.
+        n_validation_tasks: tasks to fit the temperature on.
+        progress: told how far it has come.
+    """
+    run, dataset = on_features(run, dataset)
+    if dataset.test is None:
+        raise DataError(f"Expected the test classes of {dataset.name}, but they were not loaded.")
+    preprocess = build_preprocess(dataset, augment=False) or torch.Tensor.float
+    return evaluate(
+        run.method,
+        dataset.test,
+        n_way=n_way or run.config.n_way,
+        n_shot=n_shot or run.config.n_shot,
+        n_query=n_query,
+        n_tasks=n_tasks,
+        seeds=seeds,
+        prepare=lambda items: preprocess(items.to(run.device)),
+        batch_size=_TASKS_AT_ONCE["pictures" if dataset.image_size else "features"],
+        validation=dataset.val,
+        n_validation_tasks=n_validation_tasks,
+        progress=progress,
+    )
+
+
+def on_features(run: Run, dataset: Dataset) -> tuple[Run, Dataset]:
+    """The same method and the same data with features in place of pictures, which are so computed only once.
+
+    A test has many tasks, and they share their items. Nothing changes for embeddings, and for a method that needs
+    more of a picture than its features.
+
+    Design note: in eval mode the features of a picture do not depend on the pictures beside it, so the predictions are
+    those of the whole method, up to rounding.
+    """
+    preprocess = build_preprocess(dataset, augment=False)
+    if preprocess is None or not run.method.is_by_features or len(run.method.backbone.out_shape) > 1:
+        return run, dataset
+    method = copy.deepcopy(run.method)
+    method.backbone = Identity(run.method.backbone.out_features)
+    val, test = (part and embed(run, part, preprocess) for part in (dataset.val, dataset.test))
+    return run._replace(method=method), dataset._replace(train=None, val=val, test=test, image_size=0, channels=0)
+
+
+@torch.no_grad()
+def embed(run: Run, source: ClassSource, preprocess: Preprocess) -> ClassSource:
+    """The features that a run gives to pictures, in their place and on its device.
+
+    Args:
+        run: from `load_run`.
+        source: the pictures.
+        preprocess: from these to what the backbone takes.
+    """
+    chunks = source.to(run.device).items.split(_PICTURES_AT_ONCE[run.device.type])
+    features = [run.method.backbone(preprocess(chunk)[None])[0].float() for chunk in chunks]
+    return source.to(run.device)._replace(items=torch.cat(features), sizes=None)
+
+
+def _load(folder: Path, checkpoint: Which) -> Checkpoint:
+    try:
+        return load_checkpoint(folder / f"{checkpoint}.safetensors")
+    except CheckpointNotFoundError as error:
+        raise CheckpointNotFoundError(
+            f"Expected the run in {folder} to have a checkpoint, but it has none yet. Wait for its first one, or go on "
+            f"with the run: mirrorshot train --resume {folder}"
+        ) from error
+
+
+def _averaged(saved: Checkpoint) -> Checkpoint:
+    """The last checkpoint has the weights of the moment and their average, which is what is validated and kept."""
+    average = {f"method.{name[8:]}": t for name, t in saved.tensors.items() if name.startswith("average.")}
+    return Checkpoint(saved.tensors | average, saved.info)
+
+
+def _check_same_items(saved: Checkpoint, method: FewShotMethod, folder: Path, dataset: Dataset) -> None:
+    """Say it in words if the data are not like those of training, before all tensors are compared."""
+    prefix = "method.backbone."
+    trained = {name[len(prefix) :]: t.shape for name, t in saved.tensors.items() if name.startswith(prefix)}
+    if trained != {name: tensor.shape for name, tensor in method.backbone.state_dict().items()}:
+        kind = f"pictures with {dataset.channels} channels" if dataset.image_size else "embeddings"
+        raise CheckpointError(
+            f"Expected data like those that the run in {folder} was trained on ({saved.info['config']['data']}), but "
+            f"{dataset.name} has {kind}, which its network does not take."
+        )

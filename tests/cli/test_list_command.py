@@ -1,0 +1,81 @@
+import json
+
+import pytest
+
+from mirrorshot.backbones import BACKBONES
+from mirrorshot.cli.list_command import Topic
+from mirrorshot.cli.listing import LISTS, attribute_docs
+from mirrorshot.config import Config
+from mirrorshot.data.benchmarks import DATASETS
+from mirrorshot.kernels import KERNELS
+from mirrorshot.methods import METHODS, method_options
+from mirrorshot.presets import PRESETS
+
+REGISTRIES = {
+    "methods": METHODS,
+    "data": DATASETS,
+    "presets": PRESETS,
+    "backbones": BACKBONES,
+    "kernels": KERNELS,
+    "settings": Config().to_dict(),
+}
+
+
+@pytest.mark.parametrize("topic", REGISTRIES)
+def test_everything_is_listed_with_a_line_about_it(run, topic):
+    rows = json.loads(run("list", topic, "--json").stdout)[topic]
+    assert [row["name"] for row in rows] == list(REGISTRIES[topic])
+    assert all(row["what"] for row in rows)
+    table = run("list", topic)
+    assert table.exit_code == 0
+    assert all(name in table.stdout for name in REGISTRIES[topic])
+
+
+def test_without_a_topic_everything_is_listed(run):
+    assert [topic.value for topic in Topic] == list(LISTS) == list(REGISTRIES)
+    assert json.loads(run("list", "--json").stdout).keys() == REGISTRIES.keys()
+
+
+def test_methods_have_their_paper_and_options(run):
+    mirror, *_ = json.loads(run("list", "methods", "--json").stdout)["methods"]
+    assert "ICML 2024" in mirror["paper"]
+    assert mirror["options"] == method_options("mirror_gp")
+    assert "n_steps = 3" in run("list", "methods").stdout
+
+
+def test_settings_have_defaults_and_meanings(run):
+    rows = {row["name"]: row for row in json.loads(run("list", "settings", "--json").stdout)["settings"]}
+    assert rows["n_way"]["default"] == 5
+    assert "Adam" in rows["kernel_lr"]["what"]
+    assert attribute_docs(Config).keys() == Config().to_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("files", "here"),
+    [
+        ([], {"glyphs"}),
+        (["cub192.npz"], {"glyphs", "cub"}),
+        (["CUB_200_2011/images/"], {"glyphs", "cub"}),
+        (["miniimagenet84_0.npz"], {"glyphs"}),
+        (
+            ["cub192.npz", "miniimagenet84_0.npz", "miniimagenet84_1.npz"],
+            {"glyphs", "cub", "mini_imagenet", "mini_imagenet_to_cub"},
+        ),
+        (["omniglot.npz"], {"glyphs", "omniglot"}),
+        (["omniglot.npz", "emnist.npz"], {"glyphs", "omniglot", "omniglot_to_emnist"}),
+    ],
+)
+def test_data_are_said_to_be_here_if_they_are(run, tmp_path, monkeypatch, files, here):
+    for name in files:
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if name.endswith("/") else path.touch()
+    monkeypatch.setenv("MIRRORSHOT_DATA", str(tmp_path / "data"))
+    rows = json.loads(run("list", "data", "--json").stdout)["data"]
+    assert {row["name"] for row in rows if row["here"]} == here
+
+
+def test_an_unknown_topic_is_wrong_usage(run):
+    result = run("list", "colours")
+    assert result.exit_code == 2
+    assert "colours" in result.stderr

@@ -1,0 +1,83 @@
+import pytest
+
+import mirrorshot
+
+COMMANDS = ("demo", "train", "evaluate", "list")
+
+
+def test_version_is_that_of_the_package(run):
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"mirrorshot {mirrorshot.__version__}\n")
+
+
+def test_help_teaches_by_example(run):
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "probabilities that mean what they say" in result.stdout
+    assert "FewShotClassifier" in result.stdout
+    assert all(f"mirrorshot {command}" in result.stdout for command in COMMANDS)
+    assert "--install-completion" in result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_has_examples(run, command):
+    result = run(command, "-h")
+    assert result.exit_code == 0
+    assert "Examples" in result.stdout
+    assert f"mirrorshot {command} " in result.stdout
+
+
+@pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS)])
+def test_no_help_waits_for_heavy_imports(in_subprocess, command):
+    code = (
+        "import sys, time\n"
+        "from mirrorshot.cli import main\n"
+        f"main([*{command}, '--help'], standalone_mode=False)\n"
+        "heavy = {'torch', 'sklearn', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)\n"
+    )
+    done = in_subprocess("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_help_is_quick(in_subprocess):
+    code = (
+        "import sys, time\n"
+        "from mirrorshot.cli import main\n"
+        "main(['train', '--help'], standalone_mode=False)\n"
+        "sys.stderr.write(str(time.process_time()))\n"
+    )
+    # processor time: a test may share its core with others
+    assert min(float(in_subprocess("-c", code).stderr) for _ in range(3)) < 0.7
+
+
+def test_package_runs_as_a_module(in_subprocess):
+    assert in_subprocess("-m", "mirrorshot", "--version").stdout == f"mirrorshot {mirrorshot.__version__}\n"
+    assert "Usage: mirrorshot" in in_subprocess("-m", "mirrorshot", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("mirrorshot train --method near", "nearest_mean"),
+        ("mirrorshot train --data omni", "omniglot_to_emnist"),
+        ("mirrorshot train --preset pa", "paper"),
+        ("mirrorshot train --set validate", "validate_every="),
+        ("mirrorshot list back", "backbones"),
+        ("mirrorshot ev", "evaluate"),
+    ],
+)
+def test_a_shell_completes_names_without_torch(in_subprocess, words, expected):
+    code = (
+        "import sys\n"
+        "from mirrorshot.cli import main\n"
+        "try:\n"
+        "    main(prog_name='mirrorshot')\n"
+        "finally:\n"
+        "    sys.stderr.write(str('torch' in sys.modules))\n"
+    )
+    completion = {"_MIRRORSHOT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = in_subprocess("-c", code, env=completion)
+    assert expected in done.stdout
+    assert done.stderr.endswith("False")
