@@ -53,7 +53,7 @@ def test_drawn_tasks_are_those_of_the_evaluation(result):
 def test_results_and_report_are_written(result, folder):
     record = write_demo(result, folder)
     assert json.loads((folder / "results.json").read_text()) == record
-    assert record["seconds"].keys() == {"characters", "training mirror_gp", "training nearest_mean", "testing"}
+    assert record["seconds"].keys() == {"characters", "training mirror_gp", "training protonet", "testing"}
     assert len(record["differences"]) == 2
     assert "mirrorshot evaluate" in (folder / "report.html").read_text()
     assert len(demo_tables(result)) == 2
@@ -61,14 +61,14 @@ def test_results_and_report_are_written(result, folder):
 
 def test_words_say_who_is_ahead(result):
     found = result.evaluations[1]
-    swapped = {"mirror_gp": found["nearest_mean"], "nearest_mean": found["mirror_gp"]}
+    swapped = {"mirror_gp": found["protonet"], "protonet": found["mirror_gp"]}
     ahead = {
         name: evaluation._replace(task_accuracy=torch.full_like(evaluation.task_accuracy, share))
         for (name, evaluation), share in zip(swapped.items(), (0.9, 0.7), strict=True)
     }
     assert "mirror_gp is right more often by 20.0" in in_words(result._replace(evaluations={1: ahead}))
-    behind = {"mirror_gp": ahead["nearest_mean"], "nearest_mean": ahead["mirror_gp"]}
-    assert "nearest_mean is right more often by 20.0" in in_words(result._replace(evaluations={1: behind}))
+    behind = {"mirror_gp": ahead["protonet"], "protonet": ahead["mirror_gp"]}
+    assert "protonet is right more often by 20.0" in in_words(result._replace(evaluations={1: behind}))
     same = dict.fromkeys(ahead, ahead["mirror_gp"])
     assert "the accuracies do not differ clearly" in in_words(result._replace(evaluations={1: same}))
 

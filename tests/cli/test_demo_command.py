@@ -17,7 +17,7 @@ def test_demo_trains_tests_and_writes(run, folder):
     assert result.exit_code == 0, result.output
     for text in (
         "Handwritten digits, 1 example per class", "Handwritten digits, 5 examples per class", "mirror_gp",
-        "nearest_mean", "NLL", "ECE", "Protocol: ", "report.html", f"mirrorshot evaluate {folder}/runs/mirror_gp",
+        "protonet", "NLL", "ECE", "Protocol: ", "report.html", f"mirrorshot evaluate {folder}/runs/mirror_gp",
     ):  # fmt: skip
         assert text in result.stdout
     assert result.stderr == ""
@@ -38,7 +38,7 @@ def test_a_second_demo_replaces_the_first_and_prints_json(run, folder):
     assert (document["seed"], document["settings"]["n_episodes"]) == (2, 4)
     assert document["mirrorshot_version"] == mirrorshot.__version__
     assert [(row["n_shot"], row["method"]) for row in document["results"]] == [
-        (1, "mirror_gp"), (1, "nearest_mean"), (5, "mirror_gp"), (5, "nearest_mean"),
+        (1, "mirror_gp"), (1, "protonet"), (5, "mirror_gp"), (5, "protonet"),
     ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def test_the_preset_is_that_of_the_data_and_the_shots(toml):
 
 
 def test_another_method_takes_only_options_it_has():
-    assert compose("default", None, {"method": "nearest_mean"}, []).method_options == {}
+    assert compose("default", None, {"method": "protonet"}, []).method_options == {}
     gd = compose("default", None, {"method": "gd_gp"}, []).method_options
     assert gd == {"kernel": "rbf", "temperature": True}
     check_names(compose("paper", None, {"method": "gd_gp"}, []))
@@ -52,7 +52,7 @@ def test_settings_that_depend_on_one_another_may_come_in_any_order():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "mirror"}, "one of mirror_gp, gd_gp, nearest_mean, but got 'mirror'"),
+        ({"method": "mirror"}, "one of mirror_gp, gd_gp, protonet, but got 'mirror'"),
         ({"backbone": "vgg"}, "`backbone` to be auto, conv4.*but got 'vgg'"),
         ({"method_options": {"steps": 3}}, "options of 'mirror_gp' to be among .*n_steps.*but got steps"),
         ({"method_options": {"kernel": "round"}}, "`kernel` to be one of cosine"),

@@ -7,7 +7,7 @@ from mirrorshot.data import ClassSource
 from mirrorshot.methods.base import FewShotMethod
 
 
-class NearestMean(FewShotMethod):
+class ProtoNet(FewShotMethod):
     """Softmax of the negative squared distances to the class means, times a sharpness."""
 
     def __init__(self, sharpness=1.0, in_features=5):
@@ -35,10 +35,10 @@ def make_source(seed, n_classes=8, n_per_class=30, spread=1.5):
     return ClassSource.from_arrays(X, np.arange(n_classes).repeat(n_per_class))
 
 
-@pytest.fixture(name="NearestMean")
-def _nearest_mean():
+@pytest.fixture(name="ProtoNet")
+def _protonet():
     """The method, for tests to make and to derive from."""
-    return NearestMean
+    return ProtoNet
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ def sampler(test_source):
     return EpisodeSampler(test_source, n_way=4, n_shot=2, n_query=3, seed=0)
 
 
-def test_predictions_are_those_of_a_plain_loop(NearestMean, sampler):
-    method = NearestMean()
+def test_predictions_are_those_of_a_plain_loop(ProtoNet, sampler):
+    method = ProtoNet()
     method.eval()
     log_prob, y, weight = predict_tasks(method, sampler, range(7), prepare=identity, batch_size=3)
     for number in range(7):
@@ -30,18 +30,18 @@ def test_predictions_are_those_of_a_plain_loop(NearestMean, sampler):
     assert bool((weight == 1).all())
 
 
-def test_numbers_choose_the_tasks(NearestMean, sampler):
-    everything = predict_tasks(NearestMean(), sampler, range(6), prepare=identity, batch_size=6)
-    some = predict_tasks(NearestMean(), sampler, [4, 1], prepare=identity, batch_size=6)
+def test_numbers_choose_the_tasks(ProtoNet, sampler):
+    everything = predict_tasks(ProtoNet(), sampler, range(6), prepare=identity, batch_size=6)
+    some = predict_tasks(ProtoNet(), sampler, [4, 1], prepare=identity, batch_size=6)
     torch.testing.assert_close(some.log_prob, everything.log_prob[[4, 1]])
 
 
-def test_no_numbers_give_no_predictions(NearestMean, sampler):
-    assert predict_tasks(NearestMean(), sampler, [], prepare=identity, batch_size=2).log_prob.shape == (0, 12, 4)
+def test_no_numbers_give_no_predictions(ProtoNet, sampler):
+    assert predict_tasks(ProtoNet(), sampler, [], prepare=identity, batch_size=2).log_prob.shape == (0, 12, 4)
 
 
-def test_method_predicts_in_eval_mode_without_gradients_and_gets_its_modes_back(NearestMean, sampler):
-    method = NearestMean()
+def test_method_predicts_in_eval_mode_without_gradients_and_gets_its_modes_back(ProtoNet, sampler):
+    method = ProtoNet()
     method.train()
     method.backbone.eval()
     first, second = (predict_tasks(method, sampler, range(3), prepare=identity, batch_size=3) for _ in range(2))
@@ -52,14 +52,14 @@ def test_method_predicts_in_eval_mode_without_gradients_and_gets_its_modes_back(
     assert not method.backbone.training
 
 
-def test_modes_come_back_after_an_error(NearestMean, sampler):
-    method = NearestMean(in_features=3)
+def test_modes_come_back_after_an_error(ProtoNet, sampler):
+    method = ProtoNet(in_features=3)
     with pytest.raises(InvalidInputError, match="embeddings of shape"):
         predict_tasks(method, sampler, [0], prepare=identity, batch_size=1)
     assert method.training
 
 
-def test_pictures_are_prepared_as_one_batch_of_items(NearestMean):
+def test_pictures_are_prepared_as_one_batch_of_items(ProtoNet):
     pictures = torch.arange(40, dtype=torch.uint8)[:, None, None, None].expand(40, 1, 2, 2)
     sampler = EpisodeSampler(ClassSource.from_arrays(pictures, torch.arange(40) // 10), 2, 1, 3, seed=0)
     seen = []
@@ -68,15 +68,15 @@ def test_pictures_are_prepared_as_one_batch_of_items(NearestMean):
         seen.append((items.shape, items.dtype))
         return items.flatten(1).float() / 255
 
-    predict_tasks(NearestMean(in_features=4), sampler, range(5), prepare=prepare, batch_size=5)
+    predict_tasks(ProtoNet(in_features=4), sampler, range(5), prepare=prepare, batch_size=5)
     assert seen == [((10, 1, 2, 2), torch.uint8), ((30, 1, 2, 2), torch.uint8)]
 
 
-def test_padding_stays_zero_and_has_no_weight(NearestMean, test_source):
+def test_padding_stays_zero_and_has_no_weight(ProtoNet, test_source):
     sampler = EpisodeSampler(test_source, n_way=(2, 4), n_shot=(1, 3), n_query=3, seed=0)
     seen = []
 
-    class Watched(NearestMean):
+    class Watched(ProtoNet):
         def predict(self, tasks):
             seen.append(tasks)
             return super().predict(tasks)
@@ -89,25 +89,25 @@ def test_padding_stays_zero_and_has_no_weight(NearestMean, test_source):
     assert bool((predictions.log_prob[predictions.weight > 0].exp().sum(-1) - 1 < 1e-5).all())
 
 
-def test_progress_is_told(NearestMean, sampler):
+def test_progress_is_told(ProtoNet, sampler):
     told = []
     predict_tasks(
-        NearestMean(), sampler, range(5), prepare=identity, batch_size=2, progress=lambda *news: told.append(news)
+        ProtoNet(), sampler, range(5), prepare=identity, batch_size=2, progress=lambda *news: told.append(news)
     )
     assert told == [(2, 5, "tasks"), (4, 5, "tasks"), (5, 5, "tasks")]
 
 
-def test_wrong_arguments_are_explained(NearestMean, sampler):
-    class Wrong(NearestMean):
+def test_wrong_arguments_are_explained(ProtoNet, sampler):
+    class Wrong(ProtoNet):
         def predict(self, tasks):
             return super().predict(tasks)[:, :5]
 
     with pytest.raises(InvalidInputError, match="`batch_size` to be at least 1, but got 0"):
-        predict_tasks(NearestMean(), sampler, [0], prepare=identity, batch_size=0)
+        predict_tasks(ProtoNet(), sampler, [0], prepare=identity, batch_size=0)
     with pytest.raises(InvalidInputError, match=r"Wrong to return shape \(1, 12, 4\), but got \(1, 5, 4\)"):
         predict_tasks(Wrong(), sampler, [0], prepare=identity, batch_size=1)
     with pytest.raises(InvalidInputError, match="`prepare` to return 8 items, as many as it got, but got 1"):
-        predict_tasks(NearestMean(), sampler, [0], prepare=lambda x: x[:1], batch_size=1)
+        predict_tasks(ProtoNet(), sampler, [0], prepare=lambda x: x[:1], batch_size=1)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 9])

@@ -41,8 +41,8 @@ def ece_by_a_loop(prob, y, n_bins=15):
     return np.dot(gaps, shares), max(gaps)
 
 
-def test_numbers_agree_with_scikit_learn_and_a_plain_loop(NearestMean, test_source):
-    method = NearestMean(0.7)
+def test_numbers_agree_with_scikit_learn_and_a_plain_loop(ProtoNet, test_source):
+    method = ProtoNet(0.7)
     result = evaluate(method, test_source, batch_size=5, **SETTING)
     prob, y = predictions_of(method, test_source)
     passes = [np.mean([accuracy_score(*pair) for pair in zip(y[s], prob[s].argmax(-1), strict=True)]) for s in range(3)]
@@ -58,8 +58,8 @@ def test_numbers_agree_with_scikit_learn_and_a_plain_loop(NearestMean, test_sour
     assert float(result.raw.bins.counts.sum()) == labels.size
 
 
-def test_tasks_keep_their_accuracy_and_nll(NearestMean, test_source):
-    method = NearestMean()
+def test_tasks_keep_their_accuracy_and_nll(ProtoNet, test_source):
+    method = ProtoNet()
     result = evaluate(method, test_source, batch_size=4, **SETTING)
     prob, y = map(torch.from_numpy, predictions_of(method, test_source))
     torch.testing.assert_close(result.task_accuracy, accuracy(prob, y))
@@ -69,46 +69,46 @@ def test_tasks_keep_their_accuracy_and_nll(NearestMean, test_source):
 
 
 def test_temperature_is_fitted_on_validation_and_mends_a_method_that_is_too_sure(
-    NearestMean, test_source, validation_source
+    ProtoNet, test_source, validation_source
 ):
-    result = evaluate(NearestMean(5.0), test_source, validation=validation_source, n_validation_tasks=40, **SETTING)
+    result = evaluate(ProtoNet(5.0), test_source, validation=validation_source, n_validation_tasks=40, **SETTING)
     assert result.temperature > 3
     assert result.calibrated.nll < result.raw.nll
     assert result.calibrated.ece < result.raw.ece
-    prob, y = predictions_of(NearestMean(5.0 / result.temperature), test_source)
+    prob, y = predictions_of(ProtoNet(5.0 / result.temperature), test_source)
     assert result.calibrated.nll == pytest.approx(log_loss(y.ravel(), prob.reshape(-1, 4)), rel=1e-4)
 
 
-def test_temperature_does_not_depend_on_the_test_tasks(NearestMean, test_source, validation_source):
+def test_temperature_does_not_depend_on_the_test_tasks(ProtoNet, test_source, validation_source):
     options = SETTING | {"validation": validation_source, "n_validation_tasks": 9}
-    few, many = (evaluate(NearestMean(), test_source, **options | {"n_tasks": n}) for n in (1, 12))
+    few, many = (evaluate(ProtoNet(), test_source, **options | {"n_tasks": n}) for n in (1, 12))
     assert few.temperature == many.temperature
 
 
-def test_without_validation_there_is_no_temperature(NearestMean, test_source):
-    result = evaluate(NearestMean(), test_source, **SETTING)
+def test_without_validation_there_is_no_temperature(ProtoNet, test_source):
+    result = evaluate(ProtoNet(), test_source, **SETTING)
     assert result.temperature is None
     assert result.calibrated is None
 
 
-def test_a_temperature_fitted_on_the_test_data_is_refused(NearestMean, test_source):
+def test_a_temperature_fitted_on_the_test_data_is_refused(ProtoNet, test_source):
     with pytest.raises(InvalidInputError, match="`validation` to be other data than `test`, but got the same"):
-        evaluate(NearestMean(), test_source, validation=test_source, **SETTING)
+        evaluate(ProtoNet(), test_source, validation=test_source, **SETTING)
 
 
-def test_batches_do_not_change_the_numbers(NearestMean, test_source):
-    one, other = (evaluate(NearestMean(), test_source, batch_size=n, **SETTING) for n in (1, 12))
+def test_batches_do_not_change_the_numbers(ProtoNet, test_source):
+    one, other = (evaluate(ProtoNet(), test_source, batch_size=n, **SETTING) for n in (1, 12))
     torch.testing.assert_close(one.task_nll, other.task_nll)
     assert one.accuracy == other.accuracy
 
 
-def test_very_improbable_labels_have_a_finite_nll(NearestMean, test_source):
-    result = evaluate(NearestMean(400.0), test_source, **SETTING)
+def test_very_improbable_labels_have_a_finite_nll(ProtoNet, test_source):
+    result = evaluate(ProtoNet(400.0), test_source, **SETTING)
     assert 100 < result.raw.nll < math.inf
 
 
-def test_record_is_json_and_has_the_protocol(NearestMean, test_source, validation_source):
-    result = evaluate(NearestMean(), test_source, validation=validation_source, n_validation_tasks=6, **SETTING)
+def test_record_is_json_and_has_the_protocol(ProtoNet, test_source, validation_source):
+    result = evaluate(ProtoNet(), test_source, validation=validation_source, n_validation_tasks=6, **SETTING)
     record = json.loads(json.dumps(result.record(with_tasks=True), allow_nan=False))
     protocol = {"n_way": 4, "n_shot": 2, "n_query": 5, "n_tasks": 12, "seeds": [1, 2, 3]}
     assert {key: record["protocol"][key] for key in protocol} == protocol
@@ -121,8 +121,8 @@ def test_record_is_json_and_has_the_protocol(NearestMean, test_source, validatio
     assert "task_nll" not in result.record()
 
 
-def test_record_of_an_infinite_nll_is_json(NearestMean, test_source):
-    class Certain(NearestMean):
+def test_record_of_an_infinite_nll_is_json(ProtoNet, test_source):
+    class Certain(ProtoNet):
         def predict(self, tasks):
             best = super().predict(tasks).argmax(-1)
             return torch.nn.functional.one_hot(best, tasks.n_way).double().log()
@@ -133,10 +133,10 @@ def test_record_of_an_infinite_nll_is_json(NearestMean, test_source):
     json.dumps(result.record(with_tasks=True), allow_nan=False)
 
 
-def test_progress_runs_from_validation_to_the_last_seed(NearestMean, test_source, validation_source):
+def test_progress_runs_from_validation_to_the_last_seed(ProtoNet, test_source, validation_source):
     told = []
     evaluate(
-        NearestMean(),
+        ProtoNet(),
         test_source,
         validation=validation_source,
         n_validation_tasks=4,
@@ -149,8 +149,8 @@ def test_progress_runs_from_validation_to_the_last_seed(NearestMean, test_source
     assert told[-1] == (40, 40, "test, seed 3")
 
 
-def test_nan_is_an_error_that_names_the_task(NearestMean, test_source):
-    class Broken(NearestMean):
+def test_nan_is_an_error_that_names_the_task(ProtoNet, test_source):
+    class Broken(ProtoNet):
         def predict(self, tasks):
             log_prob = super().predict(tasks)
             log_prob[-1, 2, 0] = torch.nan
@@ -170,9 +170,9 @@ def test_nan_is_an_error_that_names_the_task(NearestMean, test_source):
         ({"rank": 1, "world_size": 2}, InvalidInputError, "torch.distributed to be initialised"),
     ],
 )
-def test_wrong_arguments_are_explained(NearestMean, test_source, change, error, message):
+def test_wrong_arguments_are_explained(ProtoNet, test_source, change, error, message):
     with pytest.raises(error, match=message):
-        evaluate(NearestMean(), test_source, **{**SETTING, **change})
+        evaluate(ProtoNet(), test_source, **{**SETTING, **change})
 
 
 @pytest.mark.timeout(60)
@@ -191,8 +191,8 @@ def test_two_processes_find_what_one_finds(tmp_path):
     assert all("NaN in 2 of 3 tasks" in (tmp_path / f"error-{rank}.txt").read_text() for rank in (0, 1))
 
 
-def test_paired_difference_is_that_of_the_tasks(NearestMean, test_source):
-    sharp, other = (evaluate(NearestMean(s), test_source, **SETTING) for s in (0.3, 1.0))
+def test_paired_difference_is_that_of_the_tasks(ProtoNet, test_source):
+    sharp, other = (evaluate(ProtoNet(s), test_source, **SETTING) for s in (0.3, 1.0))
     difference = paired_difference(sharp, other, "nll")
     values = (sharp.task_nll - other.task_nll).numpy().ravel()
     assert difference.mean == pytest.approx(values.mean())
@@ -202,12 +202,12 @@ def test_paired_difference_is_that_of_the_tasks(NearestMean, test_source):
 
 
 @pytest.mark.usefixtures("as_for_users")
-def test_evaluations_on_other_episodes_are_not_compared(NearestMean, test_source, validation_source):
-    ours = evaluate(NearestMean(), test_source, **SETTING)
-    more = evaluate(NearestMean(), test_source, **SETTING | {"n_shot": 3, "seeds": (4, 5, 6)})
+def test_evaluations_on_other_episodes_are_not_compared(ProtoNet, test_source, validation_source):
+    ours = evaluate(ProtoNet(), test_source, **SETTING)
+    more = evaluate(ProtoNet(), test_source, **SETTING | {"n_shot": 3, "seeds": (4, 5, 6)})
     with pytest.raises(InvalidInputError, match=r"n_shot = 2 and 3; seeds = \(1, 2, 3\) and \(4, 5, 6\)"):
         paired_difference(ours, more)
-    fewer = evaluate(NearestMean(), test_source.subset(range(5)), **SETTING)
+    fewer = evaluate(ProtoNet(), test_source.subset(range(5)), **SETTING)
     with pytest.raises(InvalidInputError, match=r"n_test_classes = 8 and 5; .* episodes = "):
         paired_difference(ours, fewer)
     with pytest.raises(InvalidInputError, match="'accuracy' or 'nll', but got 'ece'"):

@@ -14,9 +14,9 @@ SETTING = {"n_way": 4, "n_shot": 1, "n_query": 5, "n_tasks": 11, "seeds": (1, 2)
 
 
 def main(folder, rank):
-    from conftest import NearestMean, make_source  # of this folder, where the script is run
+    from conftest import ProtoNet, make_source  # of this folder, where the script is run
 
-    class Broken(NearestMean):
+    class Broken(ProtoNet):
         """NaN in one of the processes."""
 
         def predict(self, tasks):
@@ -25,10 +25,10 @@ def main(folder, rank):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     test, options = make_source(0), {"validation": make_source(1), "n_validation_tasks": 3, "prepare": lambda x: x}
-    shared = evaluate(NearestMean(), test, **SETTING, **options, rank=rank, world_size=2)
+    shared = evaluate(ProtoNet(), test, **SETTING, **options, rank=rank, world_size=2)
     (folder / f"{rank}.json").write_text(json.dumps(shared.record(with_tasks=True)))
     if rank == 0:
-        alone = evaluate(NearestMean(), test, **SETTING, **options)
+        alone = evaluate(ProtoNet(), test, **SETTING, **options)
         (folder / "alone.json").write_text(json.dumps(alone.record(with_tasks=True)))
     try:
         evaluate(Broken(), test, **SETTING, **options, rank=rank, world_size=2)

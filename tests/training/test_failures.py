@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mirrorshot.checkpoint import load_checkpoint, read_log
-from mirrorshot.methods import METHODS, NearestMean
+from mirrorshot.methods import METHODS, ProtoNet
 from mirrorshot.training import train
 from mirrorshot.types import NumericalError
 
@@ -22,7 +22,7 @@ class _Spoil(torch.autograd.Function):
         return grad * ctx.value, None
 
 
-class Breaking(NearestMean):
+class Breaking(ProtoNet):
     """Its loss, or only the gradient, is spoiled in one step, counted by a buffer as a real cause would be."""
 
     def __init__(self, backbone, *, step=0, what="loss", value="nan"):
@@ -97,7 +97,7 @@ def test_the_first_step_may_fail(pictures, make_config, tmp_path):
     assert read_log(tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("method", ["mirror_gp", "gd_gp", "nearest_mean"])
+@pytest.mark.parametrize("method", ["mirror_gp", "gd_gp", "protonet"])
 def test_absurd_learning_rates_end_or_are_explained(pictures, make_config, tmp_path, method):
     config = make_config(method=method, lr=10.0, kernel_lr=10.0, schedule="constant", n_episodes=24)
     try:

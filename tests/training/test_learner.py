@@ -27,7 +27,6 @@ def plain_tasks(stream, number):
     return PlainTasks(stream.sampler, stream.preprocess).tasks(range(number, number + 1))
 
 
-
 def hand_written(learner, dataset, n_steps, *, scales=None, clip=None):
     """The parameters after some steps of plain torch: an own copy of the method, tasks one by one, its own Adam."""
     config = learner.config
@@ -173,7 +172,7 @@ def test_embeddings_leave_the_kernel_to_be_learned(make_learner, embeddings):
 
 def test_a_method_without_parameters_is_refused(make_learner, embeddings):
     with pytest.raises(InvalidInputError, match="a method with parameters to train, but it has none"):
-        make_learner(embeddings, method="nearest_mean")
+        make_learner(embeddings, method="protonet")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -7,7 +7,7 @@ import torch
 
 from mirrorshot.checkpoint import load_checkpoint, load_method_state, read_config, read_log
 from mirrorshot.config import from_dict
-from mirrorshot.methods import METHODS, FewShotMethod, NearestMean
+from mirrorshot.methods import METHODS, FewShotMethod, ProtoNet
 from mirrorshot.training import build_method, train
 from mirrorshot.training.build import validation_sampler
 from mirrorshot.types import DataError, InvalidInputError
@@ -63,7 +63,7 @@ def test_progress_is_told_after_every_validation(embeddings, make_config, folder
 @pytest.mark.parametrize("ema", [0.0, 0.8])
 def test_the_best_checkpoint_has_the_score_of_the_best_validation(pictures, make_config, folder, ema):
     # 12 blocks of large steps: the score goes up and down
-    config = make_config(n_episodes=12, validate_every=1, lr=0.03, ema=ema, method="nearest_mean", norm="task")
+    config = make_config(n_episodes=12, validate_every=1, lr=0.03, ema=ema, method="protonet", norm="task")
     result = train(config, folder, dataset=pictures)
     log = read_log(folder)
     assert result.best == max(log, key=lambda record: (record["val_accuracy"], -record["val_nll"]))
@@ -75,11 +75,11 @@ def test_the_best_checkpoint_has_the_score_of_the_best_validation(pictures, make
     nll = -float(log_prob.gather(-1, query_y[..., None]).mean().detach())
     assert nll == pytest.approx(result.best["val_nll"], rel=1e-4)
     info = load_checkpoint(folder / "best.safetensors").info
-    assert (info["step"], info["method"]) == (result.best["step"], "nearest_mean")
+    assert (info["step"], info["method"]) == (result.best["step"], "protonet")
     assert info["config"] == config.to_dict()
 
 
-class Tuned(NearestMean):
+class Tuned(ProtoNet):
     """Counts the tasks that it was tuned on."""
 
     def __init__(self, backbone):

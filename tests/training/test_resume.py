@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mirrorshot.checkpoint import CheckpointWriteError, RunError, RunFolder, load_checkpoint, read_log
-from mirrorshot.methods import METHODS, NearestMean
+from mirrorshot.methods import METHODS, ProtoNet
 from mirrorshot.training import train
 from mirrorshot.types import InvalidInputError
 
@@ -18,7 +18,7 @@ CHANGES = {"n_episodes": 14, "ema": 0.9, "augment": True, "method_options": {"st
 N_BLOCKS = 4
 
 
-class NoisyTuning(NearestMean):
+class NoisyTuning(ProtoNet):
     """Tuning twice is not tuning once. The first validation is better than the second, the third than the first."""
 
     def __init__(self, backbone):
@@ -165,7 +165,7 @@ def test_where_and_how_often_a_run_writes_may_change(pictures, make_config, inte
     assert run_content(folder)["log"] == run_content(whole(config))["log"]
 
 
-@pytest.mark.parametrize("changes", [{"method": "nearest_mean"}, {"backbone": "resnet10"}, {"ema": 0.0}])
+@pytest.mark.parametrize("changes", [{"method": "protonet"}, {"backbone": "resnet10"}, {"ema": 0.0}])
 def test_a_checkpoint_of_another_run_is_refused(pictures, make_config, interrupted, tmp_path, changes):
     folder = interrupted(make_config(**CHANGES), 2)
     config = make_config(**{**CHANGES, "method_options": {}, **changes})

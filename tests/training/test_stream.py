@@ -27,7 +27,6 @@ def plain_tasks(stream, numbers):
     return PlainTasks(stream.sampler, stream.preprocess).tasks(numbers)
 
 
-
 def test_the_tasks_of_a_step_depend_on_its_number_only(make_stream):
     stream = make_stream()
     rows = stream.block(0, 6).rows

@@ -4,7 +4,7 @@ The registries of methods and data sets need torch, and a shell cannot wait for 
 that these are the same names.
 """
 
-METHODS = ("mirror_gp", "gd_gp", "nearest_mean")
+METHODS = ("mirror_gp", "gd_gp", "protonet")
 DATA = ("glyphs", "cub", "mini_imagenet", "mini_imagenet_to_cub", "omniglot", "omniglot_to_emnist")
 
 

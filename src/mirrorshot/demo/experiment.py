@@ -26,7 +26,7 @@ Stage = Callable[[str], Callable[[int, int, str], None]]
 
 METHODS: dict[str, dict[str, Any]] = {
     "mirror_gp": {"kernel": "rbf"},
-    "nearest_mean": {},
+    "protonet": {},
 }
 """Methods of the demo with their options, ours first."""
 
@@ -115,7 +115,7 @@ def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stag
         >>> import tempfile
         >>> result = run_demo(Path(tempfile.mkdtemp()), settings=QUICK)
         >>> sorted(result.evaluations), sorted(result.evaluations[1])
-        ([1, 5], ['mirror_gp', 'nearest_mean'])
+        ([1, 5], ['mirror_gp', 'protonet'])
     """
     stage, clock = stage or _silent, _Clock()
     with _threads(settings.n_threads):

@@ -26,7 +26,7 @@ _INTRO = (
     "digit. Now it gets one handwritten example of each of five digits, and has to say of other pictures which digit "
     "they show and how sure it is.\n\n"
     "Two methods practised with the same network on the same puzzles: mirror_gp, a Gaussian process fitted by mirror "
-    "descent, and nearest_mean, a prototypical network, which picks the class whose mean is nearest."
+    "descent, and protonet, a prototypical network, which picks the class whose mean is nearest."
 )
 _HOW_TO_GO_ON = (
     (

@@ -10,19 +10,19 @@ from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod, PretrainedMethod
 from mirrorshot.methods.gd_gp import GradientGP
 from mirrorshot.methods.mirror_gp import MirrorGP
-from mirrorshot.methods.nearest_mean import NearestMean
+from mirrorshot.methods.protonet import ProtoNet
 from mirrorshot.types import InvalidInputError
 
 __all__ = [
     "METHODS", "make_method", "method_options",
     "FewShotMethod", "PretrainedMethod",
-    "GradientGP", "MirrorGP", "NearestMean",
+    "GradientGP", "MirrorGP", "ProtoNet",
 ]  # fmt: skip
 
 METHODS: dict[str, type[FewShotMethod]] = {
     "mirror_gp": MirrorGP,
     "gd_gp": GradientGP,
-    "nearest_mean": NearestMean,
+    "protonet": ProtoNet,
 }
 
 
@@ -36,7 +36,7 @@ def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
 
     Example:
         >>> from mirrorshot.backbones import make_backbone
-        >>> make_method("nearest_mean", make_backbone("identity", in_features=8)).backbone.out_features
+        >>> make_method("protonet", make_backbone("identity", in_features=8)).backbone.out_features
         8
     """
     if name not in METHODS:
@@ -54,7 +54,7 @@ def method_options(name: str) -> dict[str, Any]:
     """Options of a method with their defaults.
 
     Example:
-        >>> method_options("nearest_mean")
+        >>> method_options("protonet")
         {}
         >>> method_options("mirror_gp")["n_steps"]
         3

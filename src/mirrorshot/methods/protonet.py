@@ -14,7 +14,7 @@ from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.types import TaskBatch
 
 
-class NearestMean(FewShotMethod):
+class ProtoNet(FewShotMethod):
     """Prototypical network.
 
     Example:
@@ -22,7 +22,7 @@ class NearestMean(FewShotMethod):
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = NearestMean(make_backbone("identity", in_features=8))
+        >>> method = ProtoNet(make_backbone("identity", in_features=8))
         >>> method.predict(tasks).exp().sum(-1).allclose(torch.ones(2, 15))
         True
     """
