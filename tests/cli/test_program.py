@@ -60,7 +60,7 @@ def test_package_runs_as_a_module(in_subprocess):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("mirrorshot train --method near", "protonet"),
+        ("mirrorshot train --method proto", "protonet"),
         ("mirrorshot train --data omni", "omniglot_to_emnist"),
         ("mirrorshot train --preset pa", "paper"),
         ("mirrorshot train --set validate", "validate_every="),
