@@ -9,7 +9,8 @@ from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import Preprocess
 from mirrorshot.data.benchmarks import Dataset
-from mirrorshot.methods import FewShotMethod, make_method, method_options
+from mirrorshot.methods import METHODS, FewShotMethod, PretrainedMethod, make_method, method_options
+from mirrorshot.training.stream import ItemStream, Stream, TaskStream
 from mirrorshot.types import InvalidInputError
 
 _VALIDATION_SEED = 10_007  # tasks of validation do not depend on the seed of a run
@@ -88,3 +89,24 @@ def validation_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
         seed=_VALIDATION_SEED,
         on_small_class=config.on_small_class,
     )
+
+
+def is_pretrained(config: Config) -> bool:
+    """Whether the method learns from single items instead of tasks."""
+    return config.method in METHODS and issubclass(METHODS[config.method], PretrainedMethod)
+
+
+def check_shares(config: Config, world_size: int) -> None:
+    """Refuse steps that cannot be shared between the processes."""
+    name = "batch_size" if is_pretrained(config) else "tasks_per_step"
+    size = getattr(config, name)
+    if size % world_size:
+        raise InvalidInputError(f"Expected `{name}` to be a multiple of the {world_size} processes, but got {size}.")
+
+
+def build_stream(config: Config, dataset: Dataset, sampler: EpisodeSampler, *, rank: int, world_size: int) -> Stream:
+    """What the method learns from: tasks or, for methods that are pre-trained, single items of all classes."""
+    preprocess = build_preprocess(dataset, augment=is_augmented(config, dataset))
+    if is_pretrained(config):
+        return ItemStream(sampler, preprocess, config.batch_size, seed=config.seed, rank=rank, world_size=world_size)
+    return TaskStream(sampler, preprocess, config.tasks_per_step, seed=config.seed, rank=rank, world_size=world_size)

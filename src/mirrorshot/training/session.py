@@ -1,0 +1,80 @@
+"""A training session: one call that begins a run or goes on with it, in one process or one of several."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from mirrorshot.checkpoint import RunFolder, read_config
+from mirrorshot.config import Config, from_dict
+from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.training.build import check_shares
+from mirrorshot.training.trainer import Progress, Trainer, TrainResult
+from mirrorshot.training.world import World, join_world
+from mirrorshot.types import InvalidInputError
+
+_FREE = ("device", "save_every", "tensorboard")  # settings that may change when a run goes on
+
+
+def train(
+    config: Config | None, folder: Path, *, resume: bool = False, progress: Progress | None = None,
+    dataset: Dataset | None = None,
+) -> TrainResult:  # fmt: skip
+    """Meta-train a method and keep the weights that are best on validation tasks.
+
+    Args:
+        config: settings. With `resume` None, which takes those of the run, or the same ones; only `device`,
+            `save_every` and `tensorboard` may differ.
+        folder: folder of the run.
+        resume: go on with the run in that folder, exactly as if it had not stopped.
+        progress: called with episodes done, episodes in all, and a line of text.
+        dataset: the data; None: loads what `config.data` names.
+
+    Raises:
+        NumericalError: a loss or gradient was not finite. The state before that step is kept in `failed.safetensors`.
+    """
+    if resume or config is None:
+        config = _same_settings(config, from_dict(read_config(folder)), folder)
+    with join_world(config.device) as world:
+        check_shares(config, world.size)
+        with _open_folder(config, folder, resume, world) as run, _fastest_convolutions(world.device):
+            dataset = dataset or load_dataset(config.data, splits=("train", "val"), progress=progress)
+            return Trainer(config, dataset, world, run, progress).run()
+
+
+def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
+    """The settings with which a run goes on: its own, but for those that may change."""
+    if given is None:
+        return own
+    ours, theirs = given.to_dict(), own.to_dict()
+    different = [
+        f"{n} ({ours[n]!r}, not {theirs[n]!r})" for n in sorted(ours) if n not in _FREE and ours[n] != theirs[n]
+    ]
+    if different:
+        raise InvalidInputError(
+            f"Expected the settings of the run in {folder} to go on with it, but these differ: {', '.join(different)}. "
+            "Leave them out, or begin another run."
+        )
+    return given
+
+
+@contextlib.contextmanager
+def _open_folder(config: Config, folder: Path, resume: bool, world: World) -> Iterator[RunFolder | None]:
+    """The folder of the run, for the first process; the others write nothing."""
+    if not world.is_first:
+        yield None
+        return
+    with RunFolder.resume(folder) if resume else RunFolder.create(folder, config.to_dict()) as run:
+        yield run
+
+
+@contextlib.contextmanager
+def _fastest_convolutions(device: torch.device) -> Iterator[None]:
+    """Let cuDNN try its algorithms on the first step and keep the fastest."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

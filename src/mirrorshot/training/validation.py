@@ -1,0 +1,89 @@
+"""What a method is worth while it learns: tuned on training tasks, scored on validation tasks."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mirrorshot.methods import FewShotMethod
+from mirrorshot.training.stream import PlainTasks
+from mirrorshot.training.world import World
+from mirrorshot.types import TaskBatch
+
+_TASKS_AT_ONCE = {"cpu": 10, "cuda": 50}
+_FIRST_TUNING_TASK = 2**40  # far beyond the tasks of training: others of the same classes
+
+
+class Score(NamedTuple):
+    """Mean accuracy and NLL of the queries of the validation tasks."""
+
+    accuracy: float
+    nll: float
+
+
+class Validator:
+    """Evaluates weights in a copy of the method of its own, so that training does not notice.
+
+    Args:
+        method: the method; it is copied.
+        tuning: tasks of training classes, for `tune`.
+        validation: tasks of validation classes.
+        world: the processes that share the validation tasks.
+
+    Attributes:
+        method: the copy, in eval mode.
+    """
+
+    def __init__(self, method: FewShotMethod, tuning: PlainTasks, validation: PlainTasks, world: World) -> None:
+        self.method = copy.deepcopy(method).eval().requires_grad_(False)
+        self._plain = copy.deepcopy(self.method)
+        self._tuning, self._validation, self._world = tuning, validation, world
+
+    def accelerate(self) -> None:
+        """Compile the copy, for batches of one size."""
+        self.method.accelerate()
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of all parameters and buffers."""
+        return {name: tensor.clone() for name, tensor in self.method.state_dict().items()}
+
+    @torch.no_grad()
+    def tune(self, weights: Mapping[str, Tensor], n_tasks: int, *, compiled: bool = True) -> None:
+        """Load weights, and let the method fit what it fits on training tasks; the same tasks every time."""
+        if not compiled:  # another number of tasks would be compiled for anew
+            self.method = self._plain
+        self.method.load_state_dict(weights)
+        if self.method.is_tuned and self._world.is_first:
+            self.method.seed(0)
+            self.method.tune(*self._tuning.tasks(range(_FIRST_TUNING_TASK, _FIRST_TUNING_TASK + n_tasks)))
+        self._world.share_(self.method.buffers())
+
+    @torch.no_grad()
+    def score(self, n_tasks: int) -> Score:
+        """Score the weights of this moment on the validation tasks, shared between the processes."""
+        sums = torch.zeros(3, dtype=torch.float64, device=self._world.device)
+        self.method.seed(self._world.rank)
+        for tasks, query_y in self._batches(self._world.part_of(n_tasks)):
+            log_prob = self.method.predict(tasks)
+            right = (log_prob.argmax(-1) == query_y).double()
+            lost = -log_prob.gather(-1, query_y[..., None])[..., 0].double()
+            weight = tasks.query_weight.double()
+            sums += torch.stack([(weight * right).sum(), (weight * lost).sum(), weight.sum()])
+        total = self._world.sum_(sums).tolist()
+        return Score(total[0] / total[2], total[1] / total[2])
+
+    def _batches(self, numbers: range) -> Iterator[tuple[TaskBatch, Tensor]]:
+        size = _TASKS_AT_ONCE[self._world.device.type]
+        for start in range(0, len(numbers), size):
+            yield self._validation.tasks(numbers[start : start + size])
+
+    def describe(self) -> dict[str, float]:
+        """Scalars worth logging: those stored as logarithms, as the parameters of a kernel and a temperature are."""
+        scalars = [*self.method.named_parameters(), *self.method.named_buffers()]
+        return {
+            name.rpartition(".")[2].removeprefix("log_"): float(t.exp())
+            for name, t in scalars
+            if name.rpartition(".")[2].startswith("log_") and t.numel() == 1
+        }
