@@ -75,12 +75,13 @@ def floor(backbone: str, n_pictures: int, device: torch.device, steps: int) -> f
     """Seconds of forward, backward and Adam of the network alone."""
     _, channels, size, _ = DATA[backbone]
     network = make_backbone(backbone, generator=torch.Generator().manual_seed(0)).to(device)
-    x = torch.randn(1, n_pictures, channels, size, size, device=device)
+    pictures = torch.randn(n_pictures, channels, size, size, device=device)
+    x = pictures.to(memory_format=torch.channels_last)[None]
+    network.to(memory_format=torch.channels_last)
     cuda = device.type == "cuda"
     adam = torch.optim.Adam(network.parameters(), lr=1e-3, fused=cuda or None, capturable=cuda)
     if cuda:
-        network.to(memory_format=torch.channels_last)
-        network.compile()
+        network.compile(dynamic=False)
 
     def step() -> None:
         adam.zero_grad(set_to_none=True)
@@ -119,9 +120,9 @@ def training(
     sampler = EpisodeSampler(source, 5, n_shot, 16, seed=0)
     stream = TaskStream(sampler, build_preprocess(dataset, augment=dataset.augment), tasks_per_step, seed=0)
     method = build_method(config, dataset).to(device).train()
+    method.backbone.to(memory_format=torch.channels_last)
     if device.type == "cuda":
         method.network_dtype = torch.bfloat16
-        method.backbone.to(memory_format=torch.channels_last)
         method.accelerate()
         stream.compile()
     learner = Learner(method, config, stream)
@@ -138,9 +139,9 @@ def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, 
     sampler = EpisodeSampler(evaluation_noise(dataset).to(device), 5, n_shot, 15, seed=0)
     stream = PlainTasks(sampler, build_preprocess(dataset))
     method = build_method(config, dataset).to(device).eval()
+    method.backbone.to(memory_format=torch.channels_last)
     if device.type == "cuda":
         method.network_dtype = torch.bfloat16
-        method.backbone.to(memory_format=torch.channels_last)
         method.accelerate()
 
     @torch.no_grad()
@@ -168,6 +169,7 @@ def main() -> None:
     torch.backends.cudnn.benchmark = cuda  # for the floor, as for training
     steps = 100 if cuda else 10
     rows: list[dict[str, Any]] = []
+    name = "speed_gpu" if cuda else "speed_cpu"
     for backbone in ("conv4", "conv4s"):
         dataset = noise_dataset(backbone)
         for n_shot, tasks, presets in CASES_GPU[backbone] if cuda else CASES_CPU:
@@ -179,6 +181,7 @@ def main() -> None:
                 speed = {"floor_ms": 1e3 * base / tasks, "ms": 1e3 * step / tasks, "ratio": step / base}
                 rows.append({"what": "train", **case, **speed})
                 print(rows[-1], flush=True)
+                save(name, {"rows": rows}, seed=0, started=started)
         for n_shot in (1, 5):
             n_tasks, at_once = (200, 50) if cuda else (8, 4)
             seconds = testing(backbone, n_shot, dataset, device, n_tasks, at_once)
@@ -187,7 +190,7 @@ def main() -> None:
     header = ["", "network", "shots", "tasks a step", "preset", "floor, ms an episode", "ms an episode", "ratio"]
     keys = ["what", "backbone", "n_shot", "tasks_per_step", "preset", "floor_ms", "ms", "ratio"]
     print(table(header, [[cell(row.get(key, "")) for key in keys] for row in rows]))
-    save("speed_gpu" if cuda else "speed_cpu", {"rows": rows}, seed=0, started=started)
+    save(name, {"rows": rows}, seed=0, started=started)
 
 
 def cell(value: Any) -> str:

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import torch
 from torch import nn
@@ -11,9 +9,7 @@ from mirrorshot.checkpoint import (
     load_checkpoint,
     load_method_state,
     pack_method,
-    pack_optimizer,
     save_checkpoint,
-    unpack_optimizer,
 )
 
 
@@ -47,87 +43,6 @@ def assert_same_state(a, b):
 def through_file(tmp_path, tensors, info):
     save_checkpoint(tmp_path / "c.safetensors", tensors, info)
     return load_checkpoint(tmp_path / "c.safetensors")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        adam,
-        lambda net: adam(net, amsgrad=True, weight_decay=1e-2),
-        lambda net: torch.optim.AdamW(net.parameters(), fused=True),
-        lambda net: torch.optim.AdamW(net.parameters(), lr=torch.tensor(0.01), foreach=False),
-        lambda net: torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9),
-        lambda net: torch.optim.SGD(net.parameters(), lr=0.1),
-    ],
-    ids=["Adam", "AMSGrad", "fused", "tensor lr", "momentum", "SGD"],
-)
-def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(tmp_path, make):
-    whole = network()
-    optimizer = make(whole)
-    train(whole, optimizer, 3)
-    tensors, info = pack_optimizer(optimizer)
-    checkpoint = through_file(tmp_path, {**pack_method(whole), **tensors}, {"method": "net", "optimizer": info})
-    train(whole, optimizer, 3)
-
-    resumed = network(seed=5)
-    load_method_state(resumed, checkpoint, method_name="net")
-    optimizer = make(resumed)
-    unpack_optimizer(optimizer, checkpoint.tensors, checkpoint.info["optimizer"])
-    train(resumed, optimizer, 3)
-    assert_same_state(whole.state_dict(), resumed.state_dict())
-
-
-def test_state_and_options_of_the_optimizer_are_exact(tmp_path):
-    net = network()
-    optimizer = adam(net)
-    train(net, optimizer, 2)
-    optimizer.param_groups[1]["lr"] = 0.1 / 3
-    checkpoint = through_file(tmp_path, *pack_optimizer(optimizer))
-    other = adam(network(seed=1))
-    unpack_optimizer(other, checkpoint.tensors, checkpoint.info)
-    ours, theirs = optimizer.state_dict(), other.state_dict()
-    assert ours["param_groups"] == theirs["param_groups"]
-    assert ours["state"].keys() == theirs["state"].keys()
-    for i in ours["state"]:
-        assert_same_state(ours["state"][i], theirs["state"][i])
-
-
-def test_optimizer_state_keeps_the_memory_format_of_its_parameters():
-    net = network()
-    optimizer = adam(net)
-    train(net, optimizer, 1)
-    tensors, info = pack_optimizer(optimizer)
-    unpack_optimizer(optimizer, {name: t.contiguous() for name, t in tensors.items()}, info)
-    weight = net[0].weight
-    assert optimizer.state[weight]["exp_avg"].stride() == weight.stride()
-
-
-def test_unpacked_state_does_not_share_memory_with_the_checkpoint():
-    net = network()
-    optimizer = adam(net)
-    train(net, optimizer, 1)
-    tensors, info = pack_optimizer(optimizer)
-    copies = {name: t.clone() for name, t in tensors.items()}
-    kept = {name: t.clone() for name, t in tensors.items()}
-    unpack_optimizer(optimizer, copies, info)
-    train(net, optimizer, 1)
-    assert_same_state(copies, kept)
-
-
-def test_optimizer_info_is_json():
-    net = network()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    train(net, optimizer, 1)
-    json.dumps(pack_optimizer(optimizer)[1], allow_nan=False)
-
-
-def test_another_optimizer_is_refused():
-    net = network()
-    packed = pack_optimizer(adam(net))
-    with pytest.raises(
-        CheckpointError, match=r"checkpoint of SGD with groups of \[6\] .* of Adam with groups of \[1, 5\]"
-    ):
-        unpack_optimizer(torch.optim.SGD(net.parameters()), *packed)
 
 
 def test_buffers_and_counters_come_back():

@@ -12,11 +12,11 @@ from mirrorshot.checkpoint.files import (
 )
 from mirrorshot.checkpoint.lock import RunError
 from mirrorshot.checkpoint.runs import RunFolder, read_config, read_log
-from mirrorshot.checkpoint.state import load_method_state, pack_method, pack_optimizer, unpack_optimizer
+from mirrorshot.checkpoint.state import load_method_state, pack_method
 
 __all__ = [
     "Checkpoint", "save_checkpoint", "load_checkpoint", "load_info", "write_atomically",
     "CheckpointError", "CheckpointNotFoundError", "CheckpointWriteError",
-    "pack_method", "load_method_state", "pack_optimizer", "unpack_optimizer",
+    "pack_method", "load_method_state",
     "RunFolder", "RunError", "read_config", "read_log",
 ]  # fmt: skip

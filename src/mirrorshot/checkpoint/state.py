@@ -1,17 +1,12 @@
-"""Methods and optimizers, to and from the tensors and the JSON of a checkpoint.
-
-Tensors of a method are named `method.*`, those of an optimizer `optimizer.*`; any others belong to whoever wrote them.
-"""
+"""Methods, to and from the tensors of a checkpoint. They are named `method.*`; others belong to whoever wrote them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from mirrorshot.checkpoint.files import Checkpoint, CheckpointError
 
-_METHOD, _OPTIMIZER = "method.", "optimizer."
+_METHOD = "method."
 
 
 def pack_method(method: nn.Module) -> dict[str, Tensor]:
@@ -50,67 +45,6 @@ def load_method_state(method: nn.Module, checkpoint: Checkpoint, *, method_name:
     method.load_state_dict(saved)
 
 
-def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state of an optimizer: tensors, and the rest as JSON.
-
-    Returns:
-        Tensors named for a checkpoint, and what belongs into its `info`, for instance as "optimizer".
-
-    Example:
-        >>> weight = nn.Parameter(torch.zeros(2))
-        >>> tensors, info = pack_optimizer(torch.optim.Adam([weight], lr=0.1))
-        >>> info["name"], info["groups"][0]["lr"]
-        ('Adam', 0.1)
-    """
-    state = optimizer.state_dict()
-    entries = {f"state.{i}.{key}": v for i, values in state["state"].items() for key, v in values.items()}
-    for i, group in enumerate(state["param_groups"]):  # `capturable` optimizers have tensors there
-        entries.update({f"groups.{i}.{key}": v for key, v in group.items() if isinstance(v, Tensor)})
-    tensors = {_OPTIMIZER + name: v.detach() for name, v in entries.items() if isinstance(v, Tensor)}
-    info = {
-        "name": type(optimizer).__name__,
-        "sizes": [len(group["params"]) for group in state["param_groups"]],
-        "values": {name: v for name, v in entries.items() if not isinstance(v, Tensor)},
-        "groups": [_plain_options(group) for group in state["param_groups"]],
-    }
-    return tensors, info
-
-
-def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
-    """Give an optimizer the state that `pack_optimizer` took, bit for bit.
-
-    Args:
-        optimizer: of the same kind, over the same parameters in the same groups.
-        tensors: those of `pack_optimizer`; others are ignored, so all tensors of a checkpoint may be given.
-        info: that of `pack_optimizer`.
-
-    Raises:
-        CheckpointError: the optimizer is of another kind or over other parameters.
-
-    Example:
-        >>> make = lambda: torch.optim.Adam([nn.Parameter(torch.zeros(2))], lr=0.1)
-        >>> other = make()
-        >>> other.param_groups[0]["lr"] = 0.01
-        >>> unpack_optimizer(other, *pack_optimizer(make()))
-        >>> other.param_groups[0]["lr"]
-        0.1
-    """
-    _check_optimizer(optimizer, info)
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    entries: dict[str, Any] = dict(info["values"])
-    entries |= {name[len(_OPTIMIZER) :]: t for name, t in tensors.items() if name.startswith(_OPTIMIZER)}
-    current = optimizer.state_dict()["param_groups"]
-    groups = [_restored_options(old, saved) for old, saved in zip(current, info["groups"], strict=True)]
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in entries.items():
-        kind, number, key = name.split(".", 2)
-        if kind == "groups":
-            groups[int(number)][key] = value.clone()
-        else:
-            state.setdefault(int(number), {})[key] = _laid_out_like(parameters[int(number)], key, value)
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
 def _check_same_tensors(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], what: str) -> None:
     """Refuse to load unless names and shapes agree."""
     differences = [
@@ -127,35 +61,6 @@ def _check_same_tensors(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], 
             f"Expected the tensors of the checkpoint to be those of {what}, but {len(differences)} differ: "
             f"{_some(differences)}. Build {what} with the configuration that is in the checkpoint."
         )
-
-
-def _check_optimizer(optimizer: torch.optim.Optimizer, info: Mapping[str, Any]) -> None:
-    ours = (type(optimizer).__name__, [len(group["params"]) for group in optimizer.param_groups])
-    saved = (info["name"], info["sizes"])
-    if ours != saved:
-        raise CheckpointError(
-            f"Expected a checkpoint of {ours[0]} with groups of {ours[1]} parameters, "
-            f"but got one of {saved[0]} with groups of {saved[1]}."
-        )
-
-
-def _plain_options(group: Mapping[str, Any]) -> dict[str, Any]:
-    skipped = ("params", "param_names")
-    return {key: v for key, v in group.items() if key not in skipped and not isinstance(v, Tensor)}
-
-
-def _restored_options(current: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    tuples = {key for key, value in current.items() if isinstance(value, tuple)}  # JSON made lists of them
-    return {**current, **{key: tuple(v) if key in tuples else v for key, v in saved.items()}}
-
-
-def _laid_out_like(parameter: Tensor, key: str, value: Any) -> Any:
-    """A copy of a tensor, in the memory format of its parameter if it has its shape."""
-    if not isinstance(value, Tensor):
-        return value
-    if key == "step" or value.shape != parameter.shape:  # torch itself knows where steps are kept
-        return value.clone()
-    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def _some(things: Sequence[str], n: int = 4) -> str:

@@ -38,6 +38,8 @@ def as_features(x: Tensor, z: Tensor | None, centre: Tensor | None) -> tuple[Ten
 def full_precision(x: Tensor) -> contextlib.AbstractContextManager[None]:
     """Switch autocast off: matrix products in half precision are no covariances."""
     device = x.device.type
+    if torch.compiler.is_compiling():  # whose tracer cannot ask
+        return torch.autocast(device, enabled=False)
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return contextlib.nullcontext()

@@ -46,12 +46,13 @@ def resolve_options(config: Config, dataset: Dataset) -> Config:
 
 
 def backbone_name(config: Config, dataset: Dataset) -> str:
-    """The network of the settings; "auto" depends on the items."""
+    """The network of the settings; "auto" depends on the items, and on whether the method needs maps."""
     if config.backbone != "auto":
         return config.backbone
     if not dataset.image_size:
         return "identity"
-    return "conv4s" if dataset.image_size < 64 else "conv4"
+    name = "conv4s" if dataset.image_size < 64 else "conv4"
+    return f"{name}np" if getattr(METHODS.get(config.method), "needs_maps", False) else name
 
 
 def n_features(dataset: Dataset) -> int:

@@ -68,14 +68,16 @@ class Learner:
         self._bad = torch.zeros((), dtype=torch.int64, device=stream.device)
         self._count = torch.zeros((), dtype=torch.int64, device=stream.device)
 
-    def run(self, block: Block, first_step: int) -> BlockStats:
-        """Take the steps of a block. On a GPU this only enqueues them."""
+    def run(self, block: Block, first_step: int, tick: Callable[[int], None] | None = None) -> BlockStats:
+        """Take the steps of a block. On a GPU this only enqueues them; on the CPU `tick` is told how many are done."""
         n_steps = len(block.rows)
         plan = torch.tensor([self._plan(first_step + i) for i in range(n_steps)], device=self.stream.device)
         one = self._recorded_step(block, plan) if self._can_record else self._step
         self._reset(first_step)
         for i in range(n_steps):
             one(block.rows[i], block.draws[i], plan[i])
+            if tick is not None and not self.is_cuda:
+                tick(i + 1)
         loss, norm = (self._sums / n_steps).unbind()
         return BlockStats(loss, norm, self._bad.clone())
 

@@ -28,6 +28,7 @@ from mirrorshot.types import InvalidInputError, NumericalError
 
 Progress = Callable[[int, int, str], None]
 _WORTH_COMPILING = 64  # pixels of a side: below, validation is too quick to win back the time of compiling
+_TELL_EVERY = 1.0  # seconds between reports of progress within a block
 _FINAL_TUNING = 4  # times as many tasks as before a validation
 
 
@@ -72,6 +73,7 @@ class Trainer:
         self.step = 0
         self.best: dict[str, Any] = {}
         self.best_weights: dict[str, Tensor] = {}
+        self._label, self._told = "first validation ahead", time.perf_counter()
         self.tracker = _tensorboard(run) if config.tensorboard and run is not None else None
 
     def run(self) -> TrainResult:
@@ -105,7 +107,7 @@ class Trainer:
     def _take(self, block: Block, before: dict[str, Tensor]) -> tuple[BlockStats, Block | None]:
         """Run a block; while a GPU is busy with it, the host draws the next one."""
         try:
-            stats = self.learner.run(block, self.step)
+            stats = self.learner.run(block, self.step, self._tick_if_due)
         except NotFiniteError as error:
             self._fail(block, before, error.step, str(error))
         return stats, self._next_block(len(block.rows))
@@ -159,11 +161,21 @@ class Trainer:
             for name in sorted(name for name in set(record) - {"step"} if record[name] is not None):
                 self.tracker.add_scalar(name, record[name], record["step"])
             self.tracker.flush()
-        label = (
+        self._label = (
             f"loss {record['loss']:.3f}  val {record['val_accuracy']:.1%} (best {self.best['val_accuracy']:.1%})  "
             f"{speed:,.0f} episodes/s"
         )
-        self.progress(record["episodes"], self.config.n_steps * self.config.tasks_per_step, label)
+        self._tick(0)
+
+    def _tick(self, n_steps: int) -> None:
+        """Report progress: so many steps after the last validation."""
+        T = self.config.tasks_per_step
+        self._told = time.perf_counter()
+        self.progress((self.step + n_steps) * T, self.config.n_steps * T, self._label)
+
+    def _tick_if_due(self, n_steps: int) -> None:
+        if time.perf_counter() - self._told > _TELL_EVERY:
+            self._tick(n_steps)
 
     def _save(self) -> None:
         """Write the best weights, then the whole state, which has them too: one file that a run goes on from."""
