@@ -22,16 +22,19 @@ _PAPER_EPOCHS = {  # (1-shot, 5-shot), of 100 episodes each
 _CHARACTERS = ("omniglot", "omniglot_to_emnist", "glyphs")
 
 
-def preset_settings(name: str, data: str, n_shot: int) -> dict[str, Any]:
-    """Settings of a preset for a data set and a number of shots; `Config` has the rest.
+def preset_settings(name: str, data: str, n_shot: int, method: str = "mirror_gp") -> dict[str, Any]:
+    """Settings of a preset for a data set, a number of shots and a method; `Config` has the rest.
 
     Example:
         >>> preset_settings("paper", "cub", 1)["n_episodes"]
         60000
+        >>> preset_settings("paper", "cub", 1, "maml")["tasks_per_step"]
+        4
     """
     if name not in PRESETS:
         raise InvalidInputError(f"Expected `preset` to be one of {', '.join(PRESETS)}, but got {name!r}.")
-    return _paper(data, n_shot) if name == "paper" else _default(data, n_shot)
+    settings = _paper(data, n_shot) if name == "paper" else _default(data, n_shot)
+    return settings if method == "mirror_gp" else _for_method(settings, method, data)
 
 
 def _paper(data: str, n_shot: int) -> dict[str, Any]:
@@ -73,3 +76,24 @@ def _default(data: str, n_shot: int) -> dict[str, Any]:
     if data in _CHARACTERS:
         settings["n_episodes"] = 10_000
     return settings | {"kernel_lr": 1e-3, "schedule": "cosine", "ema": 0.999}
+
+
+METHOD_SETTINGS: dict[str, dict[str, Any]] = {
+    "maml": {"tasks_per_step": 4},
+    "bayesian_maml": {"tasks_per_step": 4},
+    "bayesian_maml_chaser": {"tasks_per_step": 4},
+    "abml": {"tasks_per_step": 4},
+}
+"""Settings of other methods, in both presets, that differ from one task a step; METHODS of their papers."""
+
+_CHARACTER_OPTIONS: dict[str, dict[str, Any]] = {"maml": {"n_steps": 1, "inner_lr": 0.1}}
+_GAUSSIAN_PROCESSES = ("gd_gp", "dkt", "ove_gp", "logistic_softmax_gp")
+
+
+def _for_method(settings: dict[str, Any], method: str, data: str) -> dict[str, Any]:
+    """The schedule of a preset for another method: its own options are defaults, but for the kernel of the data."""
+    shared = ("kernel", "temperature") if method == "gd_gp" else ("kernel",) if method in _GAUSSIAN_PROCESSES else ()
+    options = {name: settings["method_options"][name] for name in shared}
+    if data in _CHARACTERS:
+        options |= _CHARACTER_OPTIONS.get(method, {})
+    return settings | {"method": method, "method_options": options} | METHOD_SETTINGS.get(method, {})

@@ -52,7 +52,7 @@ def test_settings_that_depend_on_one_another_may_come_in_any_order():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "mirror"}, "one of mirror_gp, gd_gp, protonet, but got 'mirror'"),
+        ({"method": "mirror"}, "one of mirror_gp, gd_gp, protonet.* but got 'mirror'"),
         ({"backbone": "vgg"}, "`backbone` to be auto, conv4.*but got 'vgg'"),
         ({"method_options": {"steps": 3}}, "options of 'mirror_gp' to be among .*n_steps.*but got steps"),
         ({"method_options": {"kernel": "round"}}, "`kernel` to be one of cosine"),

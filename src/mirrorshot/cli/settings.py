@@ -8,8 +8,6 @@ from mirrorshot.config import Config, parse_override, read_toml
 from mirrorshot.presets import preset_settings
 from mirrorshot.types import InvalidInputError
 
-_SHARED_OPTIONS = ("kernel", "temperature")  # of a preset, that suit any Gaussian process
-
 
 def compose(preset: str, file: Path | None, flags: Mapping[str, Any], overrides: Sequence[str]) -> Config:
     """The settings of a run. What comes later wins: defaults, the preset, the TOML file, the command line.
@@ -32,7 +30,7 @@ def compose(preset: str, file: Path | None, flags: Mapping[str, Any], overrides:
     ):
         given = _merged(given, change)
     above = Config().replace(**given)
-    return Config().replace(**_merged(_fitting(preset_settings(preset, above.data, above.n_shot), above.method), given))
+    return Config().replace(**_merged(preset_settings(preset, above.data, above.n_shot, above.method), given))
 
 
 def _merged(old: Any, new: Any) -> Any:
@@ -40,17 +38,6 @@ def _merged(old: Any, new: Any) -> Any:
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
     return {**old, **{name: _merged(old.get(name), value) for name, value in new.items()}}
-
-
-def _fitting(settings: dict[str, Any], method: str) -> dict[str, Any]:
-    """Settings of a preset for another method: of its options, those that other methods have too."""
-    if method != settings["method"]:
-        from mirrorshot.methods import METHODS, method_options
-
-        known = method_options(method) if method in METHODS else {}
-        options = {k: v for k, v in settings["method_options"].items() if k in _SHARED_OPTIONS and k in known}
-        return settings | {"method": method, "method_options": options}
-    return settings
 
 
 def check_names(config: Config) -> None:
