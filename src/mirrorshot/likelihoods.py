@@ -96,15 +96,56 @@ def softmax_moments(
     if max_std is None:
         max_std = _checked_max_std(mean.detach(), var.detach())
     shape = mean.shape
-    if mask is not None:
-        # a latent that is certainly far below all others has probability zero and no influence
-        highest = mean.detach().masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
-        mean = torch.where(mask, mean, highest - (1000.0 + 20.0 * max_std))
-        var = torch.where(mask, var, 0.0)
+    mean, var = _without_absent(mean, var, mask, max_std)
     flat = mean.reshape(-1, shape[-1]), var.reshape(-1, shape[-1])
     prob, curvature, logsumexp = _SoftmaxIntegrals.apply(*flat, max_std, 1.0)  # type: ignore[no-untyped-call]
     prob, curvature = prob.reshape(shape), curvature.reshape(shape)
     return SoftmaxMoments(prob, prob - curvature, logsumexp.reshape(shape[:-1]))
+
+
+def _without_absent(mean: Tensor, var: Tensor, mask: Tensor | None, max_std: float) -> tuple[Tensor, Tensor]:
+    """Put classes that do not exist certainly far below all others: they have probability zero and no influence."""
+    if mask is None:
+        return mean, var
+    highest = mean.detach().masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
+    return torch.where(mask, mean, highest - (1000.0 + 20.0 * max_std)), torch.where(mask, var, 0.0)
+
+
+def softmax_moments_pull_back(
+    mean: Float[Tensor, "*batch C"],
+    var: Float[Tensor, "*batch C"],
+    prob_bar: Float[Tensor, "*batch C"],
+    curvature_bar: Float[Tensor, "*batch C"],
+    mask: Bool[Tensor, "*#batch C"] | None = None,
+    *,
+    max_std: float,
+) -> tuple[Float[Tensor, "*batch C"], Float[Tensor, "*batch C"]]:
+    """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`, without the moments themselves.
+
+    Args:
+        mean: means of the latents.
+        var: their variances.
+        prob_bar: gradient of something in `E[p]`.
+        curvature_bar: gradient of it in `E[p (1 - p)]`.
+        mask: classes that exist. None: all.
+        max_std: a promise that no standard deviation exceeds this number.
+
+    Example:
+        >>> import torch
+        >>> zero, one = torch.zeros(1, 3), torch.ones(1, 3)
+        >>> first = torch.tensor([[1.0, 0.0, 0.0]])
+        >>> softmax_moments_pull_back(zero, one, first, zero, max_std=1.0)[0].sign()
+        tensor([[ 1., -1., -1.]])
+    """
+    shape = mean.shape
+    mean, var = _without_absent(mean, var, mask, max_std)
+    mean = mean - mean.amax(-1, keepdim=True)
+    flat = [t.reshape(-1, shape[-1]) for t in (mean, var, prob_bar, curvature_bar)]
+    rule = choose_rule(max_std, shape[-1], mean.dtype, 1.0)
+    grads = (flat[2], flat[3], flat[0].new_zeros(len(flat[0])))
+    pulled = _pull_back_in_chunks(flat[0], flat[1], grads, rule, max_std > WIDE_STD, 1.0)
+    exists = 1.0 if mask is None else mask.to(mean.dtype)
+    return pulled[0].reshape(shape) * exists, pulled[1].reshape(shape) * exists
 
 
 def log_predictive(
@@ -174,12 +215,18 @@ class _SoftmaxIntegrals(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         mean, var = ctx.saved_tensors
-        grad_mean, grad_var = torch.empty_like(mean), torch.empty_like(var)
-        for part, integrate in _chunks(var, ctx.rule, ctx.wide):
-            args = mean[part], var[part].sqrt(), ctx.rule, ctx.refine
-            F, ratios = _wide_grid(*args)[1:] if integrate is _integrate_wide else _fine_grid(*args)[1:]
-            grad_mean[part], grad_var[part] = _pull_back(F, ratios, *(g[part] for g in grads))
-        return grad_mean, grad_var, None, None
+        return (*_pull_back_in_chunks(mean, var, grads, ctx.rule, ctx.wide, ctx.refine), None, None)
+
+
+def _pull_back_in_chunks(
+    mean: Tensor, var: Tensor, grads: tuple[Tensor, ...], rule: Rule, wide: bool, refine: float
+) -> tuple[Tensor, Tensor]:
+    grad_mean, grad_var = torch.empty_like(mean), torch.empty_like(var)
+    for part, integrate in _chunks(var, rule, wide):
+        args = mean[part], var[part].sqrt(), rule, refine
+        F, ratios = _wide_grid(*args)[1:] if integrate is _integrate_wide else _fine_grid(*args)[1:]
+        grad_mean[part], grad_var[part] = _pull_back(F, ratios, *(g[part] for g in grads))
+    return grad_mean, grad_var
 
 
 def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:

@@ -26,7 +26,7 @@ from mirrorshot.gaussian import GaussianSites, covariance
 from mirrorshot.inference.mirror import mirror_step
 from mirrorshot.inference.objective import Problem, evaluate, make_problem
 from mirrorshot.inference.starts import AmortisedSites
-from mirrorshot.likelihoods import softmax_moments
+from mirrorshot.likelihoods import softmax_moments_pull_back
 from mirrorshot.types import InvalidInputError
 
 TrainingGradient = Literal["envelope", "unroll"]
@@ -243,12 +243,10 @@ def _moments_pull_back(
         from mirrorshot.inference.fused import moments_pull_back_fused
 
         return moments_pull_back_fused(visit.mean, visit.var, problem.class_mask, prob_bar, curvature_bar)
-    with torch.enable_grad():
-        mean, var = visit.mean.detach().requires_grad_(), visit.var.detach().requires_grad_()
-        moments = softmax_moments(mean.mT, var.mT, problem.class_mask[:, None, :], max_std=problem.max_std)
-        outputs = moments.prob, moments.curvature
-        pulled = torch.autograd.grad(outputs, (mean, var), (prob_bar.mT, curvature_bar.mT))
-    return pulled[0], pulled[1]
+    bars = prob_bar.mT, curvature_bar.mT
+    mask = problem.class_mask[:, None, :]
+    pulled = softmax_moments_pull_back(visit.mean.mT, visit.var.mT, *bars, mask, max_std=problem.max_std)
+    return pulled[0].mT, pulled[1].mT
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:
