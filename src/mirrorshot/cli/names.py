@@ -4,7 +4,25 @@ The registries of methods and data sets need torch, and a shell cannot wait for 
 that these are the same names.
 """
 
-METHODS = ("mirror_gp", "gd_gp", "protonet")
+METHODS = (
+    "mirror_gp",
+    "gd_gp",
+    "protonet",
+    "matchingnet",
+    "feature_transfer",
+    "relationnet",
+    "baseline_pp",
+    "dkt",
+    "bayesian_maml",
+    "bayesian_maml_chaser",
+    "abml",
+    "simpleshot",
+    "ncm_cosine",
+    "maml",
+    "logistic_head",
+    "logistic_softmax_gp",
+    "ove_gp",
+)
 DATA = ("glyphs", "cub", "mini_imagenet", "mini_imagenet_to_cub", "omniglot", "omniglot_to_emnist")
 
 

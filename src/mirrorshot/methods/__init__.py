@@ -7,22 +7,61 @@ import inspect
 from typing import Any
 
 from mirrorshot.backbones import Backbone
+from mirrorshot.methods.abml import ABML
 from mirrorshot.methods.base import FewShotMethod, PretrainedMethod
+from mirrorshot.methods.baseline_pp import BaselinePP
+from mirrorshot.methods.bayesian_maml import BayesianMAML, ChaserBayesianMAML
+from mirrorshot.methods.dkt import DKT
+from mirrorshot.methods.feature_transfer import FeatureTransfer
 from mirrorshot.methods.gd_gp import GradientGP
+from mirrorshot.methods.logistic_head import LogisticHead
+from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
+from mirrorshot.methods.maml import MAML
+from mirrorshot.methods.matchingnet import MatchingNet
 from mirrorshot.methods.mirror_gp import MirrorGP
+from mirrorshot.methods.ncm_cosine import NCMCosine
+from mirrorshot.methods.ove_gp import OneVsEachGP
 from mirrorshot.methods.protonet import ProtoNet
+from mirrorshot.methods.relationnet import RelationNet
+from mirrorshot.methods.simpleshot import SimpleShot
 from mirrorshot.types import InvalidInputError
 
 __all__ = [
     "METHODS", "make_method", "method_options",
     "FewShotMethod", "PretrainedMethod",
     "GradientGP", "MirrorGP", "ProtoNet",
+    "MatchingNet",
+    "FeatureTransfer",
+    "RelationNet",
+    "BaselinePP",
+    "ABML", "BayesianMAML", "ChaserBayesianMAML",
+    "DKT",
+    "SimpleShot",
+    "NCMCosine",
+    "MAML",
+    "LogisticHead",
+    "LogisticSoftmaxGP",
+    "OneVsEachGP",
 ]  # fmt: skip
 
 METHODS: dict[str, type[FewShotMethod]] = {
     "mirror_gp": MirrorGP,
     "gd_gp": GradientGP,
     "protonet": ProtoNet,
+    "matchingnet": MatchingNet,
+    "feature_transfer": FeatureTransfer,
+    "relationnet": RelationNet,
+    "baseline_pp": BaselinePP,
+    "bayesian_maml": BayesianMAML,
+    "bayesian_maml_chaser": ChaserBayesianMAML,
+    "abml": ABML,
+    "dkt": DKT,
+    "simpleshot": SimpleShot,
+    "ncm_cosine": NCMCosine,
+    "maml": MAML,
+    "logistic_head": LogisticHead,
+    "logistic_softmax_gp": LogisticSoftmaxGP,
+    "ove_gp": OneVsEachGP,
 }
 
 

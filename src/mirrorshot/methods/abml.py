@@ -1,0 +1,227 @@
+"""S. Ravi and A. Beatson, "Amortized Bayesian Meta-Learning", ICLR 2019 (ABML).
+
+https://openreview.net/forum?id=rkgpy3C5tX
+
+All weights of network and head have a Gaussian prior, N(mu, diag sigma^2), that is learned over many tasks. A task's
+posterior is a Gaussian of the same form: it starts at the prior and takes a few gradient steps on a sampled evidence
+bound of the labelled items. Training descends the cross-entropy of the queries under the posterior and its divergence
+from the prior, through the steps. A query gets the mean of the softmax of sampled networks.
+"""
+
+import math
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from mirrorshot.backbones import Backbone
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.methods.item_norm import replace_norms
+from mirrorshot.methods.slots import check_n_way, masked_log_softmax, mean_of_softmax, used_slots, xavier_rows
+from mirrorshot.types import InvalidInputError, TaskBatch
+
+KLStep = Literal["proximal", "gradient"]
+_RATE = 0.01  # of the exponential hyper-prior of 1 / sigma^2
+
+
+class Gaussian(NamedTuple):
+    """Independent Gaussians of all weights, of each task or (the prior) of all tasks."""
+
+    mean: Float[Tensor, "*T V"]
+    log_sigma: Float[Tensor, "*T V"]
+
+    def sample(self, noise: Float[Tensor, "L V"]) -> Float[Tensor, "T L V"]:
+        """Weights of each task from standard normal numbers, which all tasks share."""
+        return self.mean[:, None] + self.log_sigma.exp()[:, None] * noise
+
+
+def kl_divergence(q: Gaussian, p: Gaussian) -> Float[Tensor, "*T"]:
+    """KL(q || p), summed over the weights.
+
+    Example:
+        >>> p = Gaussian(torch.zeros(3), torch.zeros(3))
+        >>> kl_divergence(Gaussian(torch.ones(2, 3), torch.zeros(2, 3)), p)
+        tensor([1.5000, 1.5000])
+    """
+    ratio = q.log_sigma - p.log_sigma
+    distance = (q.mean - p.mean) * (-p.log_sigma).exp()
+    return (0.5 * ((2 * ratio).exp() + distance.square() - 1) - ratio).sum(-1)
+
+
+class ABML(FewShotMethod):
+    """Amortised Bayesian meta-learning.
+
+    The task's objective is the mean cross-entropy of the support, averaged over samples, plus `kl_weight` times the KL
+    from posterior to prior. The outer one is the same of the queries, plus the hyper-prior -log N(mu; 0, 1) -
+    log Gamma(1 / sigma^2; 1, 0.01) over `n_iterations`, up to constants; it is the same for all tasks, large, and
+    counts once over all of training if `n_iterations` is the number of its tasks.
+
+    Random numbers are drawn once per step and shared by the tasks of a batch: with one seed, a task has the same
+    result in every batch. Batch normalisation uses the statistics of the items of a call, padding left out, in eval
+    mode too (running statistics do not belong to a sampled network), so **the prediction of one query depends on the
+    others**. The head has one row for each class slot, so renaming the classes changes the predictions.
+
+    Design note: where sigma^2 < step_size kl_weight / 2, each gradient step on the KL overshoots more than the one
+    before; that is so for some weights from the start, and for more as sigma shrinks. The default step is implicit in
+    the KL of the means: the same stationary points, stable for every sigma. `kl_step="gradient"` is the plain step.
+
+    Args:
+        backbone: from items to features. The method takes it over and replaces its norms.
+        n_way: classes of a task; the trainer fills it in.
+        n_steps: steps of a task, in training and at test.
+        step_size: of each step.
+        n_samples: sampled networks of each step and of the outer loss.
+        n_test_samples: sampled networks of a prediction.
+        kl_weight: weight of the divergence, beta.
+        n_iterations: tasks that share the hyper-prior.
+        kl_step: "proximal", or "gradient" as the references.
+        first_order: take the gradients of the steps as constants.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = ABML(make_backbone("identity", in_features=8))
+        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
+        (torch.Size([2]), torch.Size([2, 15, 5]))
+    """
+
+    is_by_features = False
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        n_way: int = 5,
+        n_steps: int = 5,
+        step_size: float = 0.01,
+        n_samples: int = 5,
+        n_test_samples: int = 10,
+        kl_weight: float = 0.1,
+        n_iterations: int = 60_000,
+        kl_step: KLStep = "proximal",
+        first_order: bool = False,
+    ) -> None:
+        super().__init__(backbone)
+        check_n_way(n_way)
+        counts = {"n_samples": n_samples, "n_test_samples": n_test_samples, "n_iterations": n_iterations}
+        _check_options({"n_steps": n_steps, **counts}, {"step_size": step_size, "kl_weight": kl_weight}, kl_step)
+        self.n_way, self.n_steps, self.step_size, self.kl_weight = n_way, n_steps, step_size, kl_weight
+        self.n_samples, self.n_test_samples, self.n_iterations = n_samples, n_test_samples, n_iterations
+        self.kl_step, self.first_order = kl_step, first_order
+        self._norms = replace_norms(backbone, "backbone")
+        self.head = nn.Parameter(xavier_rows(1, n_way, backbone.out_features)[0])
+        self._shapes = {name: parameter.shape for name, parameter in self.named_parameters()}
+        n_weights = sum(map(math.prod, self._shapes.values()))
+        # log sigma ~ U(-4, -3)
+        self.log_sigma = nn.Parameter(torch.rand(n_weights, generator=torch.Generator().manual_seed(1)) - 4.0)
+
+    @property
+    def prior(self) -> Gaussian:
+        """The learned prior of all weights of network and head."""
+        parameters = dict(self.named_parameters())
+        return Gaussian(torch.cat([parameters[name].flatten() for name in self._shapes]), self.log_sigma)
+
+    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+        """Mean cross-entropy of the queries over samples, divergence from the prior, and the hyper-prior."""
+        used, prior = used_slots(tasks, self.n_way), self.prior
+        posterior = self.adapt(tasks, used)
+        weights = posterior.sample(self._noise(self.n_samples))
+        nll = self._nll(weights, tasks.query_x, query_y, tasks.query_weight, used)
+        hyper = 0.5 * prior.mean.square().sum() + _RATE * (-2 * prior.log_sigma).exp().sum()
+        return nll + self.kl_weight * kl_divergence(posterior, prior) + hyper / self.n_iterations
+
+    def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Logarithm of the mean softmax of networks sampled from the posterior."""
+        used = used_slots(tasks, self.n_way)
+        weights = self.adapt(tasks, used).sample(self._noise(self.n_test_samples))
+        return mean_of_softmax(self._logits(weights, tasks.query_x, tasks.query_weight), used, tasks)
+
+    def adapt(self, tasks: TaskBatch, used: Bool[Tensor, "T S"]) -> Gaussian:
+        """Posteriors of the tasks after `n_steps` steps from the prior."""
+        prior = self.prior
+        q = Gaussian(*(part.expand(tasks.n_tasks, -1) for part in prior))
+        for _ in range(self.n_steps):
+            q = self._step(q, prior, tasks, used, self._noise(self.n_samples))
+        return q
+
+    def _step(
+        self, q: Gaussian, prior: Gaussian, tasks: TaskBatch, used: Bool[Tensor, "T S"], noise: Float[Tensor, "L V"]
+    ) -> Gaussian:
+        def fit(q: Gaussian) -> Tensor:
+            weights = q.sample(noise)
+            return self._nll(weights, tasks.support_x, tasks.support_y, tasks.support_weight, used).sum()
+
+        # an outer no_grad does not reach what `grad` does, only derivatives of its result
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.first_order):
+            slope: Gaussian = grad(fit)(q)
+        rate = self.step_size * self.kl_weight
+        # ∂KL/∂m_q = (m_q - mu) / sigma^2, ∂KL/∂log σ_q = σ_q^2 / σ^2 - 1
+        pull = rate * (-2 * prior.log_sigma).exp()
+        log_sigma = q.log_sigma - self.step_size * slope.log_sigma
+        log_sigma = log_sigma - rate * ((2 * (q.log_sigma - prior.log_sigma)).exp() - 1)
+        mean = q.mean - self.step_size * slope.mean
+        if self.kl_step == "gradient":
+            return Gaussian(mean - pull * (q.mean - prior.mean), log_sigma)
+        return Gaussian((mean + pull * prior.mean) / (1 + pull), log_sigma)
+
+    def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N S"]:
+        """Logits of the items of one task, with the weights of this moment."""
+        z = self.embed(x[None])[0].flatten(1)
+        return z @ self.head[:, :-1].to(z.dtype).mT + self.head[:, -1].to(z.dtype)
+
+    def _logits(
+        self, weights: Float[Tensor, "T L V"], x: Shaped[Tensor, "T N *item"], counts: Float[Tensor, "T N"]
+    ) -> Float[Tensor, "T L N S"]:
+        """Logits of every sampled network. Without gradients one network at a time, to spare memory."""
+
+        def one(flat: Tensor, x: Tensor, counts: Tensor) -> Tensor:
+            parts = flat.split([math.prod(shape) for shape in self._shapes.values()])
+            given = {n: part.reshape(shape) for part, (n, shape) in zip(parts, self._shapes.items(), strict=True)}
+            logits: Tensor = functional_call(self, {**given, **dict.fromkeys(self._norms, counts)}, (x,))
+            return logits
+
+        at_once = None if torch.is_grad_enabled() else 1
+        result: Tensor = vmap(vmap(one), in_dims=(1, None, None), out_dims=1, chunk_size=at_once)(weights, x, counts)
+        return result
+
+    def _nll(
+        self,
+        weights: Float[Tensor, "T L V"],
+        x: Shaped[Tensor, "T N *item"],
+        y: Int[Tensor, "T N"],
+        counts: Float[Tensor, "T N"],
+        used: Bool[Tensor, "T S"],
+    ) -> Float[Tensor, " T"]:
+        """Mean cross-entropy of labelled points, averaged over the sampled networks."""
+        log_prob = masked_log_softmax(self._logits(weights, x, counts), used[:, None, None, :]).mean(1)
+        score = log_prob.gather(-1, y[..., None])[..., 0]
+        counts = counts.to(score.dtype)
+        return -(counts * score).sum(-1) / counts.sum(-1)
+
+    def _noise(self, n: int) -> Float[Tensor, "L V"]:
+        """Standard normal numbers for `n` sampled networks."""
+        like, generator = self.log_sigma, self.generator
+        return torch.randn(n, len(like), generator=generator, device=generator.device, dtype=like.dtype).to(like.device)
+
+    def accelerate(self) -> None:
+        """Nothing: a compiled network cannot be called within vmap and grad."""
+        return
+
+    def is_recordable(self, n_points: int, n_way: int) -> bool:
+        """No: it draws random numbers."""
+        return False
+
+
+def _check_options(counts: dict[str, int], positive: dict[str, float], kl_step: str) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {count}.")
+    for name, value in positive.items():
+        if not 0.0 < value < math.inf:
+            raise InvalidInputError(f"Expected `{name}` to be positive, but got {value}.")
+    if kl_step not in get_args(KLStep):
+        raise InvalidInputError(f"Expected `kl_step` to be 'proximal' or 'gradient', but got {kl_step!r}.")

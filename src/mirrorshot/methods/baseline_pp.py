@@ -1,0 +1,114 @@
+"""W.-Y. Chen, Y.-C. Liu, Z. Kira, Y.-C. Wang, J.-B. Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
+
+https://arxiv.org/abs/1904.04232
+
+The "Baseline++" of that paper: Feature Transfer with cosine classifiers in place of linear layers, in training and in
+the heads of new tasks. The logit of a class is the cosine between features and the direction of the class, times a
+magnitude that is learned for each class, times a fixed scale. Directions without length make features of a class vary
+less. With the scale of 2 that the paper gives to the heads no prediction can be sure; fit a temperature on validation
+tasks if the probabilities matter.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mirrorshot.backbones import Backbone
+from mirrorshot.methods.feature_transfer import FeatureTransfer, Head
+from mirrorshot.methods.frozen_heads import initial_weights_
+from mirrorshot.types import InvalidInputError
+
+_EPS = 1e-5  # added to the length of features
+_MANY_CLASSES, _SCALE, _SCALE_OF_MANY = 200, 2.0, 10.0
+
+
+class CosineClassifier(nn.Module):
+    """Logits from cosines: directions and magnitudes of the weights of each class are learned apart, without bias.
+
+    Args:
+        n_features: `D`.
+        n_classes: number of outputs.
+        scale: factor of all logits.
+
+    Example:
+        >>> layer = CosineClassifier(n_features=2, n_classes=3, scale=2.0)
+        >>> _ = layer.magnitude.data.fill_(1.0), layer.direction.data.copy_(torch.tensor([[1, 0], [0, 5], [-1, 0]]))
+        >>> layer(torch.tensor([[4.0, 0.0]])).round(decimals=3)
+        tensor([[ 2.,  0., -2.]], grad_fn=...)
+    """
+
+    def __init__(self, n_features: int, n_classes: int, *, scale: float) -> None:
+        super().__init__()
+        weight = torch.empty(n_classes, n_features)
+        initial_weights_(weight)
+        self.scale = scale
+        self.direction, self.magnitude = nn.Parameter(weight), nn.Parameter(weight.norm(dim=1))
+
+    def forward(self, z: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
+        """Logits of features."""
+        return cosine_logits(z, self.direction, self.magnitude, self.scale)
+
+
+class BaselinePP(FeatureTransfer):
+    """Baseline++: pre-training and heads of new tasks with cosine classifiers.
+
+    Args:
+        backbone: from items to features.
+        scale: factor of the logits in training. None: 2 for up to 200 training classes and 10 for more.
+        head_scale: the same in the heads of new tasks.
+        **options: those of `FeatureTransfer`.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = BaselinePP(make_backbone("identity", in_features=8), n_base_classes=6)
+        >>> method.classification_loss(source.items, source.labels).shape, method.predict(tasks).shape
+        (torch.Size([60]), torch.Size([2, 15, 5]))
+    """
+
+    def __init__(
+        self, backbone: Backbone, *, scale: float | None = None, head_scale: float = _SCALE, **options: Any
+    ) -> None:
+        super().__init__(backbone, **options)
+        if scale is None:
+            scale = _SCALE if self.n_base_classes <= _MANY_CLASSES else _SCALE_OF_MANY
+        for name, value in {"scale": scale, "head_scale": head_scale}.items():
+            if not (value > 0.0 and math.isfinite(value)):
+                raise InvalidInputError(f"Expected `{name}` to be positive, but got {value}.")
+        self.head_scale = head_scale
+        self.classifier = CosineClassifier(backbone.out_features, self.n_base_classes, scale=scale)
+
+    def _start(self, draws: Float[Tensor, "C D+1"]) -> Head:
+        direction = super()._start(draws)[0]
+        return direction, direction.norm(dim=-1)
+
+    def _logits(self, head: Head, z: Float[Tensor, "T M D"]) -> Float[Tensor, "T M C"]:
+        direction, magnitude = head
+        return cosine_logits(z, direction, magnitude[:, None, :], self.head_scale)
+
+    def _gradient(self, head: Head, z: Float[Tensor, "T B D"], residual: Float[Tensor, "T B C"]) -> Head:
+        direction, magnitude = head
+        length = direction.norm(dim=-1, keepdim=True)
+        unit = direction / length
+        # with r = dL/d logits and s = a r^T z/|z|: dL/dg = <v/|v|, s>, dL/dv = g / |v| (s - <v/|v|, s> v/|v|)
+        slope = self.head_scale * residual.mT @ _unit(z)
+        along = (unit * slope).sum(-1, keepdim=True)
+        return magnitude[..., None] / length * (slope - along * unit), along[..., 0]
+
+
+def cosine_logits(
+    z: Float[Tensor, "*T M D"], direction: Float[Tensor, "*T C D"], magnitude: Tensor, scale: float
+) -> Float[Tensor, "*T M C"]:
+    """`a g_c <v_c / |v_c|, z / |z|>`: the cosine to the direction of each class, times its magnitude and a scale."""
+    cosine: Tensor = _unit(z) @ (direction / direction.norm(dim=-1, keepdim=True)).mT
+    return scale * magnitude * cosine
+
+
+def _unit(z: Float[Tensor, "*T M D"]) -> Float[Tensor, "*T M D"]:
+    length: Tensor = z.norm(dim=-1, keepdim=True)
+    return z / (length + _EPS)

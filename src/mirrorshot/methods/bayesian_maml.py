@@ -1,0 +1,244 @@
+"""J. Yoon, T. Kim, O. Dia, S. Kim, Y. Bengio and S. Ahn, "Bayesian Model-Agnostic Meta-Learning", NeurIPS 2018 (BMAML).
+
+https://arxiv.org/abs/1806.03836
+
+The last layer of the network has a posterior, held by a few particles; the layers below are shared by all tasks. A
+task moves the particles from a learned start by some steps of Stein variational gradient descent (Q. Liu and D. Wang,
+2016, https://arxiv.org/abs/1608.04471): they follow the gradients of all particles near them and repel each other. A
+query gets the mean of the particles' softmax. Training descends the cross-entropy of the queries back through the
+steps, or (the chaser loss) the distance to where more steps with the labels of the queries would lead.
+"""
+
+import math
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from mirrorshot.backbones import Backbone
+from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.slots import check_n_way, mean_of_softmax, used_slots, xavier_rows
+from mirrorshot.types import InvalidInputError, TaskBatch
+
+Rule = Literal["svgd", "ove"]
+_RATE = 0.1  # of the exponential prior of lambda
+
+
+class LabelledPoints(NamedTuple):
+    """Features with a last column of ones, one-hot labels, and how often each point counts."""
+
+    x: Float[Tensor, "T N D1"]
+    Y: Float[Tensor, "T N S"]
+    weight: Float[Tensor, "T N"]
+
+
+def svgd_direction(
+    theta: Float[Tensor, "T P V"], gradient: Float[Tensor, "T P V"], rule: Rule = "svgd"
+) -> Float[Tensor, "T P V"]:
+    """Where Stein variational gradient descent moves particles: along minus the energy's gradient, and apart.
+
+    Args:
+        theta: particles.
+        gradient: of the energy, at the particles.
+        rule: "svgd", with kernel exp(-d^2 / h), where h is the squared median distance over log P. "ove": as the code
+            of J. Snell and R. Zemel, "Bayesian Few-Shot Classification with One-vs-Each Polya-Gamma Augmented Gaussian
+            Processes", 2021: exp(-d / h), the median with the zeros of the diagonal, sums instead of means, and the
+            repulsion of another kernel. It has no defined target.
+
+    Example:
+        >>> theta = torch.tensor([[[0.0], [1.0]]])
+        >>> svgd_direction(theta, torch.zeros(1, 2, 1)).flatten()  # nothing but repulsion: k = 1/2, 2 / h = 2 log 2
+        tensor([-0.3466,  0.3466])
+    """
+    P = theta.shape[1]
+    if P == 1:
+        return -gradient
+    d2 = _squared_distances(theta)
+    if rule == "ove":
+        d = d2.masked_fill(d2 == 0, 1.0).sqrt().masked_fill(d2 == 0, 0.0)  # the root has no derivative at zero
+        h, factor, scale = d.flatten(1).median(-1).values / math.log(P), 1.0, 1.0
+    else:
+        i, j = torch.triu_indices(P, P, 1, device=theta.device)
+        d, h, factor, scale = d2, d2[:, i, j].median(-1).values / math.log(P), 2.0, 1.0 / P
+    h = h.clamp(min=torch.finfo(h.dtype).eps)[:, None, None]  # for particles in one place
+    K = torch.exp(-d / h)
+    # φ_i = (1/P) Σ_j [-k_ij ∇U(θ_j) + (2/h) k_ij (θ_i - θ_j)]
+    repulsion = K.sum(-1, keepdim=True) * theta - K @ theta
+    return scale * (factor / h * repulsion - K @ gradient)
+
+
+def _squared_distances(theta: Float[Tensor, "T P V"]) -> Float[Tensor, "T P P"]:
+    centred = theta - theta.mean(1, keepdim=True)
+    G = centred @ centred.mT
+    squares = G.diagonal(dim1=-2, dim2=-1)
+    return (squares[:, :, None] + squares[:, None, :] - 2 * G).clamp(min=0.0)
+
+
+class BayesianMAML(FewShotMethod):
+    """Bayesian MAML on the last layer, by Stein variational gradient descent.
+
+    The model of a task: weights and biases of the last layer are N(0, 1 / lambda), lambda is exponential with rate 0.1,
+    and labels follow the softmax. A particle is weights, biases and log lambda.
+
+    Design note: the curvature of the energy in log lambda is half the number of weights, 4000 for Conv4, so that
+    a step that is right for the weights throws it to infinity. Particles move it in units of the width of its
+    posterior (`log lambda * sqrt(n_weights / 2)`), which is SVGD of the same posterior in another coordinate.
+    `rule="ove"` does not, and is finite with one step only unless features are few.
+
+    Args:
+        backbone: from items to features.
+        n_way: classes of a task; the trainer fills it in.
+        n_particles: how many particles hold the posterior.
+        n_steps: steps of a task, in training and at test.
+        step_size: of each step.
+        rule: "svgd", or "ove" as the published code (see `svgd_direction`): there the prior's standard deviation is
+            1 / lambda, and the density of lambda is not transformed to log lambda.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = BayesianMAML(make_backbone("identity", in_features=8), n_particles=4)
+        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
+        (torch.Size([2]), torch.Size([2, 15, 5]))
+    """
+
+    has_precision = True
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        n_way: int = 5,
+        n_particles: int = 10,
+        n_steps: int = 5,
+        step_size: float = 0.01,
+        rule: Rule = "svgd",
+    ) -> None:
+        super().__init__(backbone)
+        check_n_way(n_way)
+        for name, value in (("n_particles", n_particles), ("n_steps", n_steps)):
+            if value < 1:
+                raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {value}.")
+        if step_size <= 0.0:
+            raise InvalidInputError(f"Expected `step_size` to be positive, but got {step_size}.")
+        if rule not in get_args(Rule):
+            raise InvalidInputError(f"Expected `rule` to be 'svgd' or 'ove', but got {rule!r}.")
+        self.n_way, self.n_steps, self.step_size, self.rule = n_way, n_steps, step_size, rule
+        self.head = nn.Parameter(xavier_rows(n_particles, n_way, backbone.out_features))
+        if self.has_precision:
+            self.log_lambda = nn.Parameter(torch.ones(n_particles))
+
+    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+        """Mean cross-entropy of the queries."""
+        return query_nll(self.predict(tasks), tasks, query_y)
+
+    def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Logarithm of the mean over the particles of their softmax."""
+        used = used_slots(tasks, self.n_way)
+        support, query = (_with_ones(z) for z in self.features(tasks))
+        points = self._points(support, tasks.support_y, tasks.support_weight)
+        theta = self.adapt(self._start(used, support.dtype), points, used, self.step_size)
+        return mean_of_softmax(query[:, None] @ self._rows(theta).mT, used, tasks)
+
+    def adapt(
+        self, theta: Float[Tensor, "T P V"], points: LabelledPoints, used: Bool[Tensor, "T S"], step_size: float
+    ) -> Float[Tensor, "T P V"]:
+        """The particles after `n_steps` steps on labelled points."""
+        for _ in range(self.n_steps):
+            theta = theta + step_size * svgd_direction(theta, self.energy_gradient(theta, points, used), self.rule)
+        return theta
+
+    def energy_gradient(
+        self, theta: Float[Tensor, "T P V"], points: LabelledPoints, used: Bool[Tensor, "T S"]
+    ) -> Float[Tensor, "T P V"]:
+        """Gradient of the energy U, minus the log-density of particle and labels."""
+        W = self._rows(theta)
+        logits = (points.x[:, None] @ W.mT).masked_fill(~used[:, None, None, :], -torch.inf)
+        # ∂/∂W Σ_n CE_n = Σ_n (p_n - y_n) x_n^T
+        residual = points.weight[:, None, :, None] * (logits.softmax(-1) - points.Y[:, None])
+        fit = residual.mT @ points.x[:, None]
+        if not self.has_precision:
+            return (fit + W).flatten(2)
+        n, unit = _n_weights(used, W), self._unit(used, W)
+        log_lambda = theta[..., -1] / unit
+        squares = W.square().sum((-2, -1))
+        # U = Σ CE + λ |W|^2 / 2 - (n/2) log λ + 0.1 λ - log λ, the last for the density of log λ
+        precision = log_lambda.exp()
+        slope = 0.5 * precision * squares - 0.5 * n + _RATE * precision - 1.0
+        if self.rule == "ove":  # U = Σ CE + λ^2 |W|^2 / 2 - n log λ + 0.1 λ
+            slope = precision.square() * squares - n + _RATE * precision
+            precision = precision.square()
+        gradient = fit + precision[..., None, None] * W
+        return torch.cat([gradient.flatten(2), (slope / unit)[..., None]], -1)
+
+    def _start(self, used: Bool[Tensor, "T S"], dtype: torch.dtype) -> Float[Tensor, "T P V"]:
+        """The learned particles. Rows of unused slots are zero, where all gradients leave them."""
+        W = self.head.to(dtype) * used[:, None, :, None]
+        if not self.has_precision:
+            return W.flatten(2)
+        last = (self.log_lambda.to(dtype) * self._unit(used, W)).expand(len(W), -1)
+        return torch.cat([W.flatten(2), last[..., None]], -1)
+
+    def _rows(self, theta: Float[Tensor, "T P V"]) -> Float[Tensor, "T P S D1"]:
+        """Weights and, in the last column, biases of the particles."""
+        weights = theta[..., :-1] if self.has_precision else theta
+        return weights.reshape(*theta.shape[:2], self.n_way, -1)
+
+    def _unit(self, used: Bool[Tensor, "T S"], W: Float[Tensor, "T P S D1"]) -> Float[Tensor, "T 1"]:
+        """What log lambda is multiplied by in a particle."""
+        n = _n_weights(used, W)
+        return torch.ones_like(n) if self.rule == "ove" else (0.5 * n).sqrt()
+
+    def _points(self, x: Float[Tensor, "T N D1"], y: Int[Tensor, "T N"], weight: Tensor) -> LabelledPoints:
+        return LabelledPoints(x, F.one_hot(y, self.n_way).to(x.dtype), weight.to(x.dtype))
+
+
+class ChaserBayesianMAML(BayesianMAML):
+    """Bayesian MAML with the chaser loss. Predictions are made in the same way.
+
+    The chaser is the particles after the steps on the support; the leader goes on from there with the queries and
+    their labels. The loss is the squared distance between the two, over all particles; no gradient flows into the
+    leader. Weights and biases have the prior N(0, 1), and there is no lambda.
+
+    Args:
+        backbone: from items to features.
+        leader_step_size: of the leader's steps, of which there are `n_steps` too.
+        **options: those of `BayesianMAML`.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> ChaserBayesianMAML(make_backbone("identity", in_features=8), n_way=3).leader_step_size
+        0.005
+    """
+
+    has_precision = False
+
+    def __init__(self, backbone: Backbone, *, leader_step_size: float = 0.005, **options: Any) -> None:
+        super().__init__(backbone, **options)
+        self.leader_step_size = leader_step_size
+
+    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+        """Squared distance from the chaser to the leader."""
+        used = used_slots(tasks, self.n_way)
+        support, query = (_with_ones(z) for z in self.features(tasks))
+        points = self._points(support, tasks.support_y, tasks.support_weight)
+        chaser = self.adapt(self._start(used, support.dtype), points, used, self.step_size)
+        others = self._points(query, query_y, tasks.query_weight)
+        with torch.no_grad():
+            both = LabelledPoints(*(torch.cat(pair, 1) for pair in zip(points, others, strict=True)))
+            leader = self.adapt(chaser, both, used, self.leader_step_size)
+        return (chaser - leader).square().sum((1, 2))
+
+
+def _with_ones(z: Float[Tensor, "T N *features"]) -> Float[Tensor, "T N D1"]:
+    z = z.flatten(2)
+    return torch.cat([z, torch.ones_like(z[..., :1])], -1)
+
+
+def _n_weights(used: Bool[Tensor, "T S"], W: Float[Tensor, "T P S D1"]) -> Float[Tensor, "T 1"]:
+    """Number of weights and biases of the classes that each task has."""
+    return used.sum(-1, keepdim=True).to(W.dtype) * W.shape[-1]

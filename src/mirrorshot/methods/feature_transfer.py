@@ -1,0 +1,166 @@
+"""W.-Y. Chen, Y.-C. Liu, Z. Kira, Y.-C. Wang, J.-B. Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
+
+https://arxiv.org/abs/1904.04232
+
+The "Baseline" of that paper, called Feature Transfer in later tables. A network with a linear layer on top learns to
+tell all training classes apart, from single pictures and without any tasks. For a new task the network stays as it is
+and a new linear layer is fitted to the features of the support, by stochastic gradient descent in small batches. The
+softmax of its outputs on the queries is the prediction.
+"""
+
+import math
+from typing import NamedTuple, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mirrorshot.backbones import Backbone
+from mirrorshot.methods.frozen_heads import FrozenFeatureMethod, masked_log_softmax, one_hot
+from mirrorshot.types import InvalidInputError, TaskBatch
+
+Head: TypeAlias = tuple[Tensor, ...]
+"""Parameters of the layers of all tasks; tasks and classes come first."""
+
+
+class SGD(NamedTuple):
+    """Settings of the descent of a head, as those of `torch.optim.SGD`."""
+
+    n_passes: int
+    batch_size: int
+    lr: float
+    momentum: float
+    dampening: float
+    weight_decay: float
+
+
+class FeatureTransfer(FrozenFeatureMethod):
+    """Feature Transfer (the "Baseline" of A Closer Look at Few-shot Classification).
+
+    The heads of all tasks are fitted at once. Start and order of the support are drawn from `generator`, the same for
+    all tasks: row i of the numbers belongs to the i-th point and to class i, so that padding moves nothing.
+
+    Design note: `predict` draws from a copy of the generator, so that it is a function of seed and tasks, and a batch
+    of tasks is its tasks one by one. Gradients of a head are written out, there is no graph of 700 steps; `loss`, which
+    training does not use, has the gradient at a fixed head.
+
+    Args:
+        backbone: from items to features.
+        n_base_classes: number of training classes; the trainer fills it in.
+        n_passes: passes over the support.
+        batch_size: points of one step; the last step of a pass takes what is left.
+        lr: learning rate of the head.
+        momentum: of the descent.
+        dampening: of the momentum; with as much of it as of momentum, steps have the length of plain descent.
+        weight_decay: of all parameters of the head.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = FeatureTransfer(make_backbone("identity", in_features=8), n_base_classes=6)
+        >>> method.classification_loss(source.items, source.labels).shape, method.predict(tasks).shape
+        (torch.Size([60]), torch.Size([2, 15, 5]))
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        n_base_classes: int = 0,
+        n_passes: int = 100,
+        batch_size: int = 4,
+        lr: float = 0.01,
+        momentum: float = 0.9,
+        dampening: float = 0.9,
+        weight_decay: float = 1e-3,
+    ) -> None:
+        super().__init__(backbone, n_base_classes=n_base_classes)
+        self.sgd = SGD(n_passes, batch_size, lr, momentum, dampening, weight_decay)
+        _check_sgd(self.sgd)
+
+    def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Log-softmax of the outputs of a head that was fitted to the support."""
+        support, query = self.features(tasks)
+        head = self._fit(support.detach(), tasks)
+        return masked_log_softmax(self._logits(head, query), tasks)
+
+    @torch.no_grad()
+    def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> Head:
+        """The heads of the tasks, by stochastic gradient descent on the mean cross-entropy of a batch."""
+        draws = _draw(max(tasks.n_way, z.shape[1]), z.shape[2] + 1 + self.sgd.n_passes, self.generator).to(z)
+        start, places = draws[: tasks.n_way, : z.shape[2] + 1], draws[: z.shape[1], z.shape[2] + 1 :]
+        head = tuple(part.expand(len(z), *part.shape).clone() for part in self._start(2 * start - 1))
+        order, target, mask = _orders(tasks.support_weight > 0, places), one_hot(tasks, z.dtype), tasks.class_mask
+        velocity: Head | None = None
+        for index in (part for one_pass in order for part in one_pass.split(self.sgd.batch_size, 1)):
+            z_part, target_part = (torch.take_along_dim(part, index[..., None], 1) for part in (z, target))
+            residual = _residual(self._logits(head, z_part), target_part, mask)
+            gradient = self._gradient(head, z_part, residual)
+            is_real = target_part.sum((1, 2)) > 0
+            head, velocity = _step(head, gradient, velocity, is_real, self.sgd)
+        return head
+
+    def _start(self, draws: Float[Tensor, "C D+1"]) -> Head:
+        """Parameters (C, ...) from which all tasks start, of numbers uniform in [-1, 1]."""
+        start = draws * (draws.shape[1] - 1) ** -0.5
+        return start[:, :-1], start[:, -1]
+
+    def _logits(self, head: Head, z: Float[Tensor, "T M D"]) -> Float[Tensor, "T M C"]:
+        weight, bias = head
+        return z @ weight.mT + bias[:, None, :]
+
+    def _gradient(self, head: Head, z: Float[Tensor, "T B D"], residual: Float[Tensor, "T B C"]) -> Head:
+        """Gradient of the loss in the head, from that in the logits."""
+        return residual.mT @ z, residual.sum(1)
+
+
+def _draw(n_rows: int, n_columns: int, generator: torch.Generator) -> Float[Tensor, "R K"]:
+    """Numbers uniform in [0, 1) that stay the same where more rows are asked for; the generator stays where it is."""
+    copy = generator.clone_state()
+    rows = [torch.rand(n_columns, generator=copy, device=copy.device, dtype=torch.float32) for _ in range(n_rows)]
+    return torch.stack(rows)
+
+
+def _orders(is_real: Bool[Tensor, "T N"], places: Float[Tensor, "N P"]) -> Int[Tensor, "P T N"]:
+    """An order of the points for each pass: the i-th real point by the i-th place, padding last."""
+    rank = (is_real.cumsum(1) - 1).clamp(min=0)
+    key = places[rank].masked_fill(~is_real[..., None], torch.inf)
+    return key.permute(2, 0, 1).argsort(dim=-1, stable=True)
+
+
+def _residual(
+    logits: Float[Tensor, "T B C"], target: Float[Tensor, "T B C"], class_mask: Bool[Tensor, "T C"]
+) -> Float[Tensor, "T B C"]:
+    """Gradient of the mean cross-entropy in the logits: (p - y) / B, zero for padding (targets of zero)."""
+    prob = torch.softmax(logits.masked_fill(~class_mask[:, None, :], -torch.inf), -1)
+    weight = target.sum(-1, keepdim=True)
+    return (weight * prob - target) / weight.sum(1, keepdim=True).clamp(min=1.0)
+
+
+def _step(
+    head: Head, gradient: Head, velocity: Head | None, is_real: Bool[Tensor, " T"], sgd: SGD
+) -> tuple[Head, Head]:
+    """One step of the tasks that have points in this batch; the first gradient is not dampened, as in torch."""
+    new_head, new_velocity = [], []
+    for i, (p, g) in enumerate(zip(head, gradient, strict=True)):
+        use = is_real.view(-1, *[1] * (p.ndim - 1))
+        g = g + sgd.weight_decay * p
+        v = g if velocity is None else sgd.momentum * velocity[i] + (1 - sgd.dampening) * g
+        new_head.append(torch.where(use, p - sgd.lr * v, p))
+        new_velocity.append(v if velocity is None else torch.where(use, v, velocity[i]))
+    return tuple(new_head), tuple(new_velocity)
+
+
+def _check_sgd(sgd: SGD) -> None:
+    for name in ("n_passes", "batch_size"):
+        if getattr(sgd, name) < 1:
+            raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {getattr(sgd, name)}.")
+    if not (sgd.lr > 0.0 and math.isfinite(sgd.lr)):
+        raise InvalidInputError(f"Expected `lr` to be positive, but got {sgd.lr}.")
+    for name in ("momentum", "dampening"):
+        if not 0.0 <= getattr(sgd, name) < 1.0:
+            raise InvalidInputError(f"Expected `{name}` in [0, 1), but got {getattr(sgd, name)}.")
+    if not (sgd.weight_decay >= 0.0 and math.isfinite(sgd.weight_decay)):
+        raise InvalidInputError(f"Expected `weight_decay` not to be negative, but got {sgd.weight_decay}.")

@@ -1,0 +1,41 @@
+"""Batch normalisation for methods that adapt a network to each task: statistics of a call, items with weights."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class ItemNorm(nn.Module):
+    """Batch normalisation of one task with its statistics, in train and in eval mode, and none that run.
+
+    Takes over scale and shift. `counts`, a buffer that every call replaces, says how much each item counts in the
+    statistics: nothing for padding, and for queries that are normalised by the statistics of the support.
+    """
+
+    counts: Tensor
+
+    def __init__(self, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
+        self.register_buffer("counts", torch.ones(1), persistent=False)
+
+    def forward(self, input: Float[Tensor, "N c h w"], n_tasks: int = 1) -> Float[Tensor, "N c h w"]:
+        """Normalise the maps of one task; `n_tasks` is there because the norms of backbones have it."""
+        x = input if input.dtype == torch.float64 else input.float()
+        counts = self.counts.to(x.dtype)[:, None]
+        share = counts / counts.sum()
+        mean = (share * x.mean((2, 3))).sum(0)[:, None, None]
+        variance = (share * (x - mean).square().mean((2, 3))).sum(0)[:, None, None]
+        scale = self.weight[:, None, None] * (variance + self.eps).rsqrt()
+        return ((x - mean) * scale + self.bias[:, None, None]).to(input.dtype)
+
+
+def replace_norms(network: nn.Module, prefix: str) -> list[str]:
+    """Replace the batch normalisation of a network, and return the names of the `counts`."""
+    names = []
+    for path, module in list(network.named_modules(prefix=prefix)):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(module, name, ItemNorm(child))
+                names.append(f"{path}.{name}.counts")
+    return names

@@ -1,0 +1,213 @@
+"""Y. Tian et al., "Rethinking Few-Shot Image Classification: a Good Embedding Is All You Need?", ECCV 2020.
+
+https://arxiv.org/abs/2003.11539
+
+A network learns to tell all training classes apart, as an ordinary classifier. A new task gets a multinomial logistic
+regression on the features of its support, scaled to length one, with a penalty on the squares of the weights. The paper
+takes the solver of scikit-learn, task by task; here Newton's method solves all tasks at once and has the same optimum.
+Distillation, the second part of the paper, is not here.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mirrorshot.backbones import Backbone
+from mirrorshot.linalg import cholesky_of_shifted
+from mirrorshot.methods.frozen_heads import FrozenFeatureMethod, masked_log_softmax, one_hot
+from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
+
+_HALVINGS = 10  # of a Newton step
+_ARMIJO = 1e-4
+_SLACK = 10  # roundings that the objective may seem to rise by
+_TOLERANCE = 1e-10  # of the slope along the last step, in nats
+
+
+class LogisticHead(FrozenFeatureMethod):
+    """Logistic regression on the features of a pre-trained classifier.
+
+    The head of a task minimises `C sum_n CE_n + |W|^2 / 2`, bias without penalty, as scikit-learn's
+    `LogisticRegression` does for more than two classes. For two classes this one stays multinomial, which is
+    scikit-learn's binary one with twice the `C`.
+
+    Design note: with fewer points than features the weights are combinations of the features, so Newton's method works
+    in the space of points: C matrices of N x N each step in place of one of C D x C D. It does so in double precision,
+    because the larger `C` and the features, the worse the condition. After each step it looks whether all tasks have
+    converged; 5 to 10 steps are usual. `loss`, which training does not use, has the gradient at a fixed head.
+
+    Args:
+        backbone: from items to features.
+        n_base_classes: number of training classes; the trainer fills it in.
+        C: weight of the cross-entropy against the penalty, as in scikit-learn: the larger, the surer.
+        normalise: whether features are scaled to length one.
+        max_steps: Newton steps after which to give up, with an error.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = LogisticHead(make_backbone("identity", in_features=8), n_base_classes=6, C=10.0)
+        >>> method.predict(tasks).shape
+        torch.Size([2, 15, 5])
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        n_base_classes: int = 0,
+        C: float = 1.0,
+        normalise: bool = True,
+        max_steps: int = 100,
+    ) -> None:
+        super().__init__(backbone, n_base_classes=n_base_classes)
+        if not (C > 0.0 and math.isfinite(C)):
+            raise InvalidInputError(f"Expected `C` to be positive, but got {C}.")
+        if max_steps < 1:
+            raise InvalidInputError(f"Expected `max_steps` to be at least 1, but got {max_steps}.")
+        self.C, self.normalise, self.max_steps = C, normalise, max_steps
+
+    def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Log-softmax of the outputs of the fitted regression."""
+        support, query = self.features(tasks)
+        if self.normalise:
+            support, query = F.normalize(support, dim=-1), F.normalize(query, dim=-1)
+        weight, bias = self._fit(support.detach(), tasks)
+        return masked_log_softmax(query @ weight.mT + bias[:, None, :], tasks)
+
+    @torch.no_grad()
+    def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> tuple[Float[Tensor, "T C D"], Float[Tensor, "T C"]]:
+        """Weights and bias of the regression of each task."""
+        exact = z.double()
+        problem = Problem(self.C * exact @ exact.mT, one_hot(tasks, exact.dtype).mT, tasks.class_mask)
+        a, bias = fit_logistic(problem, max_steps=self.max_steps)
+        return (self.C * a @ exact).to(z.dtype), bias.to(z.dtype)
+
+
+class Problem(NamedTuple):
+    """Logistic regression of each task, in the space of points.
+
+    Attributes:
+        K: inner products of the points, times `C`.
+        target: one-hot labels, zero for padding.
+        class_mask: which classes exist.
+    """
+
+    K: Float[Tensor, "T N N"]
+    target: Float[Tensor, "T C N"]
+    class_mask: Bool[Tensor, "T C"]
+
+
+class Point(NamedTuple):
+    """Where the iteration is, or a step of it: weights are `a z`, logits `a K + bias`."""
+
+    a: Float[Tensor, "*G T C N"]
+    bias: Float[Tensor, "*G T C"]
+
+    def logits(self, K: Float[Tensor, "T N N"]) -> Float[Tensor, "*G T C N"]:
+        """Logits of the points."""
+        return self.a @ K + self.bias[..., None]
+
+    def moved(self, step: "Point", size: Float[Tensor, " G #T"]) -> "Point":
+        """All points that are parts of a step away."""
+        return Point(self.a + size[..., None, None] * step.a, self.bias + size[..., None] * step.bias)
+
+
+def fit_logistic(problem: Problem, *, max_steps: int = 100) -> Point:
+    """Minimise `sum_n CE_n + sum_c a_c^T K a_c / 2` over `a` and bias, by Newton's method with backtracking.
+
+    Args:
+        problem: the tasks, in double precision.
+        max_steps: steps after which to give up.
+
+    Raises:
+        NumericalError: if a task has not converged by then.
+
+    Example:
+        >>> K = target = torch.eye(2, dtype=torch.float64)[None]  # two points at right angles, one of each class
+        >>> point = fit_logistic(Problem(K, target, torch.ones(1, 2).bool()))
+        >>> prob = point.logits(K).softmax(1)
+        >>> torch.allclose(point.a, target - prob)  # where the gradient is zero
+        True
+    """
+    point = Point(torch.zeros_like(problem.target), torch.zeros_like(problem.target[..., 0]))
+    for _ in range(max_steps):
+        step = _newton(problem, point)
+        slope = _slope(problem, point, step)
+        point = _backtrack(problem, point, step, slope)
+        is_done = slope.abs() <= _TOLERANCE
+        if bool(is_done.all()):
+            return point
+    raise NumericalError(
+        f"Expected logistic regression to converge in {max_steps} Newton steps, but {int((~is_done).sum())} of "
+        f"{len(is_done)} tasks did not. Lower `C`, set `normalise`, or raise `max_steps`."
+    )
+
+
+def _newton(problem: Problem, point: Point) -> Point:
+    """The step to the minimum of the quadratic model.
+
+    It is where `a = b - W f` and each `a_c` sums to zero, with f = a K + bias, the Hessian W of the cross-entropy at
+    the old f, and b = W f + y - p there. With E = (K + W^-1)^-1 that is a = b - E (K b + bias). E is never formed:
+    Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.3.
+    """
+    K, target, mask = problem
+    f, weight = point.logits(K), target.sum(1, keepdim=True)
+    prob = weight * _prob(f, mask)
+    b = prob * (f - (prob * f).sum(1, keepdim=True)) + target - prob
+    L, _ = cholesky_of_shifted(K[:, None], prob.sqrt())
+    X = torch.linalg.solve_triangular(L, torch.diag_embed(prob.sqrt()), upper=False)
+    blocks = X.mT @ X  # of each class: (K + diag(p_c)^-1)^-1
+    M, _ = torch.linalg.cholesky_ex(blocks.sum(1) + torch.diag_embed(1 - weight[:, 0]))
+
+    ones = blocks.sum(-1)  # blocks times (1, .., 1)
+    S = torch.diag_embed(ones.sum(-1)) - ones @ torch.cholesky_solve(ones.mT, M)
+    # the same number added to the bias of all classes changes nothing, nor does the bias of a class that is not there
+    S = S + torch.diag_embed((~mask).to(S.dtype)) + mask[:, :, None].to(S.dtype) * mask[:, None, :].to(S.dtype)
+    a = b - _times_e(blocks, M, b @ K)
+    bias = torch.linalg.solve_ex(S, a.sum(-1, keepdim=True))[0][..., 0]
+    a = a - _times_e(blocks, M, bias[..., None].expand_as(a))
+    return Point(a - point.a, bias - point.bias)
+
+
+def _times_e(
+    blocks: Float[Tensor, "T C N N"], M: Float[Tensor, "T N N"], v: Float[Tensor, "T C N"]
+) -> Float[Tensor, "T C N"]:
+    """(K + W^-1)^-1 v, from its blocks without the coupling of the classes and the factor of their sum."""
+    u = (blocks @ v[..., None])[..., 0]
+    shared = torch.cholesky_solve(u.sum(1)[..., None], M)
+    return u - (blocks @ shared[:, None])[..., 0]
+
+
+def _slope(problem: Problem, point: Point, step: Point) -> Float[Tensor, " T"]:
+    """Derivative of the objective along a step; for a Newton step about minus twice what is left to gain."""
+    K, target, mask = problem
+    residual = target.sum(1, keepdim=True) * _prob(point.logits(K), mask) - target
+    return (residual * step.logits(K) + step.a * (point.a @ K)).sum((1, 2))
+
+
+def _backtrack(problem: Problem, point: Point, step: Point, slope: Float[Tensor, " T"]) -> Point:
+    """The longest of the halved steps that lowers the objective enough, up to rounding."""
+    K = problem.K
+    sizes = 0.5 ** torch.arange(_HALVINGS, dtype=K.dtype, device=K.device)[:, None]
+    before, after = (_objective(problem, point.moved(step, t)) for t in (torch.zeros_like(sizes[:1]), sizes))
+    slack = _SLACK * torch.finfo(K.dtype).eps * (1 + before)
+    is_lower = after <= before + _ARMIJO * sizes * slope + slack
+    size = sizes[is_lower.to(torch.int8).argmax(0), 0] * is_lower.any(0)
+    return Point(*(part[0] for part in point.moved(step, size[None])))
+
+
+def _objective(problem: Problem, point: Point) -> Float[Tensor, "G T"]:
+    f = point.logits(problem.K)
+    log_sum = f.masked_fill(~problem.class_mask[..., None], -torch.inf).logsumexp(-2)
+    cross_entropy = (problem.target.sum(1) * log_sum).sum(-1) - (problem.target * f).sum((-2, -1))
+    return cross_entropy + (point.a * (point.a @ problem.K)).sum((-2, -1)) / 2
+
+
+def _prob(f: Float[Tensor, "T C N"], mask: Bool[Tensor, "T C"]) -> Float[Tensor, "T C N"]:
+    return f.masked_fill(~mask[..., None], -torch.inf).softmax(1)

@@ -1,0 +1,168 @@
+"""C. Finn, P. Abbeel and S. Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks", ICML 2017.
+
+MAML, https://arxiv.org/abs/1703.03400
+
+A network with a linear head is adapted to each task by a few gradient steps on its labelled items, and classifies the
+queries with the adapted weights. What is learned over many tasks is where these steps start. Training descends the
+cross-entropy of the queries after adaptation, through the steps, which takes second derivatives. First-order MAML
+takes the gradients of the steps as constants.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from mirrorshot.backbones import Backbone
+from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.item_norm import replace_norms
+from mirrorshot.types import InvalidInputError, TaskBatch
+
+Weights = Mapping[str, Tensor]
+
+
+class MAML(FewShotMethod):
+    """Model-agnostic meta-learning, of second or first order.
+
+    All parameters adapt: convolutions, scales and shifts of batch normalisation, and the head. Probabilities are the
+    softmax of the adapted logits. The head has one output for each class slot, so **renaming the classes changes the
+    predictions**, and tasks have as many classes as the head; tasks with fewer are padded.
+
+    Batch normalisation never uses running statistics. With `transductive=True`, as in the references, the queries of a
+    task are normalised together, so that **the prediction of one query depends on the others**, and accuracies are not
+    those of queries that come one by one. With False they are normalised by the statistics of the support.
+
+    The loss of a step is the mean over its tasks. The references take the sum of `tasks_per_step=4` tasks (32 for
+    characters), which is the same for Adam.
+
+    Design note: tasks are adapted side by side with `torch.func.vmap`, which makes the convolutions grouped ones. Norms
+    are replaced, because padding must not count and vmap cannot write running statistics. `accelerate` leaves the
+    network as it is: compiled networks within vmap and grad are untested on GPUs.
+
+    Args:
+        backbone: from items to features. The method takes it over and replaces its norms.
+        n_way: number of classes; the trainer fills it in.
+        n_steps: gradient steps on the support.
+        step_size: their length. The references take 5 steps of 0.01, for characters one of 0.1.
+        n_test_steps: steps of `predict`; None: `n_steps`.
+        first_order: take the gradients of the steps as constants.
+        transductive: normalise the queries by their own statistics, not those of the support.
+        seed: of the initial weights of the head; its biases start at zero.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = MAML(make_backbone("identity", in_features=8), n_way=5)
+        >>> method.predict(tasks).exp().sum(-1).allclose(torch.ones(2, 15))
+        True
+    """
+
+    is_by_features = False
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        n_way: int = 5,
+        n_steps: int = 5,
+        step_size: float = 0.01,
+        n_test_steps: int | None = None,
+        first_order: bool = False,
+        transductive: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(backbone)
+        _check_options(n_way, n_steps, step_size, n_test_steps)
+        self.n_way, self.n_steps, self.step_size = n_way, n_steps, step_size
+        self.n_test_steps = n_steps if n_test_steps is None else n_test_steps
+        self.first_order, self.transductive = first_order, transductive
+        self.head: nn.Linear = nn.utils.skip_init(nn.Linear, backbone.out_features, n_way)
+        bound, generator = backbone.out_features**-0.5, torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            self.head.weight.uniform_(-bound, bound, generator=generator)
+            self.head.bias.zero_()
+        self._norms = replace_norms(backbone, "backbone")
+
+    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+        """Mean cross-entropy of the queries after adaptation."""
+        return query_nll(self._log_prob(tasks, self.n_steps), tasks, query_y)
+
+    def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Log-softmax of the adapted logits."""
+        return self._log_prob(tasks, self.n_test_steps)
+
+    def accelerate(self) -> None:
+        """Nothing: the network runs within vmap and grad, where compiling it is untested."""
+        return
+
+    def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
+        """Logits of the items of one task, with the weights of this moment."""
+        return self.head(self.embed(x[None])[0].flatten(1))  # type: ignore[no-any-return]
+
+    def _log_prob(self, tasks: TaskBatch, n_steps: int) -> Float[Tensor, "T M C"]:
+        self._check_way(tasks)
+        start = dict(self.named_parameters())
+
+        def one_task(x: Tensor, y: Tensor, query: Tensor, counts: Tensor, query_counts: Tensor, mask: Tensor) -> Tensor:
+            weights = self._adapt(start, n_steps, x, y, counts, mask)
+            if self.transductive:
+                return self._task_log_prob(weights, query, query_counts, mask)
+            both, only_support = torch.cat([x, query]), torch.cat([counts, torch.zeros_like(query_counts)])
+            return self._task_log_prob(weights, both, only_support, mask)[len(x) :]
+
+        x, y, query, _, counts, query_counts, mask = tasks
+        result: Tensor = vmap(one_task)(x, y, query, counts, query_counts, mask)
+        return result
+
+    def _adapt(
+        self,
+        weights: Weights,
+        n_steps: int,
+        x: Shaped[Tensor, "N ..."],
+        y: Int[Tensor, " N"],
+        counts: Float[Tensor, " N"],
+        class_mask: Bool[Tensor, " C"],
+    ) -> Weights:
+        """Weights after steps of gradient descent on the cross-entropy of the support."""
+
+        def support_loss(weights: Weights) -> Tensor:
+            score = self._task_log_prob(weights, x, counts, class_mask).gather(1, y[:, None])[:, 0]
+            return -(counts.to(score.dtype) * score.masked_fill(counts == 0, 0.0)).sum() / counts.sum()
+
+        for _ in range(n_steps):
+            # an outer no_grad does not reach what `grad` does, only derivatives of its result
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.first_order):
+                slope = grad(support_loss)(weights)
+            weights = {name: weight - self.step_size * slope[name] for name, weight in weights.items()}
+        return weights
+
+    def _task_log_prob(
+        self,
+        weights: Weights,
+        x: Shaped[Tensor, "N ..."],
+        counts: Float[Tensor, " N"],
+        class_mask: Bool[Tensor, " C"],
+    ) -> Float[Tensor, "N C"]:
+        """Log-probabilities of the items of one task; `counts`: how much each counts in batch normalisation."""
+        logits: Tensor = functional_call(self, {**weights, **dict.fromkeys(self._norms, counts)}, (x,))
+        return logits.masked_fill(~class_mask, -torch.inf).log_softmax(-1)
+
+    def _check_way(self, tasks: TaskBatch) -> None:
+        if tasks.n_way != self.n_way:
+            raise InvalidInputError(
+                f"Expected tasks of {self.n_way} classes, as many as the learned head has outputs, but got "
+                f"{tasks.n_way}. Train with n_way={tasks.n_way}, or use a method without such a head, for instance "
+                "protonet."
+            )
+
+
+def _check_options(n_way: int, n_steps: int, step_size: float, n_test_steps: int | None) -> None:
+    for name, value, low in (("n_way", n_way, 2), ("n_steps", n_steps, 0), ("n_test_steps", n_test_steps or 0, 0)):
+        if value < low:
+            raise InvalidInputError(f"Expected `{name}` to be at least {low}, but got {value}.")
+    if not 0 < step_size < float("inf"):
+        raise InvalidInputError(f"Expected `step_size` to be positive, but got {step_size}.")

@@ -1,0 +1,38 @@
+"""Y. Chen et al., "Meta-Baseline: Exploring Simple Meta-Learning for Few-Shot Learning", ICCV 2021.
+
+https://arxiv.org/abs/2003.04390
+
+The "Classifier-Baseline" of that paper, a nearest class mean by cosine. A network learns to tell all training classes
+apart, as an ordinary classifier whose last layer is then dropped. A class of a new task is the mean of the features of
+its labelled items, and a query belongs to the class with the largest cosine between its features and that mean.
+Probabilities are the softmax of the cosines over a temperature, which is fitted to training tasks.
+"""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mirrorshot.methods.frozen_heads import TemperedMethod, class_means
+from mirrorshot.types import TaskBatch
+
+
+class NCMCosine(TemperedMethod):
+    """Nearest class mean by cosine, on the features of a pre-trained classifier. Options: those of `TemperedMethod`.
+
+    Example:
+        >>> import torch
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = NCMCosine(make_backbone("identity", in_features=8), n_base_classes=6, temperature=0.1)
+        >>> method.predict(tasks).shape
+        torch.Size([2, 15, 5])
+    """
+
+    def _scores(
+        self, support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], tasks: TaskBatch
+    ) -> Float[Tensor, "T M C"]:
+        """Cosine between each query and the mean of each class."""
+        means = class_means(support, tasks)
+        return F.normalize(query, dim=-1) @ F.normalize(means, dim=-1).mT

@@ -1,0 +1,114 @@
+"""J. Snell and R. Zemel, ICLR 2021 (OVE PG GP).
+
+"Bayesian Few-Shot Classification with One-vs-Each Polya-Gamma Augmented Gaussian Processes"
+https://arxiv.org/abs/2007.10417
+
+Each class of a task has a latent Gaussian process over the features of a network, and a label says that its latent is
+above each other one: a product of sigmoids of differences. Polya-Gamma variables make that likelihood Gaussian; they
+are drawn by Gibbs sampling. Meta-training ascends the evidence of support and query given the draws, or the predictive
+likelihood of the query. Predictions are averages over the last draws of several chains.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.backbones import Backbone
+from mirrorshot.inference.one_vs_each import (
+    condition_pairs,
+    gibbs_pairs,
+    make_pairs,
+    one_vs_each_scores,
+    predict_pairs,
+)
+from mirrorshot.methods.gp import GPMethod
+from mirrorshot.types import InvalidInputError, TaskBatch
+
+
+class OneVsEachGP(GPMethod):
+    """One-vs-each Polya-Gamma Gaussian process. Stochastic; draws from `generator`.
+
+    The likelihood is not normalised over the classes. As in the paper, the scores `sum_i E log sigma(f_c - f_i)` of
+    each chain become probabilities by a softmax; then the chains are averaged. Draws are constants to the gradient,
+    which for objective "ml" is right by Fisher's identity once they come from the posterior.
+
+    Args:
+        backbone: from items to features.
+        n_steps: Gibbs steps in training. After one, as published, the draws have not seen the labels yet; each further
+            one costs as much as the evidence.
+        n_test_steps: Gibbs steps at test.
+        n_chains: chains of a task, each of which contributes its last draw.
+        released_quadrature: take variances for standard deviations in the expectations, as the released code does.
+        geometric: average the scores of the chains, as the released code does, and not their probabilities.
+        **options: those of `GPMethod`; there is no objective "cml".
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = OneVsEachGP(make_backbone("identity", in_features=8))
+        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
+        (torch.Size([2]), torch.Size([2, 15, 5]))
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        n_steps: int = 1,
+        n_test_steps: int = 50,
+        n_chains: int = 20,
+        released_quadrature: bool = False,
+        geometric: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(backbone, **options)
+        if self.objective == "cml":
+            raise InvalidInputError(
+                "Expected `objective` to be 'ml' or 'pl', but got 'cml': draws for all points and for the support do "
+                "not belong together. Use method mirror_gp or logistic_softmax_gp."
+            )
+        for name, value in (("n_steps", n_steps), ("n_test_steps", n_test_steps), ("n_chains", n_chains)):
+            if value < 1:
+                raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {value}.")
+        self.n_steps, self.n_test_steps, self.n_chains = n_steps, n_test_steps, n_chains
+        self.released_quadrature, self.geometric = released_quadrature, geometric
+
+    def is_recordable(self, n_points: int, n_way: int) -> bool:
+        """No: it draws from a generator that a recorded step would not advance."""
+        return False
+
+    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
+        """Mean evidence given the draws, over the chains."""
+        pairs = make_pairs(K, y, weight, class_mask).repeat(self.n_chains)
+        omega = gibbs_pairs(pairs, n_steps=self.n_steps, generator=self.generator)
+        evidence: Tensor = condition_pairs(pairs, omega).log_evidence.unflatten(0, (-1, self.n_chains)).mean(1)
+        return evidence
+
+    def _log_prob(
+        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
+    ) -> Float[Tensor, "T M C"]:
+        n_steps = self.n_steps if differentiable else self.n_test_steps
+        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
+            pairs = make_pairs(K, tasks.support_y, tasks.support_weight, tasks.class_mask).repeat(self.n_chains)
+            posterior = condition_pairs(pairs, gibbs_pairs(pairs, n_steps=n_steps, generator=self.generator))
+            cross, prior = (x.repeat_interleave(self.n_chains, 0) for x in (K_cross, prior_var))
+            scores = one_vs_each_scores(
+                *predict_pairs(pairs, posterior, cross, prior),
+                tasks.class_mask.repeat_interleave(self.n_chains, 0),
+                released=self.released_quadrature,
+            )
+            return self._combine(scores.unflatten(0, (-1, self.n_chains)), tasks)
+
+    def _combine(self, scores: Float[Tensor, "T S M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        absent = ~tasks.class_mask[:, None, :]
+        if self.geometric:
+            return torch.log_softmax(scores.mean(1).masked_fill(absent, -torch.inf), -1)
+        log_prob = torch.log_softmax(scores.masked_fill(absent[:, None], -torch.inf), -1)
+        # classes that do not exist are zero in between: -inf in all chains has no gradient
+        mean = log_prob.masked_fill(absent[:, None], 0.0).logsumexp(1) - math.log(self.n_chains)
+        return mean.masked_fill(absent, -torch.inf)

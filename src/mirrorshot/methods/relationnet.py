@@ -1,0 +1,178 @@
+"""F. Sung et al., "Learning to Compare: Relation Network for Few-Shot Learning", CVPR 2018 (RelationNet).
+
+F. Sung, Y. Yang, L. Zhang, T. Xiang, P. Torr and T. Hospedales, https://arxiv.org/abs/1711.06025
+
+The distance between a query and a class is learned. The mean of the feature maps of a class and the map of a query are
+laid on each other, and a small convolutional network gives the pair a relation score between 0 and 1. Training
+regresses the scores to 1 for the right class and to 0 for the others. A variant trains with cross-entropy.
+"""
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mirrorshot.backbones import Backbone, ConvBlock
+from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.types import InvalidInputError, TaskBatch
+
+Loss = Literal["mse", "softmax"]
+Probabilities = Literal["normalised", "sigmoid_logits"]
+_CHANNELS, _HIDDEN = 64, 8  # of the relation network
+
+
+class RelationNet(FewShotMethod):
+    """Relation network. Needs feature maps: backbone conv4np, or conv4snp for small pictures.
+
+    How scores become probabilities, with `s` what enters the sigmoid:
+
+    - `loss="mse"`, the paper's: the squared error to one-hot labels is smallest where `sigmoid(s_c)` is the
+      probability of class c, so probabilities are the sigmoids divided by their sum. The published calibration took the
+      sigmoids as logits of a softmax, which makes five classes at most 40 % sure: `probabilities="sigmoid_logits"`. The
+      predicted classes are the same.
+    - `loss="softmax"`: softmax of `s`.
+
+    In train mode the relation network normalises like the backbone, over all pairs of a call or of each task (`norm` of
+    the backbone), padding included; in eval mode with running statistics, where padding has no influence. Their
+    `momentum` is 0.1 as in the backbone; the references have 1, that is, statistics of the last training task alone.
+
+    Design note: the first convolution is linear, so it is applied to prototypes and queries apart, and the results are
+    added for each pair: 85 maps in place of 400, of half the channels.
+
+    Args:
+        backbone: from items to feature maps.
+        loss: "mse" or "softmax".
+        probabilities: with "mse", "normalised" or "sigmoid_logits".
+        momentum: of the running statistics of the relation network.
+        seed: of its initial weights.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> pictures = torch.randint(256, (12, 1, 28, 28), dtype=torch.uint8)
+        >>> source = ClassSource.from_arrays(pictures, torch.arange(12) % 3)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=3, n_shot=1, n_query=2, seed=0).draw(2)
+        >>> tasks = tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255)
+        >>> backbone = make_backbone("conv4snp", generator=torch.Generator().manual_seed(0))
+        >>> RelationNet(backbone).predict(tasks).exp().sum(-1).allclose(torch.ones(2, 6))
+        True
+    """
+
+    is_by_features = False
+    needs_maps = True
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        loss: Loss = "mse",
+        probabilities: Probabilities = "normalised",
+        momentum: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(backbone)
+        _check_options(loss, probabilities, momentum)
+        channels, side, padding = _check_maps(backbone)
+        self.loss_name, self.probabilities, self.padding = loss, probabilities, padding
+        generator = torch.Generator().manual_seed(seed)
+        self.blocks = nn.ModuleList(
+            ConvBlock(n_in, _CHANNELS, padding=padding, pool=True, generator=generator)
+            for n_in in (2 * channels, _CHANNELS)
+        )
+        for block in self.blocks:
+            block.norm.momentum = momentum  # type: ignore[union-attr]
+        last = _after_block(_after_block(side, padding), padding)
+        self.hidden = _linear(_CHANNELS * last * last, _HIDDEN, generator)
+        self.score = _linear(_HIDDEN, 1, generator)
+
+    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+        """Mean squared error of the relation scores over queries and classes, or cross-entropy of the queries."""
+        scores = self.scores(tasks)
+        if self.loss_name == "softmax":
+            return query_nll(self._log_prob(scores, tasks), tasks, query_y)
+        weight = (tasks.query_weight[..., None] * tasks.class_mask[:, None, :]).to(scores.dtype)
+        error = (scores.sigmoid() - F.one_hot(query_y, tasks.n_way)).square()
+        return (weight * error).sum((1, 2)) / weight.sum((1, 2))
+
+    def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Logarithm of the class probabilities."""
+        return self._log_prob(self.scores(tasks), tasks)
+
+    def _log_prob(self, scores: Float[Tensor, "T M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        if self.loss_name == "mse":
+            scores = F.logsigmoid(scores) if self.probabilities == "normalised" else scores.sigmoid()
+        return scores.masked_fill(~tasks.class_mask[:, None, :], -torch.inf).log_softmax(-1)
+
+    def scores(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Relation of every query to every class, before the sigmoid."""
+        support, query = self.features(tasks)
+        classes = torch.arange(tasks.n_way, device=support.device)[:, None]
+        weight = tasks.support_weight[:, None, :].to(support.dtype) * (tasks.support_y[:, None, :] == classes)
+        weight = weight / weight.sum(-1, keepdim=True).clamp(min=1e-6)
+        prototypes = (weight @ support.flatten(2)).unflatten(2, support.shape[2:])
+        with torch.autocast(query.device.type, self.network_dtype, enabled=self.network_dtype is not None):
+            maps = self._relation_maps(prototypes, query)
+        relation = F.relu(self.hidden(maps.flatten(1).to(query.dtype)))
+        return self.score(relation).reshape(*query.shape[:2], tasks.n_way)  # type: ignore[no-any-return]
+
+    def _relation_maps(
+        self, prototypes: Float[Tensor, "T C c h w"], query: Float[Tensor, "T M c h w"]
+    ) -> Float[Tensor, "TMC d h2 w2"]:
+        first, second = self.blocks
+        assert isinstance(first, ConvBlock)
+        of_class, of_query = first.conv.weight.chunk(2, 1)
+        from_class = F.conv2d(prototypes.flatten(0, 1), of_class, first.conv.bias, padding=self.padding)
+        from_query = F.conv2d(query.flatten(0, 1), of_query, padding=self.padding)
+        from_class, from_query = (
+            z.unflatten(0, x.shape[:2]) for z, x in ((from_class, prototypes), (from_query, query))
+        )
+        pairs = (from_class[:, None] + from_query[:, :, None]).flatten(0, 2)
+        # without a backbone that normalises, tasks are apart
+        n_tasks = 1 if getattr(self.backbone, "norm", "task") == "episode" else len(query)
+        maps = first.norm(pairs, n_tasks)
+        return second(F.relu(F.max_pool2d(maps, 2)), n_tasks)  # type: ignore[no-any-return]
+
+
+def _linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
+    """A linear layer with weights as those of torch, from a generator."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.uniform_(-(n_in**-0.5), n_in**-0.5, generator=generator)
+    return layer
+
+
+def _after_block(side: int, padding: int) -> int:
+    return (side + 2 * padding - 2) // 2
+
+
+def _check_options(loss: str, probabilities: str, momentum: float) -> None:
+    if loss not in get_args(Loss):
+        raise InvalidInputError(f"Expected `loss` to be 'mse' or 'softmax', but got {loss!r}.")
+    if probabilities not in get_args(Probabilities):
+        raise InvalidInputError(
+            f"Expected `probabilities` to be 'normalised' or 'sigmoid_logits', but got {probabilities!r}."
+        )
+    if not 0 < momentum <= 1:
+        raise InvalidInputError(f"Expected `momentum` to be above 0 and at most 1, but got {momentum}.")
+
+
+def _check_maps(backbone: Backbone) -> tuple[int, int, int]:
+    """Channels and side of the feature maps, and the padding of the relation network."""
+    shape = tuple(backbone.out_shape)
+    if len(shape) != 3:
+        raise InvalidInputError(
+            f"Expected a backbone that returns feature maps (c, h, w), but got one of features {shape}. RelationNet "
+            "compares maps: use backbone=conv4np, or conv4snp for small pictures; for embeddings use protonet."
+        )
+    channels, *sides = shape
+    side = min(sides)
+    padding = 1 if side < 10 else 0
+    if sides[0] != sides[1] or _after_block(_after_block(side, padding), padding) < 1:
+        raise InvalidInputError(
+            f"Expected square feature maps of at least 4 x 4, but got {sides[0]} x {sides[1]}. Use larger pictures: "
+            "conv4np needs 22 x 22."
+        )
+    return channels, side, padding

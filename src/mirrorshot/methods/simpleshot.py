@@ -1,0 +1,91 @@
+"""Y. Wang et al., "SimpleShot: Revisiting Nearest-Neighbor Classification for Few-Shot Learning", 2019 (SimpleShot).
+
+https://arxiv.org/abs/1911.04623
+
+A network learns to tell all training classes apart, as an ordinary classifier. New tasks see its features less the mean
+of the features of the training classes, scaled to length one ("CL2N"). A class is the mean of these features over its
+labelled items, and a query belongs to the nearest mean. The paper has no probabilities: here they are the softmax of
+minus the squared distances over a temperature, which is fitted to training tasks.
+"""
+
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.backbones import Backbone
+from mirrorshot.methods.frozen_heads import TemperedMethod, class_means
+from mirrorshot.methods.gp import in_parts
+from mirrorshot.types import InvalidInputError, TaskBatch
+
+Transform = Literal["cl2n", "l2n", "un"]
+
+
+class SimpleShot(TemperedMethod):
+    """SimpleShot: nearest class mean of centred features of unit length.
+
+    `tune` takes the centre from all items of training tasks, by the network as it is then; until then it is zero.
+
+    Design note: rejected was a running average during pre-training, which mixes the features of many earlier networks
+    and of augmented pictures.
+
+    Args:
+        backbone: from items to features.
+        transform: of the features. "cl2n" centres and scales to length one, "l2n" only scales, "un" leaves them.
+        **options: those of `TemperedMethod`.
+
+    Example:
+        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = SimpleShot(make_backbone("identity", in_features=8), n_base_classes=6)
+        >>> method.tune(tasks, query_y)
+        >>> method.predict(tasks).shape
+        torch.Size([2, 15, 5])
+    """
+
+    centre: Tensor
+
+    def __init__(self, backbone: Backbone, *, transform: Transform = "cl2n", **options: Any) -> None:
+        super().__init__(backbone, **options)
+        if transform not in get_args(Transform):
+            raise InvalidInputError(f"Expected `transform` to be 'cl2n', 'l2n' or 'un', but got {transform!r}.")
+        self.transform = transform
+        self.register_buffer("centre", torch.zeros(backbone.out_features))
+
+    def _scores(
+        self, support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], tasks: TaskBatch
+    ) -> Float[Tensor, "T M C"]:
+        """Minus the squared distance to the mean of each class."""
+        means, z = class_means(self._transformed(support), tasks), self._transformed(query)
+        # - |z - m|^2, less a sum of squares where only the difference counts: 2 <z, m> - |m|^2
+        return 2 * z @ means.mT - means.square().sum(-1)[:, None, :]
+
+    def _transformed(self, z: Float[Tensor, "T N D"]) -> Float[Tensor, "T N D"]:
+        if self.transform == "cl2n":
+            z = z - self.centre.to(z.dtype)
+        return z if self.transform == "un" else F.normalize(z, dim=-1)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether there is a temperature or a centre to fit."""
+        return super().is_tuned or self.transform == "cl2n"
+
+    @torch.no_grad()
+    def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
+        """Take the centre from the items of training tasks, then fit the temperature to their queries."""
+        if self.transform == "cl2n":
+            self.centre.copy_(self._mean_features(tasks))
+        super().tune(tasks, query_y)
+
+    def _mean_features(self, tasks: TaskBatch) -> Float[Tensor, " D"]:
+        """Mean over all items of the tasks, support and query, padding left out."""
+        total = sum(
+            (weight[..., None].to(z.dtype) * z).sum((0, 1))
+            for part in in_parts(tasks)
+            for z, weight in zip(self.features(part), (part.support_weight, part.query_weight), strict=True)
+        )
+        return torch.as_tensor(total) / (tasks.support_weight.sum() + tasks.query_weight.sum())

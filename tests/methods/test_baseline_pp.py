@@ -1,0 +1,117 @@
+"""Baseline++: its heads against torch's weight normalisation and SGD task by task, its training layer, its scales."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.utils.parametrizations import weight_norm
+
+from mirrorshot.backbones import make_backbone
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.methods import make_method
+from mirrorshot.types import InvalidInputError
+
+D = 8
+
+
+@pytest.fixture
+def source():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(10, 1, D, generator=generator, dtype=torch.float64)
+    x = centres + 0.7 * torch.randn(10, 20, D, generator=generator, dtype=torch.float64)
+    return ClassSource.from_arrays(x.reshape(-1, D), torch.arange(10).repeat_interleave(20))
+
+
+@pytest.fixture
+def drawn(source):
+    return EpisodeSampler(source, n_way=5, n_shot=2, n_query=4, seed=0).draw(3)
+
+
+def make(n_base_classes=10, **options):
+    backbone = make_backbone("identity", in_features=D)
+    return make_method("baseline_pp", backbone, n_base_classes=n_base_classes, **options).double()
+
+
+def unit(x):
+    return x / (x.norm(dim=-1, keepdim=True) + 1e-5)
+
+
+def head_by_torch(x, y, n_way, seed, scale=2.0, n_passes=100, **options):
+    """A head of one task, by torch's own optimiser; the i-th row of draws belongs to point i and class i."""
+    generator = torch.Generator().manual_seed(seed)
+    draws = torch.stack([torch.rand(D + 1 + n_passes, generator=generator) for _ in range(len(x))]).double()
+    layer = torch.nn.Linear(D, n_way, bias=False).double()
+    with torch.no_grad():
+        layer.weight.copy_((2 * draws[:n_way, :D] - 1) / D**0.5)
+    layer = weight_norm(layer)
+    settings = {"lr": 0.01, "momentum": 0.9, "dampening": 0.9, "weight_decay": 1e-3} | options
+    sgd = torch.optim.SGD(layer.parameters(), **settings)
+    for place in draws[:, D + 1 :].T:
+        for index in place.argsort().split(4):
+            sgd.zero_grad()
+            F.cross_entropy(scale * layer(unit(x[index])), y[index]).backward()
+            sgd.step()
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("options", "scale"),
+    [({}, 2.0), ({"lr": 0.3, "momentum": 0.5, "dampening": 0.2, "weight_decay": 0.01, "n_passes": 8}, 5.0)],
+    ids=["paper", "others"],
+)
+def test_heads_are_those_of_weight_norm_and_the_optimiser_of_torch(drawn, options, scale):
+    tasks, _ = drawn
+    method = make(head_scale=scale, **options)
+    method.seed(5)
+    log_prob = method.predict(tasks)
+    for i in range(3):
+        layer = head_by_torch(tasks.support_x[i], tasks.support_y[i], 5, seed=5, scale=scale, **options)
+        expected = (scale * layer(unit(tasks.query_x[i]))).log_softmax(-1)
+        assert torch.allclose(log_prob[i], expected, atol=1e-10)
+
+
+def test_the_loss_of_an_item_is_its_cross_entropy_under_the_cosine_classifier(source):
+    method = make()
+    x, y = source.items.double(), source.labels
+    with torch.no_grad():
+        method.classifier.magnitude.mul_(torch.linspace(0.5, 2, 10))
+    cosine = F.cosine_similarity(x[:, None], method.classifier.direction[None], dim=-1)
+    expected = F.cross_entropy(2 * method.classifier.magnitude * cosine, y, reduction="none")
+    assert torch.allclose(method.classification_loss(x, y), expected, atol=1e-4)  # 1e-5 added to the length of x
+    method.classification_loss(x, y).sum().backward()
+    assert all(p.grad.abs().max() > 0 for p in method.parameters())
+
+
+def test_magnitudes_start_as_the_lengths_of_a_linear_layer():
+    layer = make().classifier
+    assert torch.allclose(layer.magnitude, layer.direction.norm(dim=1))
+    assert layer.direction.abs().max() <= D**-0.5
+
+
+@pytest.mark.parametrize(("n_base_classes", "scale"), [(200, 2.0), (201, 10.0)])
+def test_the_scale_in_training_depends_on_the_number_of_classes(n_base_classes, scale):
+    assert make(n_base_classes).classifier.scale == scale
+    assert make(n_base_classes, scale=3.0).classifier.scale == 3.0
+    assert make(n_base_classes).head_scale == 2.0
+
+
+def test_the_length_of_features_does_not_matter(drawn):
+    tasks, _ = drawn
+    method = make()
+    longer = tasks._replace(support_x=tasks.support_x * 3, query_x=tasks.query_x * 0.5)
+    assert torch.allclose(method.predict(longer), method.predict(tasks), atol=1e-4)
+
+
+def test_features_of_zeros_are_no_harm(drawn):
+    tasks, query_y = drawn
+    method = make()
+    tasks = tasks._replace(support_x=tasks.support_x * 0, query_x=(tasks.query_x * 0).requires_grad_())
+    loss = method.loss(tasks, query_y).sum()
+    loss.backward()
+    assert loss.isfinite()
+    assert tasks.query_x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["scale", "head_scale"])
+def test_a_scale_that_is_not_positive_is_refused(name):
+    with pytest.raises(InvalidInputError, match=f"Expected `{name}` to be positive, but got -1.0"):
+        make(**{name: -1.0})
