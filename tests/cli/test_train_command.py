@@ -61,7 +61,7 @@ def test_a_run_goes_on_where_it_stopped(train, run, tmp_path):
     ("arguments", "message"),
     [
         (["--preset", "papers"], "Expected `preset` to be one of default, paper, but got 'papers'."),
-        (["--method", "maml"], "but got 'maml'."),
+        (["--method", "mamml"], "but got 'mamml'."),
         (["--set", "learning_rate=1"], "but got `learning_rate`."),
         (["--set", "lr"], "Expected name=value, for instance lr=3e-4, but got 'lr'."),
         (["--set", "lr=fast"], "Expected setting `lr` to be"),
