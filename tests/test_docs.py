@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from mirrorshot.checkpoint import read_config
 from mirrorshot.cli import main
+from mirrorshot.config import Config, read_toml
 from mirrorshot.methods import METHODS, make_method
 
 ROOT = Path(__file__).parents[1]
@@ -124,3 +125,19 @@ def test_the_method_of_the_page_is_the_nearest_neighbour(page, contract):
             gaps = ((tasks.query_x[t, m] - tasks.support_x[t]) @ weight).square().sum(-1)
             logits = torch.stack([-2.0 * gaps[tasks.support_y[t] == c].min() for c in range(4)])
             assert torch.allclose(log_prob[t, m], logits.log_softmax(0))
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "training.md"], ids=lambda path: path.name)
+def test_the_python_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    examples = blocks(page.read_text(), "python")
+    assert examples
+    for example in examples:
+        exec(compile(example, str(page), "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out
+
+
+def test_the_settings_file_of_the_guide_is_one(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text(blocks((DOCS / "training.md").read_text(), "toml")[0])
+    assert Config().replace(**read_toml(path)).method_options["objective"] == "cml"
