@@ -2,7 +2,7 @@ import pytest
 
 from mirrorshot.backbones import make_backbone
 from mirrorshot.config import Config
-from mirrorshot.methods import make_method
+from mirrorshot.methods import METHODS, make_method, method_options
 from mirrorshot.presets import PRESETS, preset_settings
 from mirrorshot.types import InvalidInputError
 
@@ -52,3 +52,17 @@ def test_presets_do_not_share_their_options():
 def test_an_unknown_preset_is_explained():
     with pytest.raises(InvalidInputError, match="`preset` to be one of default, paper, but got 'papre'"):
         preset_settings("papre", "cub", 1)
+
+
+def test_published_settings_of_other_methods_are_those_of_the_paper_and_ours_are_better():
+    assert "prior_mean" not in preset_settings("paper", "cub", 1, "logistic_softmax_gp")["method_options"]
+    assert preset_settings("default", "cub", 1, "logistic_softmax_gp")["method_options"]["prior_mean"] == -2.0
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("data", ["cub", "omniglot_to_emnist"])
+def test_every_method_takes_the_options_of_every_preset(name, data, method):
+    config = Config(data=data).replace(**preset_settings(name, data, 1, method))
+    assert config.method == method
+    assert set(config.method_options) <= set(method_options(method))
