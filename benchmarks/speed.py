@@ -34,6 +34,7 @@ CASES_GPU = {  # shots, tasks a step, presets
     "conv4s": ((1, 1, BOTH), (1, 16, ("paper",)), (5, 1, ("paper",))),
 }
 CASES_CPU = ((1, 1, BOTH), (5, 1, ("paper",)))
+CPU_STEPS = {"conv4": 2, "conv4s": 10}
 
 
 def noise_dataset(backbone: str) -> Dataset:
@@ -167,13 +168,12 @@ def main() -> None:
     device, started = torch.device(options.device), time.perf_counter()
     cuda = device.type == "cuda"
     torch.backends.cudnn.benchmark = cuda  # for the floor, as for training
-    steps = 100 if cuda else 10
     rows: list[dict[str, Any]] = []
     name = "speed_gpu" if cuda else "speed_cpu"
     for backbone in ("conv4", "conv4s"):
         dataset = noise_dataset(backbone)
         for n_shot, tasks, presets in CASES_GPU[backbone] if cuda else CASES_CPU:
-            n_steps = max(10, steps // tasks)
+            n_steps = max(10, 100 // tasks) if cuda else CPU_STEPS[backbone]
             base = floor(backbone, tasks * 5 * (n_shot + 16), device, n_steps)
             for preset in presets:
                 step = training(backbone, n_shot, tasks, preset, dataset, device, n_steps)

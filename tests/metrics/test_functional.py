@@ -19,20 +19,6 @@ from mirrorshot.types import InvalidInputError
 METRICS = [accuracy, nll, brier, calibration_bins]
 
 
-@pytest.fixture
-def predictions():
-    """Random probabilities, and labels drawn so that about every second prediction is right."""
-
-    def make(*shape, n_way=5, seed=0, dtype=torch.float64):
-        g = torch.Generator().manual_seed(seed)
-        prob = torch.softmax(2.0 * torch.randn(*shape, n_way, generator=g, dtype=torch.float64), -1)
-        drawn = torch.randint(n_way, shape, generator=g)
-        y = torch.where(torch.rand(shape, generator=g) < 0.4, prob.argmax(-1), drawn)
-        return prob.to(dtype), y
-
-    return make
-
-
 def looped_calibration(prob, y, n_bins):
     """(ECE, MCE) from the definition, one prediction at a time, in exact bin arithmetic."""
     members = [[] for _ in range(n_bins)]
@@ -193,3 +179,58 @@ def test_empty_bins_have_no_calibration_error(error):
     none = torch.zeros(3, dtype=torch.float64)
     with pytest.raises(InvalidInputError, match="at least one prediction"):
         error(CalibrationBins(torch.linspace(0.0, 1.0, 4), none, none, none))
+
+
+@pytest.mark.parametrize("metric", [accuracy, nll, brier])
+def test_weights_of_scores_count_like_repetitions(padded, metric):
+    (prob, y, weight), (rows, labels) = padded(60)
+    torch.testing.assert_close(metric(prob, y, weight), metric(rows, labels))
+    torch.testing.assert_close(metric(rows, labels, torch.full(labels.shape, 0.3)), metric(rows, labels))
+
+
+@pytest.mark.parametrize("metric", [accuracy, nll, brier])
+def test_padding_is_left_out_of_each_task(predictions, metric):
+    prob, y = predictions(3, 10)
+    weight = (torch.arange(10) < torch.tensor([[10], [4], [0]])).double()
+    found = metric(prob, y, weight)
+    torch.testing.assert_close(found[1], metric(prob[1, :4], y[1, :4]))
+    assert found.isnan().tolist() == [False, False, True]
+
+
+def test_weights_of_bins_count_like_repetitions(padded):
+    (prob, y, weight), repeated = padded(4, 50)
+    for a, b in zip(calibration_bins(prob, y, 10, weight), calibration_bins(*repeated, 10), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_weights_below_one_leave_the_calibration_errors_as_they_are(predictions):
+    prob, y = predictions(200)
+    light, plain = calibration_bins(prob, y, weight=torch.full((200,), 0.01)), calibration_bins(prob, y)
+    for error in (expected_calibration_error, maximum_calibration_error):
+        assert float(error(light)) == pytest.approx(float(error(plain)), rel=1e-6)
+
+
+def test_maximum_calibration_error_leaves_out_small_bins():
+    prob = torch.tensor([[0.95, 0.05], [0.6, 0.4], [0.6, 0.4]], dtype=torch.float64)
+    bins = calibration_bins(prob, torch.tensor([1, 0, 0]))
+    assert float(maximum_calibration_error(bins)) == pytest.approx(0.95)
+    assert float(maximum_calibration_error(bins, min_count=2)) == pytest.approx(0.4)
+    with pytest.raises(InvalidInputError, match="`min_count` = 3 predictions, but the fullest has 2"):
+        maximum_calibration_error(bins, min_count=3)
+
+
+@pytest.mark.usefixtures("as_for_users")
+@pytest.mark.parametrize("metric", [accuracy, nll, brier, lambda p, y, w: calibration_bins(p, y, 15, w)])
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.ones(3), r"of the shape of `y`, \(2,\), but got \(3,\)"),
+        (torch.tensor([1.0, -1.0]), "not negative, but got values from -1.0 to 1.0"),
+        (torch.tensor([1.0, torch.inf]), "finite .* to inf"),
+        (torch.tensor([torch.nan, 1.0]), "finite .* nan"),
+        (torch.zeros(2), "at least one positive `weight`, but all 2 are zero"),
+    ],
+)
+def test_wrong_weights_are_explained(metric, weight, message):
+    with pytest.raises(InvalidInputError, match=message):
+        metric(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([0, 1]), weight)

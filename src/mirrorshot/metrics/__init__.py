@@ -1,5 +1,22 @@
 """Metrics of predicted class probabilities: how often they are right, and whether they mean what they say."""
 
+from mirrorshot.metrics.bootstrap import (
+    Interval,
+    TaskStatistics,
+    bootstrap_intervals,
+    bootstrap_mean,
+    join_statistics,
+    task_statistics,
+)
+from mirrorshot.metrics.calibration import (
+    BrierDecomposition,
+    adaptive_calibration_bins,
+    brier_decomposition,
+    class_calibration_bins,
+    class_calibration_error,
+    debiased_calibration_error,
+    debiased_squared_error,
+)
 from mirrorshot.metrics.functional import (
     CalibrationBins,
     accuracy,
@@ -9,10 +26,17 @@ from mirrorshot.metrics.functional import (
     maximum_calibration_error,
     nll,
 )
+from mirrorshot.metrics.ranking import aurc, auroc, correctness_auroc, excess_aurc
+from mirrorshot.metrics.streaming import SeparationSummary, Summary
 from mirrorshot.metrics.temperature import apply_temperature, fit_temperature
 
 __all__ = [
     "accuracy", "nll", "brier",
     "CalibrationBins", "calibration_bins", "expected_calibration_error", "maximum_calibration_error",
+    "adaptive_calibration_bins", "class_calibration_bins", "class_calibration_error",
+    "debiased_calibration_error", "debiased_squared_error", "BrierDecomposition", "brier_decomposition",
+    "auroc", "correctness_auroc", "aurc", "excess_aurc",
+    "Interval", "TaskStatistics", "task_statistics", "join_statistics", "bootstrap_intervals", "bootstrap_mean",
+    "Summary", "SeparationSummary",
     "fit_temperature", "apply_temperature",
 ]  # fmt: skip
