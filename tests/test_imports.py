@@ -13,7 +13,7 @@ LAYERS = (
     {"types"},
     {"linalg", "quadrature", "threads"},
     {"gaussian", "likelihoods", "kernels", "backbones", "metrics"},
-    {"inference", "data", "selection"},
+    {"inference", "data", "selection", "decisions"},
     {"methods"},
     {"config", "presets", "checkpoint"},
     {"training", "evaluation"},
@@ -25,7 +25,7 @@ LAYERS = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 STRANGERS = {("methods", "data")}  # they meet in TaskBatch
 
-PURE = {"types", "linalg", "quadrature", "gaussian", "likelihoods", "inference", "metrics.functional"}
+PURE = {"types", "linalg", "quadrature", "gaussian", "likelihoods", "inference", "metrics"}
 IMPURE = ("torch.nn", "sklearn", "matplotlib", "typer", "rich")
 
 

@@ -1,0 +1,234 @@
+"""Confidence intervals by the bootstrap over tasks.
+
+Queries of one task share its support set and its classes, so they are not independent; tasks are. A resample draws
+whole tasks, with replacement.
+
+Design note: every metric here is a function of sums over tasks. Each task is reduced to its sums once, a resample is a
+row of counts that says how often each task was drawn, and all resamples are one product of matrices. Rejected: to
+evaluate the metrics on each resample, which needs 3,000 x 75 predictions a thousand times over.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.metrics._terms import brier_terms, checked, nll_terms, right_terms, weight_of
+from mirrorshot.metrics.calibration import brier_decomposition, debiased_calibration_error
+from mirrorshot.metrics.functional import (
+    CalibrationBins,
+    bin_predictions,
+    equal_width_edges,
+    expected_calibration_error,
+    maximum_calibration_error,
+)
+from mirrorshot.types import InvalidInputError
+
+_MAX_COUNTS = 2**25  # of counts held at once: 256 MiB
+
+
+class TaskStatistics(NamedTuple):
+    """Sums over the queries of each task, in float64.
+
+    Attributes:
+        weight: number of queries, or sum of their weights; (T,).
+        correct, nll, brier: sums of right predictions and of scores; (T,).
+        bins: calibration bins of each task, fields of shape (T, B).
+    """
+
+    weight: Float[Tensor, " T"]
+    correct: Float[Tensor, " T"]
+    nll: Float[Tensor, " T"]
+    brier: Float[Tensor, " T"]
+    bins: CalibrationBins
+
+
+class Interval(NamedTuple):
+    """A metric and its confidence interval.
+
+    Attributes:
+        value: the metric of all tasks.
+        low, high: ends of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+METRICS: Mapping[str, Callable[[TaskStatistics], Tensor]] = {
+    "accuracy": lambda sums: sums.correct / sums.weight,
+    "nll": lambda sums: sums.nll / sums.weight,
+    "brier": lambda sums: sums.brier / sums.weight,
+    "ece": lambda sums: expected_calibration_error(sums.bins),
+    "mce": lambda sums: maximum_calibration_error(sums.bins),
+    "debiased_ce": lambda sums: debiased_calibration_error(sums.bins),
+    "debiased_ece": lambda sums: debiased_calibration_error(sums.bins, norm=1),
+    "reliability": lambda sums: brier_decomposition(sums.bins).reliability,
+    "resolution": lambda sums: brier_decomposition(sums.bins).resolution,
+    "uncertainty": lambda sums: brier_decomposition(sums.bins).uncertainty,
+}
+
+
+def task_statistics(
+    prob: Float[Tensor, "T M C"],
+    y: Int[Tensor, "T M"],
+    n_bins: int = 15,
+    weight: Float[Tensor, "T M"] | None = None,
+) -> TaskStatistics:
+    """Reduce each task to the sums that all metrics of `METRICS` are made of.
+
+    Args:
+        prob: class probabilities.
+        y: labels 0 .. C - 1.
+        n_bins: number of calibration bins, of equal width.
+        weight: how often each query counts; zero is padding. None: once.
+
+    Example:
+        >>> prob, y = torch.tensor([[[0.9, 0.1], [0.6, 0.4]]]), torch.tensor([[0, 1]])
+        >>> task_statistics(prob, y).correct
+        tensor([1.], dtype=torch.float64)
+    """
+    if prob.ndim != 3:
+        raise InvalidInputError(f"Expected `prob` of shape (T, M, C), but got {tuple(prob.shape)}.")
+    prob, y, weight = checked(prob, y, weight)
+    share = weight_of(weight, y)
+    terms = (right_terms(prob, y), nll_terms(prob, y), brier_terms(prob, y))
+    correct, nll, brier = ((share * term.double()).sum(-1) for term in terms)
+    confidence, label = prob.max(-1)
+    bins = bin_predictions(confidence, (label == y).double(), share, equal_width_edges(n_bins, prob))
+    return TaskStatistics(share.sum(-1), correct, nll, brier, bins)
+
+
+def join_statistics(parts: Sequence[TaskStatistics]) -> TaskStatistics:
+    """Put the tasks of several batches together.
+
+    Args:
+        parts: of `task_statistics`, all with the same number of bins.
+
+    Example:
+        >>> part = task_statistics(torch.tensor([[[0.9, 0.1], [0.6, 0.4]]]), torch.tensor([[0, 1]]))
+        >>> join_statistics([part, part]).correct
+        tensor([1., 1.], dtype=torch.float64)
+    """
+    sizes = {part.bins.counts.shape[-1] for part in parts}
+    if len(sizes) != 1:
+        raise InvalidInputError(f"Expected parts with one number of bins, but got {sorted(sizes)}.")
+    return _from_table(torch.cat([_table(part) for part in parts]), parts[0].bins.edges)
+
+
+def bootstrap_intervals(
+    statistics: TaskStatistics,
+    generator: torch.Generator,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    metrics: Sequence[str] = tuple(METRICS),
+) -> dict[str, Interval]:
+    """Percentile intervals of metrics over all queries, under another draw of tasks.
+
+    The plain calibration errors (ece, mce, reliability) are pushed upwards by noise, and resampling adds noise: their
+    intervals lie too high where a method is well calibrated or tasks are few. The debiased ones suffer less.
+
+    Args:
+        statistics: of all tasks; those without any weight are left out.
+        generator: source of the resamples.
+        n_resamples: their number.
+        level: share of resamples within the interval.
+        metrics: names from `METRICS`.
+
+    Returns:
+        An `Interval` for each metric.
+
+    Example:
+        >>> g = torch.Generator().manual_seed(0)
+        >>> prob, y = torch.tensor([0.8, 0.2]).expand(200, 5, 2), (torch.rand(200, 5, generator=g) > 0.8).long()
+        >>> found = bootstrap_intervals(task_statistics(prob, y), g)["accuracy"]
+        >>> found.low < 0.8 < found.high
+        True
+    """
+    _check_bootstrap(statistics, n_resamples, level, metrics)
+    table = _table(statistics)
+    sums = _resampled(table[table[:, 0] > 0], generator, n_resamples)
+    whole, resamples = (_from_table(t, statistics.bins.edges) for t in (table.sum(0, keepdim=True), sums))
+    return {name: _interval(METRICS[name](whole), METRICS[name](resamples), level) for name in dict.fromkeys(metrics)}
+
+
+def bootstrap_mean(
+    values: Float[Tensor, " T"], generator: torch.Generator, n_resamples: int = 1000, level: float = 0.95
+) -> Interval:
+    """Percentile interval of a mean over tasks, such as that of the difference of two methods on each task.
+
+    Args:
+        values: one for each task.
+        generator: source of the resamples.
+        n_resamples: their number.
+        level: share of resamples within the interval.
+
+    Example:
+        >>> bootstrap_mean(torch.full((10,), 0.5), torch.Generator().manual_seed(0))
+        Interval(value=0.5, low=0.5, high=0.5)
+    """
+    if values.numel() == 0 or bool(values.isnan().any()):
+        raise InvalidInputError(f"Expected `values` of at least one task and without NaN, but got {values}.")
+    _check_numbers(n_resamples, level)
+    values = values.double()
+    sums = _resampled(values[:, None], generator, n_resamples)[:, 0]
+    return _interval(values.mean()[None], sums / len(values), level)
+
+
+def _table(statistics: TaskStatistics) -> Tensor:
+    """All sums of a task in one row; (T, 4 + 3 B)."""
+    weight, correct, nll, brier, bins = statistics
+    return torch.cat([torch.stack([weight, correct, nll, brier], -1), *bins[1:]], -1)
+
+
+def _from_table(table: Tensor, edges: Tensor) -> TaskStatistics:
+    weight, correct, nll, brier = table[:, :4].unbind(-1)
+    return TaskStatistics(weight, correct, nll, brier, CalibrationBins(edges, *table[:, 4:].chunk(3, -1)))
+
+
+def _resampled(table: Tensor, generator: torch.Generator, n_resamples: int) -> Tensor:
+    """Sum of the rows of each resample; (R, columns). In pieces, so that memory does not grow with both sizes."""
+    infinite = table.isinf()
+    finite = torch.where(infinite, 0.0, table)  # 0 x inf would be NaN
+    piece = max(1, _MAX_COUNTS // len(table))
+    sums = []
+    for start in range(0, n_resamples, piece):
+        counts = _draw_counts(len(table), min(piece, n_resamples - start), generator).to(table.device)
+        hit = counts @ infinite.to(counts.dtype) > 0
+        sums.append(torch.where(hit, torch.inf, counts @ finite))
+    return torch.cat(sums)
+
+
+def _draw_counts(n_tasks: int, n_resamples: int, generator: torch.Generator) -> Tensor:
+    """How often each task is in each resample; (R, T)."""
+    drawn = torch.randint(n_tasks, (n_resamples, n_tasks), generator=generator, device=generator.device)
+    counts = torch.zeros(n_resamples, n_tasks, dtype=torch.float64, device=drawn.device)
+    return counts.scatter_add_(1, drawn, torch.ones_like(counts))
+
+
+def _interval(value: Tensor, resamples: Tensor, level: float) -> Interval:
+    ordered = resamples.sort().values
+    # outwards to the next resample: an interpolation between two infinite ones would be NaN
+    skip = int((1 - level) / 2 * (len(ordered) - 1) + 1e-9)  # 4, and not 3.9999999999999991
+    return Interval(float(value[0]), float(ordered[skip]), float(ordered[-1 - skip]))
+
+
+def _check_bootstrap(statistics: TaskStatistics, n_resamples: int, level: float, metrics: Sequence[str]) -> None:
+    if not bool((statistics.weight > 0).any()):
+        raise InvalidInputError(
+            f"Expected `statistics` of at least one task with queries, but got {len(statistics.weight)} without."
+        )
+    _check_numbers(n_resamples, level)
+    unknown = [name for name in metrics if name not in METRICS]
+    if unknown:
+        raise InvalidInputError(f"Expected `metrics` from {list(METRICS)}, but got {unknown}.")
+
+
+def _check_numbers(n_resamples: int, level: float) -> None:
+    if n_resamples < 2 or not 0 < level < 1:
+        raise InvalidInputError(
+            f"Expected `n_resamples` of at least 2 and `level` between 0 and 1, but got {n_resamples} and {level}."
+        )

@@ -1,0 +1,175 @@
+"""Metrics of order: whether more confidence means more often right, and whether the unknown is told from the known.
+
+They depend on every single score, so their streaming forms store scores and not sums. Equal scores are treated as if
+they came in random order, and the mean over these orders is taken.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.metrics._terms import TopLabel, checked, top_label
+from mirrorshot.types import InvalidInputError
+
+
+def auroc(
+    positive: Float[Tensor, "..."],
+    negative: Float[Tensor, "..."],
+    positive_weight: Float[Tensor, "..."] | None = None,
+    negative_weight: Float[Tensor, "..."] | None = None,
+) -> Float[Tensor, ""]:
+    """Area under the ROC curve: how probably a positive's score is above a negative's; a tie counts half.
+
+    For out-of-distribution detection, pass any confidence (the largest probability, or minus an entropy): that of
+    queries of the task's classes as positives, that of others as negatives.
+
+    Args:
+        positive: scores of positives, of any shape.
+        negative: scores of negatives.
+        positive_weight: how often each positive counts; zero is padding. None: once.
+        negative_weight: the same for negatives.
+
+    Returns:
+        A number in float64; 0.5 is chance, 1 is a perfect separation.
+
+    Example:
+        >>> auroc(torch.tensor([0.9, 0.8, 0.4]), torch.tensor([0.4, 0.2]))
+        tensor(0.9167, dtype=torch.float64)
+    """
+    above, above_weight = pooled_scores(positive, positive_weight, "positive")
+    below, below_weight = pooled_scores(negative, negative_weight, "negative")
+    return _auroc(above, above_weight, below, below_weight)
+
+
+def correctness_auroc(
+    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
+) -> Float[Tensor, ""]:
+    """Area under the ROC curve of telling right predictions from wrong ones by their confidence, over all tasks.
+
+    Args:
+        prob: class probabilities.
+        y: labels 0 .. C - 1.
+        weight: how often each query counts; zero is padding. None: once.
+
+    Returns:
+        A number in float64; NaN if all predictions are right, or all wrong.
+
+    Example:
+        >>> correctness_auroc(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
+        tensor(1., dtype=torch.float64)
+    """
+    return correctness_auroc_of(top_label(*checked(prob, y, weight)))
+
+
+def aurc(
+    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
+) -> Float[Tensor, ""]:
+    """Area under the risk-coverage curve: error rate of the n most confident predictions, averaged over n.
+
+    Geifman, Uziel, El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers", 2019,
+    https://arxiv.org/abs/1805.08206. Queries of all tasks are pooled.
+
+    Args:
+        prob: class probabilities.
+        y: labels 0 .. C - 1.
+        weight: how often each query counts, like repetitions; zero is padding. None: once.
+
+    Returns:
+        A number in float64; less is better.
+
+    Example:
+        >>> aurc(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
+        tensor(0.2500, dtype=torch.float64)
+    """
+    return aurc_of(top_label(*checked(prob, y, weight)))
+
+
+def excess_aurc(
+    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
+) -> Float[Tensor, ""]:
+    """How much `aurc` is above that of the best order, which has all right predictions first.
+
+    The best area is exact, where Geifman et al. have its limit `r + (1 - r) log(1 - r)` for many predictions.
+
+    Args:
+        prob: class probabilities.
+        y: labels 0 .. C - 1.
+        weight: how often each query counts, like repetitions; zero is padding. None: once.
+
+    Returns:
+        A number in float64; 0 is best.
+
+    Example:
+        >>> excess_aurc(torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 1]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    return excess_aurc_of(top_label(*checked(prob, y, weight)))
+
+
+def correctness_auroc_of(top: TopLabel) -> Float[Tensor, ""]:
+    """`correctness_auroc` of pooled predictions."""
+    right = top.correct > 0
+    if bool(right.all()) or not bool(right.any()):
+        return torch.full_like(top.weight[0], torch.nan)
+    return _auroc(top.confidence[right], top.weight[right], top.confidence[~right], top.weight[~right])
+
+
+def aurc_of(top: TopLabel) -> Float[Tensor, ""]:
+    """`aurc` of pooled predictions."""
+    _, group = top.confidence.unique(return_inverse=True)  # ascending
+    group = group.amax() - group
+    errors = torch.bincount(group, weights=top.weight * (1 - top.correct))
+    return _area(torch.bincount(group, weights=top.weight), errors)
+
+
+def excess_aurc_of(top: TopLabel) -> Float[Tensor, ""]:
+    """`excess_aurc` of pooled predictions."""
+    right, wrong = (top.weight * top.correct).sum(), (top.weight * (1 - top.correct)).sum()
+    best = _area(torch.stack([right, wrong]), torch.stack([torch.zeros_like(wrong), wrong]))
+    return (aurc_of(top) - best).clamp(min=0.0)  # rounding
+
+
+def _area(weight: Tensor, errors: Tensor) -> Tensor:
+    """Mean of the cumulative error rate over groups of equal confidence, the most confident first.
+
+    Design note: a group of weight w and error rate r, after N predictions with E errors, adds
+    `sum_{j=1..w} (E + r j) / (N + j)`: its errors are spread evenly. In digamma functions this sum is exact for whole
+    weights, and defined for all others.
+    """
+    rate = errors / torch.where(weight > 0, weight, 1.0)
+    n_before, errors_before = weight.cumsum(0) - weight, errors.cumsum(0) - errors
+    # sum_j (E + r j) / (N + j) = r w + (E - r N) (psi(N + w + 1) - psi(N + 1))
+    harmonic = torch.digamma(n_before + weight + 1) - torch.digamma(n_before + 1)
+    return (errors + (errors_before - rate * n_before) * harmonic).sum() / weight.sum()
+
+
+def _auroc(above: Tensor, above_weight: Tensor, below: Tensor, below_weight: Tensor) -> Tensor:
+    dtype = torch.promote_types(above.dtype, below.dtype)
+    below, order = below.to(dtype).sort()
+    above = above.to(dtype).contiguous()
+    mass = torch.cat([below_weight.new_zeros(1), below_weight[order].cumsum(0)])
+    less = mass[torch.searchsorted(below, above)]
+    not_greater = mass[torch.searchsorted(below, above, right=True)]
+    # P(below < above) + P(below = above) / 2
+    return (above_weight * (less + not_greater)).sum() / (2 * above_weight.sum() * mass[-1])
+
+
+def pooled_scores(score: Tensor, weight: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
+    """Scores (n,) and weights (n,) in float64, without padding."""
+    if weight is not None and weight.shape != score.shape:
+        raise InvalidInputError(
+            f"Expected `{name}_weight` of the shape of `{name}`, {tuple(score.shape)}, but got {tuple(weight.shape)}."
+        )
+    share = torch.ones_like(score, dtype=torch.float64) if weight is None else weight.double()
+    if not bool((share >= 0).all()) or not bool(share.isfinite().all()):
+        raise InvalidInputError(f"Expected `{name}_weight` to be finite and not negative, but got {_range(share)}.")
+    score, share = score[share > 0], share[share > 0]
+    if score.numel() == 0:
+        raise InvalidInputError(f"Expected at least one score in `{name}`, but got none.")
+    if bool(score.isnan().any()):
+        raise InvalidInputError(f"Expected `{name}` to be numbers, but got NaN in {int(score.isnan().sum())} of them.")
+    return score, share
+
+
+def _range(values: Tensor) -> str:
+    return f"values from {float(values.min())} to {float(values.max())}"
