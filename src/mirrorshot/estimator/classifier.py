@@ -1,4 +1,4 @@
-"""`FewShotClassifier`: Bayesian few-shot classification of embeddings with scikit-learn's interface."""
+"""The classifier itself: fit and predict."""
 
 import math
 import warnings
@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from mirrorshot.estimator.decisions import SMALL, DecisionsMixin
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites, predict_latent
 from mirrorshot.inference import MirrorInfo, mirror_descent
 from mirrorshot.kernels import KERNELS, Kernel
@@ -25,11 +26,10 @@ from mirrorshot.types import InvalidInputError
 _MAX_STEPS = 100
 _SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates
 _TOLERANCE = 1e-11  # and for the one that is chosen: probabilities to about 1e-6
-_SMALL = 2**12  # latents (examples or queries times classes) that one thread computes fastest
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
-class FewShotClassifier(ClassifierMixin, BaseEstimator):
+class FewShotClassifier(DecisionsMixin, ClassifierMixin, BaseEstimator):
     """Gaussian-process classifier for a handful of labelled examples per class.
 
     One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class
@@ -109,11 +109,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         support = Support(
             torch.tensor(x[used])[None], torch.tensor(labels[used]), torch.tensor(weight[used]), len(classes)
         )
-        with one_thread(is_small=len(support.y) * support.n_way <= _SMALL):
+        with one_thread(is_small=len(support.y) * support.n_way <= SMALL):
             fitted = self._infer(support)
         # everything that can fail is done; only now the object changes
         validate_data(self, X, skip_check_array=True)
-        self.classes_ = classes
+        self.classes_, self._used = classes, used
         for name, value in fitted.items():
             setattr(self, name, value)
         return self
@@ -178,15 +178,19 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         given = [None if v == "loo" else float(v) for v in (self.outputscale, self.lengthscale)]
         return make_candidates(support, self.kernel, centre, *given)
 
-    def predict_latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
-        check_is_fitted(self)
+    def _check_queries(self, X: ArrayLike) -> NDArray[np.float64]:
         x: NDArray[np.float64] = validate_data(
             self, _to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False
         )
         _check_finite(x, X)
+        return x
+
+    def predict_latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
+        check_is_fitted(self)
+        x = self._check_queries(X)
         chunk = max(1, _QUERY_ELEMENTS // (self._support.n_way * len(self._support.y)))
-        with one_thread(is_small=len(x) * self._support.n_way <= _SMALL):
+        with one_thread(is_small=len(x) * self._support.n_way <= SMALL):
             parts = [self._latent(torch.tensor(x[i : i + chunk])[None]) for i in range(0, len(x), chunk)]
         mean, var = (torch.cat(tensors, -1)[0].mT.numpy() for tensors in zip(*parts, strict=True))
         return mean, var
@@ -199,7 +203,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Logarithm of the class probabilities, shape (n_queries, n_classes)."""
         mean, var = self.predict_latent(X)
-        with one_thread(is_small=mean.size <= _SMALL):
+        with one_thread(is_small=mean.size <= SMALL):
             log_prob = log_predictive(torch.tensor(mean), torch.tensor(var), temperature=self.temperature_)
         return np.asarray(log_prob.numpy())
 
