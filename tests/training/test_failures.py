@@ -6,7 +6,7 @@ import torch
 from mirrorshot.checkpoint import load_checkpoint, read_log
 from mirrorshot.methods import METHODS, ProtoNet
 from mirrorshot.training import train
-from mirrorshot.types import NumericalError
+from mirrorshot.types import InvalidInputError, NumericalError
 
 
 class _Spoil(torch.autograd.Function):
@@ -106,3 +106,11 @@ def test_absurd_learning_rates_end_or_are_explained(pictures, make_config, tmp_p
         assert "step " in str(error)  # noqa: PT017 - either end is right
     else:
         assert math.isfinite(result.best["val_accuracy"])
+
+
+def test_a_run_that_cannot_begin_leaves_its_folder_free(pictures, make_config, tmp_path):
+    folder = tmp_path / "run"
+    for _ in range(2):  # the second time for the same reason, not because of the first
+        with pytest.raises(InvalidInputError, match="options of 'mirror_gp'"):
+            train(make_config(method_options={"colour": 3}), folder, dataset=pictures)
+    assert list(folder.iterdir()) == []

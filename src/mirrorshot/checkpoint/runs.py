@@ -135,6 +135,12 @@ class RunFolder:
         """File of the last or the best checkpoint."""
         return self.path / f"{name}.safetensors"
 
+    def discard(self) -> None:
+        """Forget a run that never began, so that its folder can serve again."""
+        self._log.close()
+        for name in (CONFIG, LOG):
+            (self.path / name).unlink(missing_ok=True)
+
     def close(self) -> None:
         """Close the log and give back the lock. A second time does nothing."""
         with contextlib.suppress(OSError):  # `log` has flushed all of it, or has said that it cannot

@@ -39,8 +39,14 @@ def train(
     with join_world(config.device) as world:
         check_shares(config, world.size)
         with _open_folder(config, folder, resume, world) as run, _fastest_convolutions(world.device):
-            dataset = dataset or load_dataset(config.data, splits=("train", "val"), progress=progress)
-            return Trainer(config, dataset, world, run, progress).run()
+            try:
+                dataset = dataset or load_dataset(config.data, splits=("train", "val"), progress=progress)
+                trainer = Trainer(config, dataset, world, run, progress)
+            except Exception:
+                if run is not None and not resume:
+                    run.discard()
+                raise
+            return trainer.run()
 
 
 def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
