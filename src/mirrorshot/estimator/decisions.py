@@ -1,5 +1,6 @@
 """The methods of `FewShotClassifier` that help to act on its predictions."""
 
+import abc
 import math
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class Suspects(NamedTuple):
     label: NDArray[Any]
 
 
-class DecisionsMixin:
+class DecisionsMixin(abc.ABC):
     """Uncertainty, novelty, explanations, suspicious labels, what to label next, and sets of labels.
 
     All of it follows from the posterior that `fit` has found, without sampling; nothing here changes the classifier.
@@ -61,16 +62,17 @@ class DecisionsMixin:
     _centre: Tensor
     _used: NDArray[np.bool_]
 
+    @abc.abstractmethod
     def _check_queries(self, X: ArrayLike) -> NDArray[np.float64]:
-        raise NotImplementedError
+        """The queries as an array that fits what was learned."""
 
+    @abc.abstractmethod
     def predict_latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
-        raise NotImplementedError
 
     def uncertainty(self, X: ArrayLike) -> Uncertainty:
         """How uncertain the label of each query is, and how much of that more examples could remove.
