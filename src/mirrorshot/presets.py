@@ -97,7 +97,7 @@ _METHOD_OPTIONS: dict[str, dict[str, Any]] = {
 }
 _BETTER_OPTIONS: dict[str, dict[str, Any]] = {
     # sigmoids far in their left tail are exponentials, and the likelihood is a softmax; with a mean of 0 the mean-field
-    # bound hardly tells good features from bad ones (a gain of 5 points on glyphs instead of 25)
+    # bound hardly tells good features from bad ones
     "logistic_softmax_gp": {"prior_mean": -2.0, "n_steps": 5},
 }
 _CHARACTER_OPTIONS: dict[str, dict[str, Any]] = {"maml": {"n_steps": 1, "step_size": 0.1}}
