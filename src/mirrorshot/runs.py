@@ -1,6 +1,5 @@
 """Finished runs: their trained method, ready to classify, and what it is worth on new classes."""
 
-import copy
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from mirrorshot.backbones import Identity
 from mirrorshot.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -141,15 +139,11 @@ def on_features(run: Run, dataset: Dataset) -> tuple[Run, Dataset]:
 
     A test has many tasks, and they share their items. Nothing changes for embeddings, and for a method that needs
     more of a picture than its features.
-
-    Design note: in eval mode the features of a picture do not depend on the pictures beside it, so the predictions are
-    those of the whole method, up to rounding.
     """
     preprocess = build_preprocess(dataset, augment=False)
-    if preprocess is None or not run.method.is_by_features or len(run.method.backbone.out_shape) > 1:
+    method = run.method.on_features()
+    if preprocess is None or method is None:
         return run, dataset
-    method = copy.deepcopy(run.method)
-    method.backbone = Identity(run.method.backbone.out_features)
     val, test = (part and embed(run, part, preprocess) for part in (dataset.val, dataset.test))
     return run._replace(method=method), dataset._replace(train=None, val=val, test=test, image_size=0, channels=0)
 
