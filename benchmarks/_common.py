@@ -65,7 +65,7 @@ def save(name: str, result: dict[str, Any], *, seed: int, started: float) -> Non
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     record = {
         # a machine that has only a copy of the tree is told the commit
-        "commit": (commit.stdout.strip() or os.environ.get("MIRRORSHOT_COMMIT", "unknown"))
+        "commit": (os.environ.get("MIRRORSHOT_COMMIT") or commit.stdout.strip() or "unknown")
         + ("+changes" if changed.stdout.strip() else ""),
         "command": " ".join(["python", str(Path(sys.argv[0])), *sys.argv[1:]]),
         "device": device,
