@@ -1,10 +1,12 @@
 """Speed of meta-training and testing, as ratios to the backbone alone.
 
     python benchmarks/speed.py [--device cpu]
+    python benchmarks/speed.py --methods all [--device cpu]
 
 The floor is the same network's forward, backward and optimiser step on the same number of pictures, already prepared:
 on a GPU compiled, in bfloat16, as a CUDA graph. A training step adds gathering, augmentation, Gaussian process and
-running average. Pictures are random noise: their content does not change the work.
+running average. Pictures are random noise: their content does not change the work. With --methods: the step of each
+method on characters, 5-way 1-shot, and MAML also against a plain loop over its tasks and inner steps.
 """
 
 import argparse
@@ -20,12 +22,18 @@ from mirrorshot.backbones import make_backbone
 from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.methods import METHODS
 from mirrorshot.presets import preset_settings
 from mirrorshot.training import build_method, build_preprocess
+from mirrorshot.training.build import backbone_name, build_stream, is_pretrained, resolve_options, training_sampler
 from mirrorshot.training.learner import Learner
-from mirrorshot.training.stream import PlainTasks, TaskStream
+from mirrorshot.training.stream import PlainTasks
 
-DATA = {"conv4": ("cub", 3, 84, 192), "conv4s": ("omniglot_to_emnist", 1, 28, 28)}
+DATA = {
+    "conv4": ("cub", 3, 84, 192),
+    "conv4s": ("omniglot_to_emnist", 1, 28, 28),
+    "conv4snp": ("omniglot_to_emnist", 1, 28, 28),
+}
 
 
 BOTH = ("paper", "default")
@@ -109,17 +117,11 @@ def recorded(step: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
-def training(
-    backbone: str, n_shot: int, tasks_per_step: int, preset: str, dataset: Dataset, device: torch.device, steps: int
-) -> float:
+def training(config: Config, dataset: Dataset, device: torch.device, steps: int) -> float:
     """Seconds of one training step, data path included."""
-    settings = preset_settings(preset, dataset.name, n_shot) | {"tasks_per_step": tasks_per_step}
-    config = Config(data=dataset.name, n_shot=n_shot, validate_every=tasks_per_step * steps, backbone=backbone).replace(
-        **settings
-    )
-    source = dataset.train.to(device)
-    sampler = EpisodeSampler(source, 5, n_shot, 16, seed=0)
-    stream = TaskStream(sampler, build_preprocess(dataset, augment=dataset.augment), tasks_per_step, seed=0)
+    config = resolve_options(config, dataset)
+    sampler = training_sampler(config, dataset.train.to(device))
+    stream = build_stream(config, dataset, sampler, rank=0, world_size=1)
     method = build_method(config, dataset).to(device).train()
     method.backbone.to(memory_format=torch.channels_last)
     if device.type == "cuda":
@@ -176,14 +178,79 @@ def evaluation_noise(dataset: Dataset) -> ClassSource:
     return source._replace(items=source.items[..., :size, :size].contiguous(), sizes=None)
 
 
+def maml_loop(config: Config, device: torch.device, steps: int) -> float:
+    """Seconds of one step of second-order MAML as a plain loop over tasks and inner steps."""
+    options = config.method_options
+    network = make_backbone("conv4s", generator=torch.Generator().manual_seed(0))
+    model = torch.nn.ModuleDict({"network": network, "head": torch.nn.Linear(network.out_features, 5)}).to(device)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    support, query = (torch.randn(1, 5 * n, 1, 28, 28, device=device) for n in (1, 16))
+
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        y = torch.arange(x.shape[1], device=device) % 5
+        forward = torch.func.functional_call(network, {k[8:]: w for k, w in weights.items() if k[:8] == "network."}, x)
+        logits = torch.nn.functional.linear(forward[0], weights["head.weight"], weights["head.bias"])
+        return torch.nn.functional.cross_entropy(logits, y)
+
+    def step() -> None:
+        adam.zero_grad()
+        total = torch.zeros((), device=device)
+        for _ in range(config.tasks_per_step):
+            weights = dict(model.named_parameters())
+            for _ in range(options["n_steps"]):
+                slopes = torch.autograd.grad(loss(weights, support), list(weights.values()), create_graph=True)
+                moved = zip(weights.items(), slopes, strict=True)
+                weights = {name: w - options["step_size"] * slope for (name, w), slope in moved}
+            total = total + loss(weights, query)
+        total.backward()
+        adam.step()
+
+    step()
+    return median_time(lambda: [step() for _ in range(steps)], device, 5) / steps
+
+
+def measure_methods(names: list[str], device: torch.device, started: float) -> None:
+    """The training step of each method against its own network alone."""
+    dataset = noise_dataset("conv4s")
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        torch.compiler.reset()
+        settings = preset_settings("default", dataset.name, 1, name)
+        config = Config(data=dataset.name).replace(**settings)
+        items = config.batch_size if is_pretrained(config) else config.tasks_per_step * 85
+        n_steps = 3 if device.type == "cpu" else 20
+        base = floor(backbone_name(config, dataset), items, device, n_steps)
+        step = training(config, dataset, device, n_steps)
+        rows.append(
+            {"method": name, "pictures": items, "floor_ms": 1e3 * base, "step_ms": 1e3 * step, "ratio": step / base}
+        )
+        if name == "maml":
+            loop = maml_loop(config, device, n_steps)
+            rows[-1] |= {"loop_ms": 1e3 * loop, "loop_ratio": step / loop}
+        print(rows[-1], flush=True)
+        save(f"method_speed_{device.type}", {"rows": rows}, seed=0, started=started)
+    header = ["method", "pictures a step", "floor, ms", "step, ms", "ratio", "plain loop, ms", "ratio to it"]
+    keys = ["method", "pictures", "floor_ms", "step_ms", "ratio", "loop_ms", "loop_ratio"]
+    print(table(header, [[cell(row.get(key, "")) for key in keys] for row in rows]))
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--methods", default="", help="names with commas, or all: measure these instead")
     options = parser.parse_args()
     device, started = torch.device(options.device), time.perf_counter()
+    torch.backends.cudnn.benchmark = device.type == "cuda"  # for the floor, as for training
+    if options.methods:
+        measure_methods(list(METHODS) if options.methods == "all" else options.methods.split(","), device, started)
+    else:
+        measure_networks(device, started)
+
+
+def measure_networks(device: torch.device, started: float) -> None:
+    """Training and testing of MD-BFSC on both networks."""
     cuda = device.type == "cuda"
-    torch.backends.cudnn.benchmark = cuda  # for the floor, as for training
     rows: list[dict[str, Any]] = []
     name = "speed_gpu" if cuda else "speed_cpu"
     for backbone in ("conv4", "conv4s"):
@@ -193,7 +260,9 @@ def main() -> None:
             torch.compiler.reset()  # or a function that has met many shapes is no longer compiled
             base = floor(backbone, tasks * 5 * (n_shot + 16), device, n_steps)
             for preset in presets:
-                step = training(backbone, n_shot, tasks, preset, dataset, device, n_steps)
+                settings = preset_settings(preset, dataset.name, n_shot) | {"tasks_per_step": tasks}
+                config = Config(data=dataset.name, n_shot=n_shot, backbone=backbone, validate_every=tasks)
+                step = training(config.replace(**settings), dataset, device, n_steps)
                 case = {"backbone": backbone, "n_shot": n_shot, "tasks_per_step": tasks, "preset": preset}
                 speed = {"floor_ms": 1e3 * base / tasks, "ms": 1e3 * step / tasks, "ratio": step / base}
                 rows.append({"what": "train", **case, **speed})
