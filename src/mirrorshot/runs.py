@@ -97,6 +97,7 @@ def evaluate_run(
     n_tasks: int = 600,
     seeds: Sequence[int] = (1, 2, 3, 4, 5),
     n_validation_tasks: int = 600,
+    two_temperatures: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate a run on the test classes of a data set, with a temperature fitted on its validation classes.
@@ -112,6 +113,7 @@ def evaluate_run(
         n_tasks: tasks for each seed.
         seeds: one pass over `n_tasks` tasks for each.
         n_validation_tasks: tasks to fit the temperature on.
+        two_temperatures: also calibrate as the paper's released code does.
         progress: told how far it has come.
     """
     run, dataset = on_features(run, dataset)
@@ -130,6 +132,7 @@ def evaluate_run(
         batch_size=_TASKS_AT_ONCE["pictures" if dataset.image_size else "features"],
         validation=dataset.val,
         n_validation_tasks=n_validation_tasks,
+        two_temperatures=two_temperatures,
         progress=progress,
     )
 

@@ -31,6 +31,9 @@ Two runs on the same tasks, compared in pairs, with reliability diagrams.
 
 [cyan]mirrorshot evaluate runs/glyphs-mirror_gp-1shot --n-shot 5 --n-tasks 100 --json[/cyan]
 The same weights with five examples per class, in less time, as JSON.
+
+[cyan]mirrorshot evaluate runs/cub-mirror_gp-1shot --two-temperatures[/cyan]
+With a column for the paper's two temperatures, chosen by validation ECE and MCE, beside the raw numbers.
 """
 
 
@@ -64,6 +67,9 @@ def evaluate(
     seeds: Annotated[str, typer.Option(help="Seeds of the tasks, a pass for each.")] = "1,2,3,4,5",
     checkpoint: Annotated[str, typer.Option(help="Weights to use: best or last.")] = "best",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    two_temperatures: Annotated[
+        bool, typer.Option("--two-temperatures", help="Also calibrate as the paper's released code does.")
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a report.", metavar="FILE.html")] = None,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out pictures that are damaged.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
@@ -84,8 +90,9 @@ def evaluate(
         configs = _read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
         found = _evaluate(
-            runs, sizes, checkpoint, device, skip_corrupt, quiet, n_query=n_query, n_tasks=n_tasks, seeds=numbers
-        )
+            runs, sizes, checkpoint, device, skip_corrupt, quiet, n_query=n_query, n_tasks=n_tasks, seeds=numbers,
+            two_temperatures=two_temperatures,
+        )  # fmt: skip
         results = Results(sizes.data, checkpoint, configs, found)
         record = write_json(results)
         if report is not None:

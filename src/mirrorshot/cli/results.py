@@ -13,7 +13,15 @@ from mirrorshot.checkpoint import read_log, write_atomically
 from mirrorshot.cli.terminal import package_version, print_tables
 from mirrorshot.config import Config
 from mirrorshot.evaluation import Evaluation, PairedDifference, paired_difference
-from mirrorshot.report import Picture, Section, Table, difference_table, evaluation_table, write_report
+from mirrorshot.report import (
+    Picture,
+    Section,
+    Table,
+    calibration_table,
+    difference_table,
+    evaluation_table,
+    write_report,
+)
 
 
 class Results(NamedTuple):
@@ -100,6 +108,8 @@ def _tables(results: Results) -> list[Table]:
     protocol = next(iter(results.found.values())).protocol
     caption = f"{results.data}, {protocol.n_way} classes, {protocol.n_shot} labelled of each"
     tables = [evaluation_table(results.named, caption=caption)]
+    if any(found.tempered for found in results.named.values()):
+        tables.append(calibration_table(results.named, caption="Calibration: raw, one temperature, two temperatures"))
     if len(results.named) > 1:
         first = next(iter(results.named))
         tables.append(difference_table(results.named, reference=first, caption="On the same tasks, in pairs"))

@@ -48,6 +48,14 @@ class FewShotMethod(nn.Module, abc.ABC):
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Logarithm of the class probabilities of every query; `-inf` for classes that a task does not have."""
 
+    def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]] | None:
+        """Mean and variance of Gaussian latents f whose `E[softmax(f)]` is the prediction before any temperature.
+
+        Default: None, the method has no such latents. With them there can be a temperature inside the likelihood, and
+        uncertainty has an epistemic and an aleatoric part.
+        """
+        return None
+
     @property
     def is_tuned(self) -> bool:
         """Whether `tune` does anything. Default: if it is overridden."""

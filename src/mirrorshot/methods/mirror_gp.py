@@ -101,22 +101,30 @@ class MirrorGP(GPMethod):
     def _log_prob(
         self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
     ) -> Float[Tensor, "T M C"]:
+        mean, var = self._latent(tasks, K, K_cross, prior_var, differentiable=differentiable)
         if can_fuse(K, tasks.n_way) and not differentiable:
-            return self._log_prob_fused(tasks, K, K_cross, prior_var)
+            from mirrorshot.inference.fused import prob_fused
+
+            return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
+        return log_predictive(mean.mT, var.mT, tasks.class_mask[:, None, :])
+
+    @torch.no_grad()
+    def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]]:
+        """Mean and variance of the latents of every query, at the optimum of the bound."""
+        mean, var = self._latent(tasks, *self._task_covariances(tasks), differentiable=False)
+        return mean.mT, var.mT
+
+    def _latent(
+        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
+    ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
+        if can_fuse(K, tasks.n_way) and not differentiable:
+            solution = _solve_fused(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
+            return predict_from(solution, K_cross, prior_var)
         posterior, _ = mirror_descent(
             K, tasks.support_y, n_way=tasks.n_way, max_steps=100, weight=tasks.support_weight,
             class_mask=tasks.class_mask, gradient="implicit" if differentiable else "envelope", validate=False,
         )  # fmt: skip
-        mean, var = predict_latent(posterior, K_cross, prior_var.expand(-1, K.shape[1], -1))
-        return log_predictive(mean.mT, var.mT, tasks.class_mask[:, None, :])
-
-    def _log_prob_fused(self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor) -> Tensor:
-        """The same in fused kernels."""
-        from mirrorshot.inference.fused import prob_fused
-
-        solution = _solve_fused(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
-        mean, var = predict_from(solution, K_cross, prior_var)
-        return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
+        return predict_latent(posterior, K_cross, prior_var.expand(-1, K.shape[1], -1))
 
     def _joint_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
         support, query = self.features(tasks)
