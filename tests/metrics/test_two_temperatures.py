@@ -85,7 +85,7 @@ def test_the_search_says_how_far_it_is(predictions):
 
 @pytest.mark.parametrize("target", [0.06, 0.5, 1.0, 7.0])
 def test_a_minimum_over_temperatures_is_found(target):
-    assert minimise_over_temperature(lambda T: abs(math.log(T / target))) == pytest.approx(target, rel=1e-3)
+    assert minimise_over_temperature(lambda T: abs(math.log(T / target))) == pytest.approx(target, rel=5e-3)
 
 
 def test_wrong_temperatures_are_explained(predictions):

@@ -41,12 +41,12 @@ def test_display_holds_the_bins_and_their_errors(display, predictions):
     assert display.mce == float(maximum_calibration_error(bins))
 
 
-def test_bars_show_accuracy_gap_and_share(display):
+def test_bars_show_accuracy_gap_and_counts(display):
     filled = display.bins.counts > 0
     accuracy, confidence = display.bins.accuracy[filled], display.bins.confidence[filled]
     np.testing.assert_allclose(bar_heights(display.ax_, 0), accuracy)
     np.testing.assert_allclose(bar_heights(display.ax_, 1), confidence - accuracy)
-    np.testing.assert_allclose(bar_heights(display.share_ax_, 0), display.bins.share[filled])
+    np.testing.assert_allclose(bar_heights(display.share_ax_, 0), display.bins.counts[filled])
 
 
 def test_picture_names_its_numbers(display):

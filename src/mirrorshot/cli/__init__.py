@@ -2,7 +2,7 @@
 
 torch, scikit-learn and matplotlib are imported inside the commands, so that `--help` and shell completion
 answer at once. Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage,
-130 stopped with Ctrl-C.
+3 a gate of `mirrorshot report` is not passed, 130 stopped with Ctrl-C.
 """
 
 from typing import Annotated
@@ -12,6 +12,7 @@ import typer
 from mirrorshot.cli.demo_command import DEMO_EXAMPLES, demo
 from mirrorshot.cli.evaluate_command import EVALUATE_EXAMPLES, evaluate
 from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
+from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
 from mirrorshot.cli.terminal import package_version
 from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
 
@@ -27,6 +28,9 @@ Meta-train a Gaussian process by mirror descent.
 
 [cyan]mirrorshot evaluate runs/glyphs-mirror_gp-1shot[/cyan]
 What it is worth on classes it has never seen.
+
+[cyan]mirrorshot report runs/a runs/b --max-ece 0.05[/cyan]
+Everything about some runs in one HTML file, and a gate for scripts.
 
 [cyan]mirrorshot list methods[/cyan]
 What there is to choose from.
@@ -62,4 +66,5 @@ def _mirrorshot(
 main.command(epilog=DEMO_EXAMPLES)(demo)
 main.command(epilog=TRAIN_EXAMPLES)(train)
 main.command(epilog=EVALUATE_EXAMPLES)(evaluate)
+main.command(epilog=REPORT_EXAMPLES)(report)
 main.command("list", epilog=LIST_EXAMPLES)(list_names)

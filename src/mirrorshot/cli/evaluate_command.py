@@ -79,7 +79,7 @@ def evaluate(
 
     The temperature is fitted on validation classes, never on the test. Writes evaluation.json into each run.
     """
-    numbers = _parse_seeds(seeds)
+    numbers = parse_seeds(seeds)
     if checkpoint not in ("best", "last"):
         refuse(f"Expected --checkpoint to be best or last, but got {checkpoint!r}.")
     if report is not None:
@@ -87,7 +87,7 @@ def evaluate(
     with errors_as_messages():
         from mirrorshot.cli.results import Results, print_results, write_html, write_json
 
-        configs = _read_configs(runs)
+        configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
         found = _evaluate(
             runs, sizes, checkpoint, device, skip_corrupt, quiet, n_query=n_query, n_tasks=n_tasks, seeds=numbers,
@@ -103,7 +103,8 @@ def evaluate(
         print_results(results, report)
 
 
-def _parse_seeds(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
+    """Seeds from `1,2,3`."""
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -113,7 +114,8 @@ def _parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _read_configs(runs: Sequence[Path]) -> dict[Path, "Config"]:
+def read_configs(runs: Sequence[Path]) -> dict[Path, "Config"]:
+    """Settings of the runs, each of which must be there once, in a folder that can be written."""
     from mirrorshot.checkpoint import read_config
     from mirrorshot.config import from_dict
 

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from mirrorshot.demo.experiment import METHODS, SEEDS, DemoResult, Drawn
 from mirrorshot.evaluation import Calibration, paired_difference
 from mirrorshot.plotting import (
-    ReliabilityDisplay,
-    episode_figure,
     learning_curve_figure,
     reliability_figure,
     save_figure,
 )
-from mirrorshot.report import Picture, Section, Table, evaluation_table, write_report
+from mirrorshot.report import Picture, Section, Table, evaluation_table, reliability_of, write_report
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
@@ -162,7 +160,8 @@ _RELIABILITY_TEXT = (
 )
 _TASKS_TEXT = (
     "The first three tasks of the test, not chosen. Each column is a class with the one picture that mirror_gp learned "
-    "it from; each row is a picture it has to classify, with the probability that it gives to each class."
+    "it from; each row is a picture it has to classify, with the probability that it gives to each class. "
+    "On the right is its uncertainty: the aleatoric part would stay with more examples, the epistemic part would go."
 )
 
 
@@ -170,7 +169,7 @@ def _reliability(result: DemoResult) -> "matplotlib.figure.Figure":
     """A row for each number of examples, a column for each method; before any temperature."""
     return reliability_figure(
         [
-            [ReliabilityDisplay(e.raw.bins, name=f"{name}\n{_examples(n_shot)}") for name, e in found.items()]
+            [reliability_of(e.raw, f"{name}\n{_examples(n_shot)}") for name, e in found.items()]
             for n_shot, found in result.evaluations.items()
         ]
     )
@@ -182,10 +181,9 @@ def _reliability_picture(figure: "matplotlib.figure.Figure") -> Picture:
 
 
 def _task_picture(task: Drawn) -> Picture:
-    figure = episode_figure(task.support, task.query, task.log_prob, task.y, task.names)
-    alt = f"A task with the digits {', '.join(task.names)}: examples, queries and class probabilities."
-    right = ", ".join(f"{name} {share:.0%}" for name, share in task.right.items())
-    return Picture(figure, alt, f"6 of {len(task.y)} queries. Right among all {len(task.y)}: {right}.")
+    alt = f"A task with the digits {', '.join(task.card.class_names)}: examples, queries, probabilities, uncertainty."
+    right, n = ", ".join(f"{name} {share:.0%}" for name, share in task.right.items()), len(task.card.y)
+    return Picture(task.card.plot().figure_, alt, f"6 of {n} queries. Right among all {n}: {right}.")
 
 
 def _examples(n_shot: int) -> str:

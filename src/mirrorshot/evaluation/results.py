@@ -165,10 +165,19 @@ def interval_95(values: Float[Tensor, "..."]) -> float:
     return Z_95 * float(values.double().std(correction=0)) / math.sqrt(values.numel())
 
 
-def _check_same_episodes(a: Protocol, b: Protocol) -> None:
-    """Temperatures may differ: they change no accuracy, and the NLL of tasks is that before them."""
+def same_episodes(a: Protocol, b: Protocol) -> bool:
+    """Whether two evaluations saw the same episodes."""
+    return not _differences(a, b)
+
+
+def _differences(a: Protocol, b: Protocol) -> list[str]:
+    """What makes the episodes others. Temperatures may differ: the accuracy and NLL of tasks are those before them."""
     names = ("n_way", "n_shot", "n_query", "n_tasks", "seeds", "n_test_classes", "n_test_items", "episodes")
-    differences = [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]
+    return [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]
+
+
+def _check_same_episodes(a: Protocol, b: Protocol) -> None:
+    differences = _differences(a, b)
     if differences:
         raise InvalidInputError(
             f"Expected two evaluations on the same episodes, but got {'; '.join(differences)}. "

@@ -22,10 +22,11 @@ from mirrorshot.metrics import (
     minimise_over_temperature,
     search_two_temperatures,
 )
+from mirrorshot.threads import one_thread
 
 _N_DRAWS = 128
 _N_POINTS = 1000  # queries at a time
-_MAX_NLL_QUERIES = 15_000  # that the likelihood temperature by NLL is fitted on, evenly spread
+_MAX_NLL_QUERIES = 6_000  # that the likelihood temperature by NLL is fitted on, evenly spread
 
 
 class Tempered(NamedTuple):
@@ -63,7 +64,8 @@ def sampled_log_prob(latents: Latents) -> Callable[[float], Float[Tensor, "T M C
         parts = []
         for m, s in zip(mean.split(_N_POINTS, 1), std.split(_N_POINTS, 1), strict=True):
             f = torch.addcmul(m[:, None], s[:, None], draws).div_(temperature)
-            f.sub_(f.amax(0)).exp_().div_(f.sum(0))
+            f.sub_(f.amax(0)).clamp_(min=-80.0).exp_()  # without subnormal numbers, which are slow
+            f.div_(f.sum(0))
             parts.append(f.mean(1).clamp_(min=tiny).log_().masked_fill(m == -torch.inf, -torch.inf))
         return torch.cat(parts, 1).T.reshape(shape)
 
@@ -91,9 +93,10 @@ def fit_two_temperatures(
             lambda _: predictions.log_prob, predictions.y, likelihood=(1.0,), weight=predictions.weight
         )
     y, weight = predictions.y.to(latents.mean.device), predictions.weight.to(latents.mean.device)
-    return search_two_temperatures(
-        sampled_log_prob(latents), y, likelihood=PAPER_GRID, weight=weight, progress=progress
-    )
+    with one_thread():  # many small steps: threads would mostly wait for each other
+        return search_two_temperatures(
+            sampled_log_prob(latents), y, likelihood=PAPER_GRID, weight=weight, progress=progress
+        )
 
 
 def tempered_calibrations(

@@ -20,9 +20,10 @@ from mirrorshot.types import InvalidInputError
 PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
 """0.05 to 0.345 and 1 to 1.995 in steps of 0.005: the 260 values that each temperature takes."""
 
-_CHUNK = 2**19  # confidences held at a time
+_CHUNK = 2**17  # confidences held at a time; more do not fit into the cache of a core
+_LEAST = -80.0  # what is added to one; below, numbers are subnormal, and processors slow
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_STARTS = 9  # values of log T that bracket the minimum
+_STARTS = 7  # values of log T that bracket the minimum
 
 
 class TemperaturePair(NamedTuple):
@@ -92,9 +93,9 @@ def temperature_errors(
     _check_grid(temperatures, n_bins)
     real = torch.ones_like(y, dtype=torch.bool) if weight is None else weight > 0
     scores, label = log_prob[real], y[real]
-    top, place = scores.max(-1)
-    behind = (scores - top[:, None]).scatter(-1, place[:, None], -torch.inf).T.contiguous()
-    right = (place == label).to(scores.dtype)
+    right = (scores.argmax(-1) == label).to(scores.dtype)
+    ordered = scores.sort(-1).values
+    behind = (ordered[:, :-1] - ordered[:, -1:]).T.contiguous()
     size = max(1, _CHUNK // len(label))
     parts = [
         _errors_of_chunk(behind, right, temperatures[i : i + size], n_bins) for i in range(0, len(temperatures), size)
@@ -146,7 +147,7 @@ def search_two_temperatures(
 
 
 def minimise_over_temperature(
-    nll_at: Callable[[float], float], low: float = 0.05, high: float = 20.0, tolerance: float = 1e-3
+    nll_at: Callable[[float], float], low: float = 0.05, high: float = 20.0, tolerance: float = 5e-3
 ) -> float:
     """The temperature at which a function is smallest: a few values of log T, then golden sections between them.
 
@@ -186,7 +187,7 @@ def minimise_over_temperature(
 def _errors_of_chunk(behind: Tensor, right: Tensor, temperatures: Sequence[float], n_bins: int) -> GridErrors:
     T = torch.tensor(temperatures, dtype=behind.dtype, device=behind.device)
     # p_max = 1 / (1 + sum_c exp((l_c - l_max) / T))
-    confidence = (behind / T[:, None, None]).exp_().sum(1).add_(1.0).reciprocal_()
+    confidence = (behind / T[:, None, None]).clamp_(min=_LEAST).exp_().sum(1).add_(1.0).reciprocal_()
     bin_of = (confidence * n_bins).ceil_().sub_(1.0).clamp_(0, n_bins - 1).long()
     index = (bin_of + n_bins * torch.arange(len(T), device=T.device)[:, None]).flatten()
     gap = (confidence - right).double().flatten()
