@@ -5,14 +5,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrorshot.demo.experiment import METHODS, SEEDS, DemoResult, Drawn
+from mirrorshot.demo.experiment import METHODS, DemoResult, Drawn
 from mirrorshot.evaluation import Calibration, paired_difference
 from mirrorshot.plotting import (
     learning_curve_figure,
     reliability_figure,
     save_figure,
 )
-from mirrorshot.report import Picture, Section, Table, evaluation_table, reliability_of, write_report
+from mirrorshot.report import (
+    Picture,
+    Section,
+    Table,
+    difference_table,
+    evaluation_table,
+    reliability_of,
+    risk_section,
+    write_report,
+)
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
@@ -85,23 +94,12 @@ def _errors(calibration: Calibration) -> str:
     return f"NLL {calibration.nll:.3f} and ECE {calibration.ece:.3f}"
 
 
-def _difference_table(result: DemoResult) -> Table:
+def _difference_tables(result: DemoResult) -> list[Table]:
     """What one method reaches more than the other, task by task."""
-    rows = []
-    for n_shot, found in result.evaluations.items():
-        cells = []
-        for metric, scale, digits in (("accuracy", 100, 2), ("nll", 1, 3)):
-            mean, interval, _ = paired_difference(found[OURS], found[OTHER], metric)  # type: ignore[arg-type]
-            clear = "more" if mean > interval else "less" if mean < -interval else "not clear"
-            value = f"{scale * mean:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
-            cells += [value, f"{scale * interval:.{digits}f}", clear]
-        rows.append([_examples(n_shot), *cells])
-    columns = ("", "accuracy, points", "95 %", "", "NLL, nats", "95 %", "")
-    tasks = f"{len(SEEDS)} × {result.settings.n_tasks}"
-    return Table(
-        f"{OURS} minus {OTHER}, on the same tasks", columns, rows, {"test tasks": tasks, "compared": "task by task"},
-        note="95 %: half-width of the interval of the mean. The NLL is that of the predictions as they are.",
-    )  # fmt: skip
+    return [
+        difference_table(found, reference=OTHER, caption=f"On the same tasks, {_examples(n_shot)}")
+        for n_shot, found in result.evaluations.items()
+    ]
 
 
 def as_record(result: DemoResult) -> dict[str, Any]:
@@ -136,8 +134,9 @@ def _sections(result: DemoResult, folder: Path, picture: "matplotlib.figure.Figu
     learned = learning_curve_figure(result.logs)
     n_train, n_val = result.n_classes
     return [
-        Section("What came out", [in_words(result), *demo_tables(result), _difference_table(result)]),
+        Section("What came out", [in_words(result), *demo_tables(result), *_difference_tables(result)]),
         Section("Do the probabilities mean what they say?", [_RELIABILITY_TEXT, _reliability_picture(picture)]),
+        risk_section(result.evaluations[1]),
         Section("Three tasks", [_TASKS_TEXT, *map(_task_picture, result.drawn)]),
         Section(
             "How they learned",

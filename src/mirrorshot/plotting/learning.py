@@ -54,8 +54,11 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
             f"Expected records with a step and one of {', '.join(_PANELS)}, but got none in {len(histories)} histories."
         )
     axis = "episodes" if all(_has_episodes(history) for history in histories.values()) else "step"
-    figure = Figure(figsize=(4.3 * len(shown), 3.9), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
-    for ax, key in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+    n_rows = 1 if len(shown) <= 3 else 2
+    n_columns = -(-len(shown) // n_rows)
+    size = (4.3 * n_columns, 3.4 * n_rows + 0.5)
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
+    for ax, key in zip(figure.subplots(n_rows, n_columns, squeeze=False).flat, shown, strict=True):
         _draw_panel(ax, key, axis, histories)
     handles = {
         label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)

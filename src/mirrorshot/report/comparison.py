@@ -18,6 +18,7 @@ from mirrorshot.report.tables import calibration_table, difference_table, evalua
 from mirrorshot.types import InvalidInputError
 
 GateOn = Literal["raw", "calibrated"]
+_ALWAYS = ("method", "data", "n_way", "n_shot", "n_episodes", "seed")  # settings shown even at their defaults
 
 
 class ReportedRun(NamedTuple):
@@ -177,13 +178,12 @@ def _gate_words(gate: Gate | None) -> list[str]:
 
 
 def _setting_blocks(runs: Mapping[str, ReportedRun]) -> list[str | Table]:
-    configs = {name: run.config.to_dict() for name, run in runs.items()}
-    default = Config().to_dict()
-    names = [key for key in default if any(config[key] != default[key] for config in configs.values())]
-    names = [*dict.fromkeys(["method", "data", "n_way", "n_shot", "n_episodes", "seed", *names])]
-    rows = [[key, *(_short(config[key]) for config in configs.values())] for key in names]
-    facts = {"settings": "all others have their defaults"}
-    table = Table("Settings", ["setting", *configs], rows, facts)
+    configs = {name: _flat(run.config) for name, run in runs.items()}
+    default = _flat(Config())
+    every = dict.fromkeys(key for config in configs.values() for key in config)
+    names = [key for key in every if key in _ALWAYS or any(c.get(key) != default.get(key) for c in configs.values())]
+    rows = [[key, *(str(config.get(key, "\N{EN DASH}")) for config in configs.values())] for key in names]
+    table = Table("Settings", ["setting", *configs], rows, {"not shown": "settings that all have their defaults"})
     commands = [f"{name}\n\n$ {rerun_command(run.config, run.folder)}-again" for name, run in runs.items()]
     return [table, "Each line trains a run again, into a folder beside the first.", *commands]
 
@@ -195,10 +195,11 @@ def _history(run: ReportedRun) -> Sequence[Mapping[str, Any]]:
     return with_elbo(run.log) if is_bound else run.log
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_short(item)}" for key, item in value.items())
-    return str(value)
+def _flat(config: Config) -> dict[str, Any]:
+    """Settings by name, options of the method one by one."""
+    settings = config.to_dict()
+    options = settings.pop("method_options")
+    return settings | {f"method_options.{name}": value for name, value in options.items()}
 
 
 def _plain(difference: PairedDifference) -> dict[str, float | None]:

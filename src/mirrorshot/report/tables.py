@@ -1,6 +1,7 @@
 """Tables of evaluations, with the protocol that made them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from mirrorshot.evaluation import Calibration, Evaluation, Protocol, paired_difference
 from mirrorshot.report.page import Table
@@ -8,6 +9,8 @@ from mirrorshot.types import InvalidInputError
 
 _COLUMNS = ("method", "accuracy, %", "± sd", "95 %", "NLL", "Brier", "ECE", "MCE")
 _ACCURACY, _COMPARED = 1, (1, 4, 5, 6, 7)
+_Metric = Literal["accuracy", "nll"]
+_PAIRED: tuple[_Metric, ...] = ("accuracy", "nll")
 _NOTE = (
     "sd: population standard deviation of the seeds' means. 95 %: half-width of the interval over all tasks. "
     "NLL in nats per query. ECE, MCE: 15 bins of equal width over the queries of all tasks."
@@ -119,14 +122,23 @@ def difference_table(evaluations: Mapping[str, Evaluation], *, reference: str, c
     """
     if reference not in evaluations:
         raise InvalidInputError(f"Expected `reference` to be one of {', '.join(evaluations)}, but got {reference!r}.")
-    rows = []
-    for name, found in evaluations.items():
-        if name != reference:
-            mean, interval, _ = paired_difference(found, evaluations[reference])
-            clear = "more" if mean > interval else "less" if mean < -interval else "not clear"
-            rows.append([name, f"{100 * mean:+.2f}".replace("-", "\N{MINUS SIGN}"), f"{100 * interval:.2f}", clear])
-    columns = ("method", f"points more than {reference}", "95 %", "difference")
-    return Table(caption, columns, rows, _facts(_common_protocol(evaluations)))
+    rows = [
+        [name, *(cell for metric in _PAIRED for cell in _difference(found, evaluations[reference], metric))]
+        for name, found in evaluations.items()
+        if name != reference
+    ]
+    columns = ("method", f"points more than {reference}", "95 %", "accuracy", "NLL, nats more", "95 %", "NLL")
+    note = "95 %: half-width of the interval of the mean difference over tasks. NLL of the predictions as they are."
+    return Table(caption, columns, rows, _facts(_common_protocol(evaluations)), note=note)
+
+
+def _difference(a: Evaluation, b: Evaluation, metric: _Metric) -> list[str]:
+    """Mean, half-width of its interval, and whether it is clear."""
+    scale, digits = (100, 2) if metric == "accuracy" else (1, 3)
+    mean, interval, _ = paired_difference(a, b, metric)
+    clear = "more" if mean > interval else "less" if mean < -interval else "not clear"
+    value = f"{scale * mean:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    return [value, f"{scale * interval:.{digits}f}", clear]
 
 
 def _cells(calibration: Calibration) -> list[str]:
