@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    settings = QUICK if quick else FULL._replace(n_episodes=300, n_validations=10, n_tasks=60)
+    settings = QUICK if quick else FULL._replace(n_episodes=240, n_validations=8, n_tasks=40, n_threads=1)
     result = run_demo(Path(tempfile.mkdtemp()), settings=settings)
     found = result.evaluations[1]
     X, y = toy_points()
