@@ -19,6 +19,7 @@ from mirrorshot.plotting import (
     learning_curve_figure,
     reliability_figure,
     risk_coverage_figure,
+    save_figure,
     save_pictures,
     with_elbo,
 )
@@ -59,7 +60,12 @@ def main() -> None:
     }
     IMAGES.mkdir(exist_ok=True)
     for name, figure in figures.items():
-        for path in save_pictures(figure, IMAGES / name, dpi=90):
+        if name == "episode":  # its photographs make an SVG of some hundred KiB
+            paths = [IMAGES / "episode.png"]
+            save_figure(figure, paths[0], dpi=90)
+        else:
+            paths = save_pictures(figure, IMAGES / name, dpi=90)
+        for path in paths:
             print(path.relative_to(IMAGES.parent), f"{path.stat().st_size // 1024} KiB")
 
 

@@ -2,7 +2,7 @@ import pytest
 
 import mirrorshot
 
-COMMANDS = ("demo", "train", "evaluate", "list")
+COMMANDS = ("demo", "train", "evaluate", "report", "list")
 
 
 def test_version_is_that_of_the_package(run):

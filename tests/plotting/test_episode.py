@@ -4,6 +4,7 @@ import torch
 from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.decisions import EntropyParts, uncertainty
+from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods import make_method
 from mirrorshot.plotting import EpisodeDisplay, episode_figure, save_figure
 from mirrorshot.types import InvalidInputError
@@ -108,6 +109,7 @@ def test_uncertainty_has_a_bar_of_two_parts_for_each_query():
     assert [bar.get_width() for bar in aleatoric] == pytest.approx(parts.aleatoric.tolist())
     assert [bar.get_x() for bar in epistemic] == pytest.approx(parts.aleatoric.tolist())
     assert ax.texts[0].get_text() == "0.10 + 0.10"
+    assert "before temperature" in display.figure_.legends[0].get_title().get_text()
 
 
 def test_a_method_with_latents_is_drawn_with_the_parts_of_its_uncertainty():
@@ -122,6 +124,10 @@ def test_a_method_with_latents_is_drawn_with_the_parts_of_its_uncertainty():
     flat = tasks._replace(support_x=tasks.support_x.flatten(2) / 255, query_x=tasks.query_x.flatten(2) / 255)
     mean, var = method.predict_latent(flat)
     torch.testing.assert_close(card.uncertainty.total, uncertainty(mean.double(), var.double()).total[0])
+    drawn = EpisodeDisplay(
+        card.support, card.query, log_predictive(mean, var)[0], card.y, card.class_names, card.uncertainty
+    ).plot()
+    assert drawn.figure_.legends[0].get_title().get_text() == "uncertainty, nats"
     classes = source.labels[sampler.index([3]).support[0]].tolist()
     assert list(card.class_names) == [source.class_names[c] for c in classes[::2]]
     assert 0 <= card.accuracy <= 1

@@ -21,7 +21,7 @@ from mirrorshot.report import (
 from mirrorshot.types import InvalidInputError
 
 PROTOCOL = Protocol(5, 1, 3, 10, (1, 2), 10, 1797, 5, 64, "abc")
-EVIL = "<script>alert('x')</script>"
+EVIL = "<script>alert('$x$')</script> $\\frac$"
 
 
 def evaluation(seed=0, sharpness=1.0, protocol=PROTOCOL, two=False):

@@ -31,7 +31,8 @@ class EpisodeDisplay:
 
     A cell has a bar as long as the probability of the class. The cell of the right class is framed, and its number is
     bold; the bar of the predicted class is dark where it is right, and hatched where it is wrong. With `uncertainty` a
-    last column has its two parts: aleatoric, what more examples cannot remove, and epistemic, what they can.
+    last column has its two parts: aleatoric, what more examples cannot remove, and epistemic, what they can. It is that
+    of the latents; where a method has a predictive temperature on top, the column says so.
 
     Args:
         support: pictures (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
@@ -99,6 +100,12 @@ class EpisodeDisplay:
         """Share of the queries that are right."""
         return float((self.log_prob.argmax(-1) == self.y).double().mean())
 
+    def _is_untempered(self, prob: NDArray[np.float64]) -> bool:
+        """Whether the uncertainty is that of the probabilities shown, and not that before a temperature."""
+        assert self.uncertainty is not None
+        shown = -(prob * np.log(np.maximum(prob, 1e-300))).sum(-1)
+        return bool(np.abs(shown - self.uncertainty.total.detach().cpu().double().numpy()).max() < 0.01)
+
     def plot(self, *, n_queries: int = 6) -> "EpisodeDisplay":
         """Draw the card on a figure of its own.
 
@@ -129,7 +136,8 @@ class EpisodeDisplay:
             axes = [figure.add_subplot(grid[i + 1, c + 1]) for c in range(n_way)]
             _draw_probabilities(axes, prob[row], int(self.y[row]))
         if self.uncertainty is not None:
-            _draw_uncertainty(figure, self.uncertainty, rows, heights, size, math.log(n_way))
+            title = "uncertainty, nats" + ("" if self._is_untempered(prob) else "\n(before temperature)")
+            _draw_uncertainty(figure, self.uncertainty, rows, heights, size, math.log(n_way), title)
         _draw_words(figure, header / size[1], size, len(self.support) // n_way)
         self.figure_ = figure
         return self
@@ -159,6 +167,7 @@ def _draw_uncertainty(
     heights: Sequence[float],
     size: tuple[float, float],
     most: float,
+    title: str,
 ) -> None:
     """One panel beside the rows, with a bar for each query: aleatoric, then epistemic, of at most log C."""
     total = sum(heights[1:])
@@ -177,7 +186,7 @@ def _draw_uncertainty(
     ax.set_axis_off()
     figure.legend(
         *ax.get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(left - 0.01, (0.3 + total) / size[1]),
-        fontsize=9, frameon=False, title="uncertainty, nats", title_fontsize=9, alignment="left", handlelength=1.2,
+        fontsize=9, frameon=False, title=title, title_fontsize=9, alignment="left", handlelength=1.2,
         borderpad=0.1, labelspacing=0.3,
     )  # fmt: skip
 

@@ -122,6 +122,13 @@ def comparison_sections(runs: Mapping[str, ReportedRun], gate: Gate | None = Non
         runs: by the names they are shown under.
         gate: the judgement of `check_gate`, if there is one.
     """
+    from matplotlib import rc_context
+
+    with rc_context({"text.parse_math": False}):  # a dollar in the name of a run or a class is a dollar
+        return _sections(runs, gate)
+
+
+def _sections(runs: Mapping[str, ReportedRun], gate: Gate | None) -> list[Section]:
     found = {name: run.evaluation for name, run in runs.items()}
     groups = groups_of_episodes(found)
     sections = [Section("Results", [*_gate_words(gate), *_result_blocks(groups, runs)])]
