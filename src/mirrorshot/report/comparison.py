@@ -191,7 +191,10 @@ def _setting_blocks(runs: Mapping[str, ReportedRun]) -> list[str | Table]:
     names = [key for key in every if key in _ALWAYS or any(c.get(key) != default.get(key) for c in configs.values())]
     rows = [[key, *(str(config.get(key, "\N{EN DASH}")) for config in configs.values())] for key in names]
     table = Table("Settings", ["setting", *configs], rows, {"not shown": "settings that all have their defaults"})
-    commands = [f"{name}\n\n$ {rerun_command(run.config, run.folder)}-again" for name, run in runs.items()]
+    again = {name: run.folder.resolve().name + "-again" for name, run in runs.items()}
+    commands = [
+        f"{name}\n\n$ {rerun_command(run.config, run.folder.parent / again[name])}" for name, run in runs.items()
+    ]
     return [table, "Each line trains a run again, into a folder beside the first.", *commands]
 
 
