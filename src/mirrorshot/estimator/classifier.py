@@ -1,35 +1,32 @@
 """The classifier itself: fit and predict."""
 
 import math
-import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
 from mirrorshot.estimator.decisions import SMALL, DecisionsMixin
-from mirrorshot.gaussian import GaussianPosterior, GaussianSites, predict_latent
-from mirrorshot.inference import MirrorInfo, mirror_descent
+from mirrorshot.estimator.editing import EditingMixin, Rows
+from mirrorshot.estimator.solving import SCREENING_TOLERANCE, descend, refine, solve
+from mirrorshot.gaussian import GaussianSites, predict_latent
 from mirrorshot.kernels import KERNELS, Kernel
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.selection import Candidate, Support, choose_centre, make_candidates, select
 from mirrorshot.threads import one_thread
 from mirrorshot.types import InvalidInputError
 
-_MAX_STEPS = 100
-_SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates
-_TOLERANCE = 1e-11  # and for the one that is chosen: probabilities to about 1e-6
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
-class FewShotClassifier(DecisionsMixin, ClassifierMixin, BaseEstimator):
+class FewShotClassifier(EditingMixin, DecisionsMixin, ClassifierMixin, BaseEstimator):
     """Gaussian-process classifier for a handful of labelled examples per class.
 
     One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class
@@ -54,7 +51,7 @@ class FewShotClassifier(DecisionsMixin, ClassifierMixin, BaseEstimator):
         outputscale_, temperature_: what was chosen.
         loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats.
         elbo_: lower bound of the log evidence of the labels, in nats.
-        n_iter_: mirror steps taken.
+        n_iter_: steps of inference taken.
 
     Example:
         >>> from sklearn.datasets import load_digits
@@ -93,30 +90,37 @@ class FewShotClassifier(DecisionsMixin, ClassifierMixin, BaseEstimator):
             The classifier itself. If an error is raised, an earlier fit stays as it was.
         """
         self._check_parameters()
+        x, targets, weight = self._check_examples(X, y, sample_weight)
+        fitted = self._learn(Rows(x, targets, weight, None), None)
+        # everything that can fail is done; only now the object changes
+        validate_data(self, X, skip_check_array=True)
+        self._accept(fitted)
+        return self
+
+    def _check_examples(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
         x: NDArray[np.float64]
         x, targets = check_X_y(_to_numpy(X), _to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
         _check_finite(x, X)
         check_classification_targets(targets)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-        classes, labels = np.unique(targets, return_inverse=True)
-        used = weight > 0
-        if len(np.unique(labels[used])) < 2:
-            only = f"one class, {targets[used][0]!r}" if used.any() else "no class"
-            raise InvalidInputError(
-                f"Expected examples of at least two classes with positive weight, but got {only}. "
-                "Add an example of another class."
-            )
+        return x, targets, weight
+
+    def _learn(self, rows: Rows, start: Callable[[Rows], GaussianSites] | None) -> dict[str, Any]:
+        """What is learned from the rows, as attributes; nothing of the object changes."""
+        classes, labels, used = rows.classes(), rows.labels(), rows.weight > 0
+        _check_classes(rows, classes, used)
         support = Support(
-            torch.tensor(x[used])[None], torch.tensor(labels[used]), torch.tensor(weight[used]), len(classes)
+            torch.tensor(rows.x[used])[None], torch.tensor(labels[used]), torch.tensor(rows.weight[used]), len(classes)
         )
         with one_thread(is_small=len(support.y) * support.n_way <= SMALL):
-            fitted = self._infer(support)
-        # everything that can fail is done; only now the object changes
-        validate_data(self, X, skip_check_array=True)
-        self.classes_, self._used = classes, used
+            fitted = self._infer(support, None if start is None else start(rows))
+        return {"classes_": classes, "_used": used, "_rows": rows, **fitted}
+
+    def _accept(self, fitted: dict[str, Any]) -> None:
         for name, value in fitted.items():
             setattr(self, name, value)
-        return self
 
     def _check_parameters(self) -> None:
         if isinstance(self.kernel, str):
@@ -139,35 +143,36 @@ class FewShotClassifier(DecisionsMixin, ClassifierMixin, BaseEstimator):
         if self.centre not in ("auto", "mean", "none"):
             raise InvalidInputError(f"Expected `centre` to be 'auto', 'mean' or 'none', but got {self.centre!r}.")
 
-    def _infer(self, support: Support) -> dict[str, Any]:
-        """Fit every candidate in one batch and choose among them."""
+    def _infer(self, support: Support, start: GaussianSites | None) -> dict[str, Any]:
+        """Fit every candidate in one batch, choose among them, and solve the chosen one to the last digits.
+
+        Args:
+            support: the labelled examples.
+            start: sites that are close to the solution, if such are known.
+        """
         candidates = self._candidates(support)
         fixed = None if self.temperature == "loo" else float(self.temperature)
         with torch.no_grad():
             K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])
-            g, start = 0, None
+            g, screened = 0, None
             if len(candidates) > 1:
-                screened, _ = _descend(support, K, None, _SCREENING_TOLERANCE)
-                g = select(support, candidates, screened, fixed).chosen
-                start = screened.task(g).sites
-            posterior, info = _descend(support, K[g : g + 1], start, _TOLERANCE)
-            choice = select(support, [candidates[g]], posterior, fixed)
-        if not bool(info.converged):
-            warnings.warn(
-                f"Inference stopped after {int(info.n_steps)} steps, {float(info.gap):.1e} nats from the optimum.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+                posteriors, _ = descend(support, K, None, SCREENING_TOLERANCE)
+                g = select(support, candidates, posteriors, fixed).chosen
+                screened = posteriors.task(g).sites
+            solved = None if start is None or screened else refine(support, K[g : g + 1], start, is_near=False)
+            if solved is None:
+                solved = solve(support, K[g : g + 1], screened)
+            choice = select(support, [candidates[g]], solved.posterior, fixed)
         return {
             "kernel_": candidates[g].kernel,
             "outputscale_": candidates[g].outputscale,
             "temperature_": choice.temperature,
             "loo_log_likelihood_": float(choice.log_likelihood),
-            "elbo_": float(info.elbo[0, -1]),
-            "n_iter_": int(info.n_steps),
+            "elbo_": solved.elbo,
+            "n_iter_": solved.n_steps,
             "_support": support,
             "_centre": candidates[g].centre,
-            "_posterior": posterior,
+            "_posterior": solved.posterior,
         }
 
     def _candidates(self, support: Support) -> list[Candidate]:
@@ -217,18 +222,14 @@ class FewShotClassifier(DecisionsMixin, ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[best])
 
 
-def _descend(
-    support: Support, K: Tensor, start: GaussianSites | None, tol: float
-) -> tuple[GaussianPosterior, MirrorInfo]:
-    G = len(K)
-    return mirror_descent(
-        K,
-        support.y.expand(G, -1),
-        n_way=support.n_way,
-        weight=support.weight.expand(G, -1),
-        start="prior" if start is None else start,
-        max_steps=_MAX_STEPS,
-        tol=tol,
+def _check_classes(rows: Rows, classes: NDArray[Any], used: NDArray[np.bool_]) -> None:
+    present = np.unique(rows.targets[used])
+    if len(present) >= 2 or (rows.declared is not None and len(classes) >= 2 and len(present)):
+        return
+    only = f"one class, {present[0]!r}" if len(present) else "no class"
+    raise InvalidInputError(
+        f"Expected examples of at least two classes with positive weight, but got {only}. "
+        "Add an example of another class."
     )
 
 
