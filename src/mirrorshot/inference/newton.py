@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites, condition, covariance
-from mirrorshot.inference.objective import Problem, State, evaluate, make_problem
+from mirrorshot.inference.objective import Problem, evaluate, make_problem
 from mirrorshot.likelihoods import SoftmaxHessian, softmax_hessian
 from mirrorshot.quadrature import WIDE_STD
 
@@ -45,7 +45,7 @@ class Metric(NamedTuple):
     Attributes:
         cov: posterior covariances, (C, N, N).
         cov_sq: their elementwise squares, (C, N, N).
-        hessian: weighted derivatives of the expectations, each (N, C, C).
+        hessian: weighted expectations, (N, C), and their derivatives, each (N, C, C).
         curvature: weighted `E[p (1 - p)]`, (C, N).
     """
 
@@ -60,7 +60,7 @@ class Metric(NamedTuple):
 
     def apply(self, x: Pair, moved: Pair) -> Pair:
         """The left side of the system for a change of the sites, given what it does to means and variances."""
-        mm, mv, vv = self.hessian
+        _, mm, mv, vv = self.hessian
         m, v = (part.mT[..., None] for part in moved)  # (N, C, 1)
         first = (mm @ m + mv @ v)[..., 0].mT - self.curvature * moved[0]
         second = (2.0 * mv.mT @ m + vv @ v)[..., 0].mT
@@ -93,18 +93,25 @@ def newton_solve(
     problem = make_problem(K, y, n_way, weight, None, None, validate=False)
     if problem.max_std > WIDE_STD:
         return None
-    sites, metric, gain = start, None, math.inf
+    sites, gain = start, math.inf
+    metric: Metric | None = None
     for step in range(_MAX_STEPS):
         is_rough = step == 0 and not is_near
-        state = evaluate(_as_float32(problem), _halved(sites)) if is_rough else evaluate(problem, sites)
-        if metric is None or gain > _REUSE:
-            metric = _metric(problem, state)
-        residual = (state.grad_mean - state.posterior.alpha, state.curvature - state.posterior.sites.precision)
-        (a, w), after = _conjugate_gradients(metric, (residual[0][0].float(), residual[1][0].float()))
+        if is_rough:
+            posterior = condition(K.float(), GaussianSites(sites.shift.float(), sites.precision.float()))
+            metric = _metric(problem, posterior)
+            residual = _rough_residual(problem, posterior, metric)
+        else:
+            state = evaluate(problem, sites)
+            posterior = state.posterior
+            if metric is None or gain > _REUSE:
+                metric = _metric(problem, posterior)
+            residual = (state.grad_mean - posterior.alpha)[0].float(), (state.curvature - sites.precision)[0].float()
+        (a, w), after = _conjugate_gradients(metric, residual)
         if not 0.0 <= after < 4.0 * gain:
             return None
         gain = after
-        shift = sites.shift + a + state.posterior.mean.to(a.dtype) * w
+        shift = sites.shift + a + posterior.mean.float() * w
         sites = GaussianSites(shift, (sites.precision + w).clamp(min=0.0))
         if gain <= _ARRIVED and not is_rough:
             # the bound is a parabola here: half of the slope is still to be gained
@@ -112,21 +119,20 @@ def newton_solve(
     return None
 
 
-def _as_float32(problem: Problem) -> Problem:
-    return problem._replace(K=problem.K.float(), Y=problem.Y.float(), weight=problem.weight.float())
-
-
-def _halved(sites: GaussianSites) -> GaussianSites:
-    return GaussianSites(sites.shift.float(), sites.precision.float())
-
-
-def _metric(problem: Problem, state: State) -> Metric:
-    posterior = state.posterior
+def _metric(problem: Problem, posterior: GaussianPosterior) -> Metric:
     mean, var = (part[0].mT.float() for part in (posterior.mean, posterior.var))
-    weight = problem.weight[0, :, None, None].float()
-    hessian = SoftmaxHessian(*(weight * part for part in softmax_hessian(mean, var, max_std=problem.max_std)))
+    weight = problem.weight[0, :, None].float()
+    prob, *pairs = softmax_hessian(mean, var, max_std=problem.max_std)
+    hessian = SoftmaxHessian(weight * prob, *(weight[..., None] * part for part in pairs))
     cov = covariance(problem.K.to(posterior.gain.dtype), posterior)[0].float()
-    return Metric(cov, cov.square(), hessian, state.curvature[0].float())
+    return Metric(cov, cov.square(), hessian, hessian.mean_mean.diagonal(dim1=-2, dim2=-1).mT)
+
+
+def _rough_residual(problem: Problem, posterior: GaussianPosterior, metric: Metric) -> Pair:
+    """The right side of the system in float32, from expectations that the derivatives had need of anyway."""
+    labelled = (problem.weight[:, None, :] * problem.Y)[0].float()
+    first = labelled - metric.hessian.prob.mT - posterior.alpha[0]
+    return first, metric.curvature - posterior.sites.precision[0]
 
 
 def _conjugate_gradients(metric: Metric, right: Pair) -> tuple[Pair, float]:
