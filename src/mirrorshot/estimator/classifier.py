@@ -13,8 +13,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from mirrorshot.estimator.decisions import SMALL, DecisionsMixin
+from mirrorshot.estimator.base import SMALL
+from mirrorshot.estimator.decisions import DecisionsMixin
 from mirrorshot.estimator.editing import EditingMixin, Rows
+from mirrorshot.estimator.explanations import ExplanationsMixin
+from mirrorshot.estimator.promises import PromisesMixin
 from mirrorshot.estimator.solving import SCREENING_TOLERANCE, descend, refine, solve
 from mirrorshot.gaussian import GaussianSites, predict_latent
 from mirrorshot.kernels import KERNELS, Kernel
@@ -26,7 +29,7 @@ from mirrorshot.types import InvalidInputError
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
-class FewShotClassifier(EditingMixin, DecisionsMixin, ClassifierMixin, BaseEstimator):
+class FewShotClassifier(EditingMixin, DecisionsMixin, ExplanationsMixin, PromisesMixin, ClassifierMixin, BaseEstimator):
     """Gaussian-process classifier for a handful of labelled examples per class.
 
     One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class
