@@ -137,6 +137,13 @@ def test_the_python_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+def test_the_worked_example_prints_what_the_page_says(capsys):
+    text = (DOCS / "uncertainty.md").read_text()
+    (example,), (expected, *_) = blocks(text, "python"), blocks(text, "")
+    exec(compile(example, "uncertainty.md", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out == expected
+
+
 def test_the_settings_file_of_the_guide_is_one(tmp_path):
     path = tmp_path / "settings.toml"
     path.write_text(blocks((DOCS / "training.md").read_text(), "toml")[0])
