@@ -110,8 +110,8 @@ _GAUSSIAN_PROCESSES = ("gd_gp", "dkt", "ove_gp", "logistic_softmax_gp")
 
 
 def _for_method(settings: dict[str, Any], method: str, data: str) -> dict[str, Any]:
-    """The schedule of a preset for another method: its own options are defaults, but for the kernel of the data."""
-    shared = ("kernel", "temperature") if method == "gd_gp" else ("kernel",) if method in _GAUSSIAN_PROCESSES else ()
+    """The schedule of a preset for another method: its own options are defaults, but for kernel and temperature."""
+    shared = ("kernel", "temperature") if method in _GAUSSIAN_PROCESSES else ()
     options = {name: settings["method_options"][name] for name in shared} | _METHOD_OPTIONS.get(method, {})
     if data in _CHARACTERS:
         options |= _CHARACTER_OPTIONS.get(method, {})
