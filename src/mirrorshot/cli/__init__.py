@@ -13,6 +13,7 @@ from mirrorshot.cli.demo_command import DEMO_EXAMPLES, demo
 from mirrorshot.cli.evaluate_command import EVALUATE_EXAMPLES, evaluate
 from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
 from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
+from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
 from mirrorshot.cli.terminal import package_version
 from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
 
@@ -31,6 +32,9 @@ What it is worth on classes it has never seen.
 
 [cyan]mirrorshot report runs/a runs/b --max-ece 0.05[/cyan]
 Everything about some runs in one HTML file, and a gate for scripts.
+
+[cyan]mirrorshot reproduce figure3 --budget smoke[/cyan]
+A table or figure of the paper, beside what it printed.
 
 [cyan]mirrorshot list methods[/cyan]
 What there is to choose from.
@@ -67,4 +71,5 @@ main.command(epilog=DEMO_EXAMPLES)(demo)
 main.command(epilog=TRAIN_EXAMPLES)(train)
 main.command(epilog=EVALUATE_EXAMPLES)(evaluate)
 main.command(epilog=REPORT_EXAMPLES)(report)
+main.command(epilog=REPRODUCE_EXAMPLES)(reproduce)
 main.command("list", epilog=LIST_EXAMPLES)(list_names)

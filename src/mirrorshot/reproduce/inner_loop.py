@@ -87,6 +87,7 @@ def measure_inner_loop(data: str, n_shot: int, *, n_steps: int = 30, n_fresh: in
         gaps = (fresh_optimum[:, None] - elbo_fresh) / fresh_points
         curves[name] = {
             "elbo": elbo.tolist(),
+            "n_steps": int(elbo.diff().nonzero().max()) + 1 if bool(elbo.diff().any()) else 0,
             "seconds": _seconds(loop, K, y),
             "steps_to_optimum": _first_close((optimum - elbo) / n_points),
             "steps_to_optimum_fresh_median": _median([_first_close(gap) for gap in gaps]),

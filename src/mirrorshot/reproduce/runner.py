@@ -15,7 +15,7 @@ from joblib import Parallel, delayed
 
 from mirrorshot.checkpoint import RunError, read_config, read_log
 from mirrorshot.data.benchmarks import Dataset, load_dataset
-from mirrorshot.evaluation import Calibration, Evaluation
+from mirrorshot.evaluation import Evaluation
 from mirrorshot.reproduce.cells import Cell, different_settings, why_unfinished
 from mirrorshot.reproduce.provenance import save_result
 from mirrorshot.reproduce.targets import BUDGETS
@@ -153,8 +153,7 @@ def run_cell(cell: Cell, places: Places, dataset: Dataset, *, progress: Progress
         "testing_time_s": round(time.perf_counter() - begun, 1),
         "is_resumed": is_resumed,
         "best_validation": result.best,
-        "evaluation": found.record(),
-        "reliability": {"raw": _bins(found.raw), "calibrated": found.calibrated and _bins(found.calibrated)},
+        "evaluation": _with_bins(found),
         "task_accuracy": _compact(found),
         "log": log[:: max(1, len(log) // 60)],
     }
@@ -163,8 +162,14 @@ def run_cell(cell: Cell, places: Places, dataset: Dataset, *, progress: Progress
     return path
 
 
-def _bins(calibration: Calibration) -> dict[str, list[float]]:
-    return {name: tensor.tolist() for name, tensor in calibration.bins._asdict().items()}
+def _with_bins(found: Evaluation) -> dict[str, Any]:
+    """The record of an evaluation with the bins of its reliability diagrams."""
+    record = found.record()
+    for kind, calibration in (("raw", found.raw), ("calibrated", found.calibrated)):
+        if calibration is not None:
+            bins = calibration.bins._asdict().items()
+            record[kind]["bins"] = {name: tensor.tolist() for name, tensor in bins if name != "edges"}
+    return record
 
 
 def _compact(found: Evaluation) -> list[str]:
