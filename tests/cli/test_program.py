@@ -2,7 +2,7 @@ import pytest
 
 import mirrorshot
 
-COMMANDS = ("demo", "train", "evaluate", "report", "list")
+COMMANDS = ("demo", "train", "evaluate", "report", "reproduce", "list")
 
 
 def test_version_is_that_of_the_package(run):

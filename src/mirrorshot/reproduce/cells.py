@@ -69,8 +69,10 @@ class Cell(NamedTuple):
     def command(self, target: str = "table1") -> str:
         """What runs it."""
         parts = ["mirrorshot", "reproduce", target, "--dataset", self.data, "--shots", str(self.n_shot)]
-        parts += ["--method", self.row, "--preset", self.preset, "--budget", self.budget]
-        parts += ["--seeds", str(self.seed)] if self.seed != 1 else []
+        defaults = Cell._field_defaults
+        for option, field in (("method", "row"), ("preset", "preset"), ("budget", "budget"), ("seeds", "seed")):
+            value = getattr(self, field)
+            parts += [f"--{option}", str(value)] if value and value != defaults.get(field) else []
         parts += [part for text in self.changes for part in ("--set", text)]
         return shlex.join([*parts, *(["--tag", self.tag.removeprefix("_")] if self.tag else [])])
 

@@ -21,8 +21,6 @@ CLOSE = 1e-3
 """Nats per point: an inner loop that is so near the optimum has converged."""
 
 NUGGET = 1e-6
-_N_AMORTISED = 16  # tasks that the amortised start learns from
-_REPEATS = 5
 
 Loop = Callable[[Tensor, Tensor], Tensor]
 MIRROR, PLAIN, FAIR = f"MD, rho = {RHO}", f"GD, plain, rho = {RHO}", "GD, safeguarded"
@@ -60,7 +58,16 @@ def inner_loops(n_steps: int, start: Any) -> dict[str, Loop]:
     }
 
 
-def measure_inner_loop(data: str, n_shot: int, *, n_steps: int = 30, n_fresh: int = 10, seed: int = 1) -> Record:
+def measure_inner_loop(
+    data: str,
+    n_shot: int,
+    *,
+    n_steps: int = 30,
+    n_fresh: int = 10,
+    n_known: int = 16,
+    n_repeats: int = 5,
+    seed: int = 1,
+) -> Record:
     """Run all inner loops, with an untrained network and the kernel of the preset.
 
     Args:
@@ -68,13 +75,15 @@ def measure_inner_loop(data: str, n_shot: int, *, n_steps: int = 30, n_fresh: in
         n_shot: labelled items of a class.
         n_steps: steps of each loop.
         n_fresh: fresh tasks to repeat the comparison on.
+        n_known: further tasks, which the amortised start learns from.
+        n_repeats: repetitions that times are the median of.
         seed: seed of the network and the tasks.
     """
     laboratory = Laboratory(data, n_shot, seed)
     method = laboratory.method()
     K, y = covariances(method, laboratory.fixed(), nugget=NUGGET)
     fresh, fresh_y = covariances(method, laboratory.fresh(n_fresh), nugget=NUGGET)
-    known, known_y = covariances(method, laboratory.fresh(_N_AMORTISED, first=n_fresh), nugget=NUGGET)
+    known, known_y = covariances(method, laboratory.fresh(n_known, first=n_fresh), nugget=NUGGET)
     solved, _ = mirror_descent(known, known_y, n_way=N_WAY, max_steps=100, tol=1e-10)
     loops = inner_loops(n_steps, amortise(known, known_y, solved))
     optimum, fresh_optimum = _optimum(K, y), _optimum(fresh, fresh_y)
@@ -88,7 +97,7 @@ def measure_inner_loop(data: str, n_shot: int, *, n_steps: int = 30, n_fresh: in
         curves[name] = {
             "elbo": elbo.tolist(),
             "n_steps": int(elbo.diff().nonzero().max()) + 1 if bool(elbo.diff().any()) else 0,
-            "seconds": _seconds(loop, K, y),
+            "seconds": _seconds(loop, K, y, n_repeats),
             "steps_to_optimum": _first_close((optimum - elbo) / n_points),
             "steps_to_optimum_fresh_median": _median([_first_close(gap) for gap in gaps]),
         }
@@ -126,10 +135,10 @@ def _above(mirror: Tensor, other: Tensor) -> float:
     return float((mirror[:, 1:] > other[:, 1:]).all(1).double().mean())
 
 
-def _seconds(loop: Loop, K: Tensor, y: Tensor) -> float:
-    """Wall time of the loop: median of some repetitions, after one to warm up."""
+def _seconds(loop: Loop, K: Tensor, y: Tensor, n_repeats: int) -> float:
+    """Wall time of the loop, which has run before: median of some repetitions."""
     times = []
-    for _ in range(_REPEATS):
+    for _ in range(n_repeats):
         started = time.perf_counter()
         loop(K, y)
         times.append(time.perf_counter() - started)

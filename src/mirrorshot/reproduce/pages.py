@@ -12,16 +12,16 @@ from mirrorshot.reproduce.program import MEASURED_TARGETS, known_rows, measured_
 from mirrorshot.reproduce.provenance import read_result
 from mirrorshot.reproduce.published import DATA, TABLE_1
 from mirrorshot.reproduce.sheets import Sheet, markdown
-from mirrorshot.reproduce.tables import Group, accuracy_sheets, calibration_sheets, grouped, study_sheets
+from mirrorshot.reproduce.tables import GENERAL_NOTES, Group, accuracy_sheets, calibration_sheets, grouped, study_sheets
 from mirrorshot.reproduce.targets import TARGETS
 from mirrorshot.types import DataError
 
 _INTRO = """# Results
 
 Written by `mirrorshot reproduce tables` from the files in [`results/`]({results}); do not edit. Numbers in columns
-named "paper" are those of T. Ke, H. Cao and F. Zhou, *Accelerating Convergence in Bayesian Few-Shot Classification*, ICML
-2024; all others were measured by the command in the file of the result. What differs from the paper's set-up stands
-below each table. [paper.md](paper.md) has what we found on the way.
+named "paper" are those of T. Ke, H. Cao and F. Zhou, *Accelerating Convergence in Bayesian Few-Shot Classification*,
+ICML 2024; all others were measured by the command in the file of the result. What differs from the paper's set-up
+stands below each table. [paper.md](paper.md) has what we found on the way.
 """
 _HEADS = {
     "table1": "Table 1: accuracy",
@@ -61,15 +61,18 @@ def write_results_page(results: Path, page: Path) -> list[Path]:
 def _cells(target: str, found: Sequence[Result]) -> str:
     """The tables of a target, data set by data set; rows that were not run are one line with their command."""
     make = {"table1": accuracy_sheets, "table2": calibration_sheets, "table3": study_sheets}[target]
-    text = []
+    text: list[str] = []
+    general: list[str] = []
     data_sets = DATA if target != "table3" else ("cub",)
     others = [name for name in ("mini_imagenet",) if any(result.cell.data == name for result in found)]
     for data in (*data_sets, *(others if target != "table3" else ())):
         for n_shot in TARGETS[target].shots:
             groups = grouped(_columns(target, data, n_shot, found), found)
             for sheet in make(groups, show_missing=False):
-                text.append(markdown(_traced(sheet, groups), level=3))
-    return "\n".join(text)
+                general += [note for note in sheet.notes if note in GENERAL_NOTES]
+                kept = sheet._replace(notes=[note for note in sheet.notes if note not in GENERAL_NOTES])
+                text.append(markdown(_traced(kept, groups), level=3))
+    return "\n".join([f"{note}\n" for note in dict.fromkeys(general)] + text)
 
 
 def _columns(target: str, data: str, n_shot: int, found: Sequence[Result]) -> list[Cell]:

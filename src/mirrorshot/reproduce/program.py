@@ -247,7 +247,9 @@ def _measure(request: Request, data: str, n_shot: int) -> Record:
     if request.target == "table4":
         return measure_times(data, n_shot, n_tasks=3 if is_smoke else 20 if is_short else 100)
     if request.target == "figure3":
-        return measure_inner_loop(data, n_shot, n_steps=6 if is_smoke else 30, n_fresh=2 if is_smoke else 10)
+        if is_smoke:
+            return measure_inner_loop(data, n_shot, n_steps=4, n_fresh=1, n_known=4, n_repeats=1)
+        return measure_inner_loop(data, n_shot)
     sizes = (3, 6, 2) if is_smoke else (30, 30, 5) if is_short else (30, 300, 20)
     return measure_outer_loop(data, n_shot, n_iterations=sizes[0], n_fresh=sizes[1], n_held_out=sizes[2])
 

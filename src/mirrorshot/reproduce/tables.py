@@ -47,16 +47,16 @@ class Group(NamedTuple):
 
 def grouped(cells: Sequence[Cell], results: Sequence[Result]) -> list[Group]:
     """The results of each of the cells, of all training seeds."""
-    groups: dict[Cell, list[Result]] = {_without_seed(cell): [] for cell in cells}
+    groups = {_key(cell): Group(cell._replace(seed=1, changes=()), []) for cell in cells}
     for result in results:
-        key = _without_seed(result.cell)
-        if key in groups:
-            groups[key].append(result)
-    return [Group(cell, found) for cell, found in groups.items()]
+        if _key(result.cell) in groups:
+            groups[_key(result.cell)].results.append(result)
+    return list(groups.values())
 
 
-def _without_seed(cell: Cell) -> Cell:
-    return cell._replace(seed=1, changes=())
+def _key(cell: Cell) -> str:
+    """The same for cells that differ in the seed only; results know the name of their data, not the path."""
+    return cell._replace(seed=1).name
 
 
 def accuracy_sheets(groups: Sequence[Group], *, show_missing: bool = True, target: str = "table1") -> list[Sheet]:
@@ -166,6 +166,10 @@ _CALIBRATION = (
 )
 
 
+GENERAL_NOTES = (_INSIDE, _SEEDS, _CALIBRATION)
+"""Notes that are the same below every table of their kind."""
+
+
 def _calibration_record(group: Group) -> Record:
     cell, first = group.cell, group.first
     found: dict[str, Any] = first.evaluation if first else {}
@@ -213,7 +217,8 @@ def study_sheets(groups: Sequence[Group], *, show_missing: bool = True) -> list[
             published = value if (group.cell.data, group.cell.n_shot) == ("cub", 1) else None
             records.append(
                 {
-                    "study": study, "value": _value(study, row.title, group.cell), "row": key, **compared(published, group.first),
+                    "study": study, "value": _value(study, row.title, group.cell), "row": key,
+                    **compared(published, group.first),
                     "seconds": group.first.record["training_time_s"] if group.first else None,
                     "command": group.cell.command("table3"), "settings": "; ".join(_changed(group)),
                 }
@@ -275,6 +280,6 @@ def _about(data: str, groups: Sequence[Group], target: str) -> list[str]:
         notes += [f"{group.title}: {'; '.join(changed)}."] * bool(changed)
     waiting = [group.cell for group in groups if not group.first]
     if waiting:
-        merged = waiting[0]._replace(row=",".join(cell.row for cell in waiting))
-        notes.append(f"Not run: `{merged.command(target)}`")
+        names = "" if len(waiting) == len(groups) > 1 else ",".join(cell.row for cell in waiting)
+        notes.append(f"Not run: `{waiting[0]._replace(row=names).command(target)}`")
     return notes
