@@ -41,7 +41,7 @@ def natural_descent(
     gpytorch = _gpytorch()
     C, N = n_way, len(y)
     prior = torch.distributions.MultivariateNormal(K.new_zeros(C, N), K.expand(C, N, N))
-    q = gpytorch.variational.NaturalVariationalDistribution(N, batch_shape=torch.Size([C])).to(K.dtype)
+    q = gpytorch.variational.NaturalVariationalDistribution(N, batch_shape=torch.Size([C])).to(K)
     with torch.no_grad():
         q.natural_vec.zero_()
         q.natural_mat.copy_(-0.5 * torch.linalg.inv(K).expand(C, N, N))
