@@ -63,10 +63,12 @@ def device_name() -> str:
 
 
 def commit() -> str:
-    """The commit of the sources, marked if they have changes; MIRRORSHOT_COMMIT on a machine that has only a copy."""
+    """The commit of the sources, marked if they have changes; a machine that has only a copy is told it."""
     folder = Path(__file__).parent
+    if "MIRRORSHOT_COMMIT" in os.environ:
+        return os.environ["MIRRORSHOT_COMMIT"]
     if not _git("ls-files", Path(__file__).name, folder=folder):  # no checkout, but perhaps in somebody else's
-        return os.environ.get("MIRRORSHOT_COMMIT", "unknown")
+        return "unknown"
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "..", folder=folder)
     return _git("rev-parse", "HEAD", folder=folder) + ("+changes" if changed else "")
 
