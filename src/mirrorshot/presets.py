@@ -94,7 +94,19 @@ METHOD_SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Settings of other methods that differ from one task a step, as the references have them."""
 
-_SLOW_TO_TEST = ("maml", "abml", "relationnet", "feature_transfer", "baseline_pp", "ove_gp", "logistic_softmax_gp")
+_VALIDATION = {  # episodes between validations, and their tasks, on the benchmarks: the fewer, the longer they take
+    "maml": (2000, 200),
+    "bayesian_maml": (1000, 200),
+    "bayesian_maml_chaser": (1000, 200),
+    "abml": (500, 100),
+    "relationnet": (500, 200),
+    "ove_gp": (500, 300),
+    "feature_transfer": (1000, 300),
+    "baseline_pp": (1000, 300),
+    "simpleshot": (1000, 300),
+    "ncm_cosine": (1000, 300),
+    "logistic_head": (1000, 300),
+}
 
 _METHOD_OPTIONS: dict[str, dict[str, Any]] = {
     # with the 0.01 and 0.1 of public code the prior pins the weights: near chance in short runs on glyphs
@@ -117,9 +129,6 @@ def _for_method(settings: dict[str, Any], method: str, data: str) -> dict[str, A
         options |= _CHARACTER_OPTIONS.get(method, {})
     settings = settings | {"method": method, "method_options": options} | METHOD_SETTINGS.get(method, {})
     if data in _PAPER_EPOCHS:
-        # as many steps, whatever their number of tasks; tests that take long are made less often
-        settings["n_episodes"] *= settings["tasks_per_step"]
-        settings["validate_every"] = (1000 if method in _SLOW_TO_TEST else 200) * settings["tasks_per_step"]
-        if method in _SLOW_TO_TEST:
-            settings["n_validation_tasks"] = 200
+        settings["n_episodes"] *= settings["tasks_per_step"]  # as many steps for every method
+        settings["validate_every"], settings["n_validation_tasks"] = _VALIDATION.get(method, (200, 500))
     return settings

@@ -43,7 +43,7 @@ def test_committed_results_are_readable_and_say_whether_they_are_those_of_their_
     assert why_unfinished(Cell("mirror_gp", "cub", 1), RESULTS) is None
     envelope = found["accuracy_omniglot_to_emnist_1shot_paper_envelope"]
     assert different_settings(envelope.cell.config(), envelope.record["config"]) == [
-        "method_options.gradient = its default (asked for: unroll)"
+        "method_options.gradient = envelope (asked for: unroll)"
     ]
 
 

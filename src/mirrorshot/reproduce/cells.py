@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mirrorshot.config import Config, field_types, parse_override
-from mirrorshot.methods import METHODS
+from mirrorshot.methods import METHODS, method_options
 from mirrorshot.presets import preset_settings
 from mirrorshot.reproduce.provenance import read_result
 from mirrorshot.reproduce.published import ROWS, Row, all_rows
@@ -174,15 +174,15 @@ def read_results(folder: Path) -> list[Result]:
 def different_settings(config: Config, stored: Mapping[str, Any]) -> list[str]:
     """Settings in which a result differs from what is asked for: `name = theirs (asked for: ours)`.
 
-    A setting that did not exist when the result was made counts as its default.
+    A setting that is not there, or did not exist when the result was made, counts as its default.
     """
     ours, theirs = config.to_dict(), Config().to_dict() | {k: v for k, v in stored.items() if k in field_types()}
-    asked, made = ours.pop("method_options"), dict(theirs.pop("method_options"))
+    defaults = method_options(config.method)
+    asked, made = ({**defaults, **options} for options in (ours.pop("method_options"), theirs.pop("method_options")))
     differences = [(n, theirs[n], ours[n]) for n in ours if n not in FREE and theirs[n] != ours[n]]
     for name in sorted({*asked, *made}):
-        pair = made.get(name, "its default"), asked.get(name, "its default")
-        if pair[0] != pair[1]:
-            differences.append((f"method_options.{name}", *pair))
+        if made.get(name) != asked.get(name):
+            differences.append((f"method_options.{name}", made.get(name), asked.get(name)))
     return [f"{name} = {made} (asked for: {asked})" for name, made, asked in differences]
 
 
