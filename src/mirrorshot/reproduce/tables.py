@@ -250,8 +250,11 @@ def _value(study: str, title: str, cell: Cell) -> str:
 
 
 def _by_column(groups: Sequence[Group]) -> dict[tuple[str, int], list[Group]]:
+    """Rows of each column in the order of the paper, other methods last, variants of a row below it."""
+    place = {row: i for i, row in enumerate(ROWS)}
+    ordered = sorted(groups, key=lambda g: (place.get(g.cell.row, len(place)), g.cell.preset != "paper", g.cell.tag))
     columns: dict[tuple[str, int], list[Group]] = {}
-    for group in groups:
+    for group in ordered:
         columns.setdefault((group.cell.data, group.cell.n_shot), []).append(group)
     return columns
 
