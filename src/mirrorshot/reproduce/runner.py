@@ -144,7 +144,13 @@ def run_cell(cell: Cell, places: Places, dataset: Dataset, *, progress: Progress
     begun, budget = time.perf_counter(), BUDGETS[cell.budget]
     run = load_run(folder, dataset, device="cuda" if torch.cuda.is_available() else "cpu")
     found = evaluate_run(
-        run, dataset, n_tasks=budget.n_tasks, seeds=budget.seeds, n_validation_tasks=budget.n_tasks, progress=progress
+        run,
+        dataset,
+        n_tasks=budget.n_tasks,
+        seeds=budget.seeds,
+        n_validation_tasks=budget.n_tasks,
+        two_temperatures=cell.n_shot > 1 and cell.budget != "smoke",  # table 2 is of 5 shots; the search takes a minute
+        progress=progress,
     )
     log, path = read_log(folder), places.results / f"{cell.name}.json"
     record = {
@@ -153,23 +159,13 @@ def run_cell(cell: Cell, places: Places, dataset: Dataset, *, progress: Progress
         "testing_time_s": round(time.perf_counter() - begun, 1),
         "is_resumed": is_resumed,
         "best_validation": result.best,
-        "evaluation": _with_bins(found),
+        "evaluation": found.record(),
         "task_accuracy": _compact(found),
         "log": log[:: max(1, len(log) // 60)],
     }
     save_result(path, record, command=cell.command(), seed=config.seed, started=started)
     say(f"{cell.name}: accuracy {100 * found.accuracy:.2f} ± {100 * found.accuracy_sd:.2f}, written: {path}")
     return path
-
-
-def _with_bins(found: Evaluation) -> dict[str, Any]:
-    """The record of an evaluation with the bins of its reliability diagrams."""
-    record = found.record()
-    for kind, calibration in (("raw", found.raw), ("calibrated", found.calibrated)):
-        if calibration is not None:
-            bins = calibration.bins._asdict().items()
-            record[kind]["bins"] = {name: tensor.tolist() for name, tensor in bins if name != "edges"}
-    return record
 
 
 def _compact(found: Evaluation) -> list[str]:
