@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from mirrorshot.estimator.decisions import SMALL, DecisionsMixin
+from mirrorshot.estimator.saving import SavingMixin
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites, predict_latent
 from mirrorshot.inference import MirrorInfo, mirror_descent
 from mirrorshot.kernels import KERNELS, Kernel
@@ -29,7 +30,7 @@ _TOLERANCE = 1e-11  # and for the one that is chosen: probabilities to about 1e-
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
-class FewShotClassifier(DecisionsMixin, ClassifierMixin, BaseEstimator):
+class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstimator):
     """Gaussian-process classifier for a handful of labelled examples per class.
 
     One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mirrorshot import decisions
-from mirrorshot.gaussian import GaussianPosterior
+from mirrorshot.gaussian import GaussianPosterior, loo_latent
 from mirrorshot.kernels import Kernel
 from mirrorshot.selection import Support
 from mirrorshot.threads import one_thread
@@ -113,6 +113,32 @@ class DecisionsMixin(abc.ABC):
         with torch.no_grad(), one_thread(is_small=mean.size <= SMALL):
             prior_var = self.kernel_.diagonal(x, centre=self._centre)[0].mT
             return np.asarray(decisions.novelty(torch.tensor(mean), torch.tensor(var), prior_var).numpy())
+
+    def novelty_threshold(self, rate: float = 0.05) -> float:
+        """The novelty that about a share `rate` of new queries of the known classes exceeds.
+
+        From the novelty of each example when it is predicted from the others; with fewer than `1 / rate` examples it is
+        the largest of these, and without two examples of any class nothing is known and it is 1: no query exceeds it.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> from mirrorshot import FewShotClassifier
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:50], y[:50])
+            >>> 0.0 < few.novelty_threshold() < 1.0
+            True
+        """
+        check_is_fitted(self)
+        _check_coverage(1.0 - rate)
+        x, y, weight = self._support.x, self._support.y, self._support.weight
+        kept = decisions.kept_without(y, weight, weight, self._support.n_way)
+        if not bool(kept.any()):
+            return 1.0
+        with torch.no_grad(), one_thread(is_small=len(y) * self._support.n_way <= SMALL):
+            mean, var = loo_latent(self._posterior)
+            prior_var = self.kernel_.diagonal(x, centre=self._centre)[0].mT
+            novelty = decisions.novelty(mean[0].mT, var[0].mT, prior_var)
+        return 1.0 - decisions.conformal_threshold(1.0 - novelty[kept], weight[kept], 1.0 - rate)
 
     def explain(self, X: ArrayLike) -> NDArray[np.float64]:
         """What each example adds to the latent of each class, shape (n_queries, n_classes, n_examples).
