@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 def check_files(seen: Seen) -> Iterator[Finding]:
-    """Pictures that cannot be read, are tiny, or differ in colour from the rest; classes that are empty."""
+    """Pictures that cannot be read, are tiny or blank, or differ in colour from the rest; classes that are empty."""
     if seen.damaged:
         reasons = [f"{name} ({why})" for name, why in seen.damaged.items()]
         yield Finding(
@@ -59,6 +59,10 @@ def check_files(seen: Seen) -> Iterator[Finding]:
     if tiny:
         message = f"{len(tiny)} pictures are less than {_TINY} pixels wide or high: {first(tiny)}."
         yield Finding("warning", "tiny", message, "Use larger ones if you have them: there is little to see.", tiny)
+    blank = [name for name, is_blank in zip(seen.names, seen.is_blank, strict=True) if is_blank]
+    if blank:
+        message = f"{len(blank)} pictures are blank: {first(blank)}."
+        yield Finding("warning", "blank", message, "Delete them: they show nothing.", blank)
     yield from _odd_colours(seen)
 
 
@@ -171,6 +175,7 @@ def near_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
     for start in range(0, len(seen.names), _CHUNK):
         part = slice(start, start + _CHUNK)
         alike = seen.hashes[part] @ target.hashes.T >= agree
+        alike &= ~(seen.is_blank[part, None] & target.is_blank)
         alike &= seen.embeddings[part] @ target.embeddings.T >= _NEAR_COSINE
         pairs += [(start + int(i), int(j)) for i, j in np.argwhere(alike)]
     return [

@@ -62,7 +62,7 @@ def examine(
         ...     (folder / name).mkdir()
         ...     Image.new("L", (40, 30), shade).save(folder / name / "0.png")
         >>> [finding.check for finding in examine(folder).findings]
-        ['single']
+        ['blank', 'single']
     """
     root = Path(folder)
     files = list_files(root)

@@ -18,6 +18,7 @@ Progress = Callable[[int, int, str], None]
 HASH_BITS = 256
 _SIDE = 16
 _AT_ONCE = 128
+_BLANK = 8  # levels of 255
 
 
 class Seen(NamedTuple):
@@ -29,6 +30,7 @@ class Seen(NamedTuple):
         labels: their classes; empty text if the folder has no class folders.
         sizes: width and height of each.
         has_colour: whether each has colours.
+        is_blank: whether each has one shade all over.
         digests: the same for the same pixels.
         hashes: bits of a perceptual hash, (n, 256) of -1 and 1.
         embeddings: (n, D), of length one.
@@ -41,6 +43,7 @@ class Seen(NamedTuple):
     labels: list[str]
     sizes: list[tuple[int, int]]
     has_colour: list[bool]
+    is_blank: NDArray[np.bool_]
     digests: list[str]
     hashes: NDArray[np.float32]
     embeddings: Embeddings
@@ -77,7 +80,7 @@ def look(root: Path, files: Files, encoder: Encoder, progress: Progress | None =
     """Read every picture once and keep what the checks need of it."""
     kept: list[int] = []
     damaged: dict[str, str] = {}
-    facts: list[tuple[tuple[int, int], bool, str]] = []
+    facts: list[tuple[tuple[int, int], bool, bool, str]] = []
     hashes: list[NDArray[np.float32]] = []
     parts: list[Any] = []
     for start in range(0, len(files.paths), _AT_ONCE):
@@ -90,7 +93,7 @@ def look(root: Path, files: Files, encoder: Encoder, progress: Progress | None =
                 damaged[str(files.paths[i].relative_to(root))] = picture
                 continue
             kept.append(i)
-            facts.append((picture.size, is_colour(picture), _digest(picture)))
+            facts.append((picture.size, is_colour(picture), _is_blank(picture), _digest(picture)))
             hashes.append(perceptual_hash(picture))
         if pictures:
             parts.append(encoder.encode(pictures))
@@ -100,9 +103,10 @@ def look(root: Path, files: Files, encoder: Encoder, progress: Progress | None =
         root,
         [str(files.paths[i].relative_to(root)) for i in kept],
         [files.labels[i] for i in kept],
-        [size for size, _, _ in facts],
-        [has_colour for _, has_colour, _ in facts],
-        [digest for _, _, digest in facts],
+        [size for size, *_ in facts],
+        [has_colour for _, has_colour, _, _ in facts],
+        np.array([is_blank for _, _, is_blank, _ in facts], dtype=np.bool_),
+        [digest for *_, digest in facts],
         np.stack(hashes) if hashes else np.zeros((0, HASH_BITS), np.float32),
         embeddings / np.where(length > 0, length, 1.0),
         damaged,
@@ -119,6 +123,10 @@ def perceptual_hash(picture: Image.Image) -> NDArray[np.float32]:
     """
     grey = np.asarray(picture.convert("L").resize((_SIDE + 1, _SIDE), Image.Resampling.BILINEAR), dtype=np.int16)
     return np.where(grey[:, 1:] > grey[:, :-1], 1.0, -1.0).astype(np.float32).ravel()
+
+
+def _is_blank(picture: Image.Image) -> bool:
+    return int(np.ptp(np.asarray(picture.convert("L")))) < _BLANK
 
 
 def _digest(picture: Image.Image) -> str:
