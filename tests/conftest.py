@@ -19,7 +19,7 @@ def as_for_users(monkeypatch):
 
 def _draw(kind, rng):
     """A cross, a bar or a ring of dark ink on a light page, a little different each time."""
-    page = np.full((40, 40), 245, np.uint8)
+    page = rng.integers(235, 250, (40, 40)).astype(np.uint8)
     x, y, thick = rng.integers(12, 18), rng.integers(12, 18), rng.integers(3, 6)
     if kind == "bar":
         page[4:36, x : x + thick] = 15
@@ -28,7 +28,7 @@ def _draw(kind, rng):
         page[y : y + thick, 4:36] = 15
     else:
         rows, columns = np.ogrid[:40, :40]
-        radius = np.hypot(rows - 20, columns - 20)
+        radius = np.hypot(rows - 8 - x // 2 - y // 4, 1.2 * (columns - 12 - y // 2))
         page[(radius > 15 - thick) & (radius < 15)] = 15
     return Image.fromarray(page)
 

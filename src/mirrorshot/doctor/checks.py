@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mirrorshot.data.source import first
-from mirrorshot.doctor.pictures import HASH_BITS, Seen
+from mirrorshot.doctor.pictures import Seen
 from mirrorshot.estimator import FewShotClassifier
 
 Severity = Literal["error", "warning", "note"]
@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 _TINY = 16  # pixels of a side
 _RARE = 0.2  # share up to which grey among colour is an exception
 _IMBALANCE = 5.0  # ratio of the largest class to the smallest
-_NEAR_BITS = 12  # of a perceptual hash that may differ
+_NEAR_HASH = 0.85  # share of a perceptual hash that has to agree
 _NEAR_COSINE = 0.98
 _CONFUSED = 0.5  # share of the pictures of two classes that are taken for the other one
 _SUSPECT = 0.1  # probability of the own label
@@ -170,11 +170,12 @@ def exact_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
 def near_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
     """Pictures that are alike, but not the same, by perceptual hash and by embedding."""
     target = seen if other is None else other
-    agree = HASH_BITS - 2 * _NEAR_BITS
+    size, other_size = (np.abs(part.hashes).sum(1) for part in (seen, target))
     pairs: list[Pair] = []
     for start in range(0, len(seen.names), _CHUNK):
         part = slice(start, start + _CHUNK)
-        alike = seen.hashes[part] @ target.hashes.T >= agree
+        agree = seen.hashes[part] @ target.hashes.T
+        alike = agree >= _NEAR_HASH * np.maximum(size[part, None], other_size)
         alike &= ~(seen.is_blank[part, None] & target.is_blank)
         alike &= seen.embeddings[part] @ target.embeddings.T >= _NEAR_COSINE
         pairs += [(start + int(i), int(j)) for i, j in np.argwhere(alike)]

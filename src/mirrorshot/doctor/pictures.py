@@ -15,10 +15,11 @@ from mirrorshot.encoders import Embeddings, Encoder, is_colour
 from mirrorshot.types import DataError
 
 Progress = Callable[[int, int, str], None]
-HASH_BITS = 256
+_HASH_SIZE = 256
 _SIDE = 16
 _AT_ONCE = 128
 _BLANK = 8  # levels of 255
+_NOISE = 6  # levels of 255
 
 
 class Seen(NamedTuple):
@@ -32,7 +33,7 @@ class Seen(NamedTuple):
         has_colour: whether each has colours.
         is_blank: whether each has one shade all over.
         digests: the same for the same pixels.
-        hashes: bits of a perceptual hash, (n, 256) of -1 and 1.
+        hashes: perceptual hashes, (n, 256) of -1, 0 and 1.
         embeddings: (n, D), of length one.
         damaged: names of the unreadable ones, and why.
         empty: class folders without pictures.
@@ -107,7 +108,7 @@ def look(root: Path, files: Files, encoder: Encoder, progress: Progress | None =
         [has_colour for _, has_colour, _, _ in facts],
         np.array([is_blank for _, _, is_blank, _ in facts], dtype=np.bool_),
         [digest for *_, digest in facts],
-        np.stack(hashes) if hashes else np.zeros((0, HASH_BITS), np.float32),
+        np.stack(hashes) if hashes else np.zeros((0, _HASH_SIZE), np.float32),
         embeddings / np.where(length > 0, length, 1.0),
         damaged,
         files.empty,
@@ -115,14 +116,18 @@ def look(root: Path, files: Files, encoder: Encoder, progress: Progress | None =
 
 
 def perceptual_hash(picture: Image.Image) -> NDArray[np.float32]:
-    """Whether each of 16 x 16 pixels is brighter than its left neighbour, as -1 and 1; alike for alike pictures.
+    """Whether each of 16 x 16 pixels is darker (-1), brighter (1) than its left neighbour, or neither (0), (256,).
+
+    Alike for alike pictures, whatever their size and compression. Small differences count as none: where a picture is
+    plain they are noise.
 
     Example:
         >>> perceptual_hash(Image.new("L", (30, 30))).shape
         (256,)
     """
     grey = np.asarray(picture.convert("L").resize((_SIDE + 1, _SIDE), Image.Resampling.BILINEAR), dtype=np.int16)
-    return np.where(grey[:, 1:] > grey[:, :-1], 1.0, -1.0).astype(np.float32).ravel()
+    step = grey[:, 1:] - grey[:, :-1]
+    return (np.sign(step) * (np.abs(step) > _NOISE)).astype(np.float32).ravel()
 
 
 def _is_blank(picture: Image.Image) -> bool:

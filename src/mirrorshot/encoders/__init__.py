@@ -63,7 +63,7 @@ def make_encoder(name: str, *, download: bool = False) -> Encoder:
         return NoEncoder()
     if name.partition(":")[0] in PACKAGES and ":" in name:
         return Foreign(name, download=download)
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return read_run(Path(name))
     if is_function_name(name):
         return UserFunction(name, trusted=True)
