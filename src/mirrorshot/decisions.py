@@ -91,6 +91,7 @@ def loo_log_proba(
     fraction: Float[Tensor, "T N"] | None = None,
     *,
     temperature: float = 1.0,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
 ) -> Float[Tensor, "T N C"]:
     """Logarithm of the probabilities of every class at each example, predicted without it.
 
@@ -98,8 +99,11 @@ def loo_log_proba(
         posterior: the posterior with all examples.
         fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
         temperature: that of the predictive.
+        prior_mean: mean of the prior; None is zero.
     """
     mean, var = loo_latent(posterior, fraction)
+    if prior_mean is not None:
+        mean = mean + prior_mean
     return log_predictive(mean.mT, var.mT, temperature=temperature)
 
 

@@ -82,13 +82,19 @@ class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstima
         self.centre = centre
         self.temperature = temperature
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "FewShotClassifier":
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, prior_scores: ArrayLike | None = None
+    ) -> "FewShotClassifier":
         """Learn from labelled examples.
 
         Args:
             X: embeddings, shape (n_examples, n_features).
             y: labels of any kind, shape (n_examples,).
             sample_weight: how often each example counts; an example of weight 2 is the same as two examples.
+            prior_scores: what is believed of each example before any label, shape (n_examples, n_classes), columns in
+                the order of `classes_`: for instance zero-shot scores of a text-image model. They are the prior mean of
+                the latents, in their unit (a difference of 1 is a factor e between probabilities, before the
+                temperature); the examples correct them. Queries then need theirs.
 
         Returns:
             The classifier itself. If an error is raised, an earlier fit stays as it was.
@@ -107,8 +113,9 @@ class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstima
                 f"Expected examples of at least two classes with positive weight, but got {only}. "
                 "Add an example of another class."
             )
+        prior = None if prior_scores is None else _prior_mean(prior_scores, len(x), len(classes))[..., used]
         support = Support(
-            torch.tensor(x[used])[None], torch.tensor(labels[used]), torch.tensor(weight[used]), len(classes)
+            torch.tensor(x[used])[None], torch.tensor(labels[used]), torch.tensor(weight[used]), len(classes), prior
         )
         with one_thread(is_small=len(support.y) * support.n_way <= SMALL):
             fitted = self._infer(support)
@@ -186,14 +193,24 @@ class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstima
         _check_finite(x, X)
         return x
 
-    def predict_latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
+    def predict_latent(
+        self, X: ArrayLike, prior_scores: ArrayLike | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes).
+
+        Args:
+            X: embeddings, shape (n_queries, n_features).
+            prior_scores: as of `fit`, for the queries; needed if and only if `fit` had them.
+        """
         check_is_fitted(self)
         x = self._check_queries(X)
+        _check_prior(prior_scores, self._support.prior_mean)
         chunk = max(1, _QUERY_ELEMENTS // (self._support.n_way * len(self._support.y)))
         with one_thread(is_small=len(x) * self._support.n_way <= SMALL):
             parts = [self._latent(torch.tensor(x[i : i + chunk])[None]) for i in range(0, len(x), chunk)]
         mean, var = (torch.cat(tensors, -1)[0].mT.numpy() for tensors in zip(*parts, strict=True))
+        if prior_scores is not None:
+            mean = mean + _prior_mean(prior_scores, len(x), self._support.n_way)[0].mT.numpy()
         return mean, var
 
     @torch.no_grad()
@@ -201,20 +218,20 @@ class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstima
         cross = self.kernel_(self._support.x, x, centre=self._centre)
         return predict_latent(self._posterior, cross, self.kernel_.diagonal(x, centre=self._centre))
 
-    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Logarithm of the class probabilities, shape (n_queries, n_classes)."""
-        mean, var = self.predict_latent(X)
+    def predict_log_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Logarithm of the class probabilities, shape (n_queries, n_classes); arguments as in `predict_latent`."""
+        mean, var = self.predict_latent(X, prior_scores)
         with one_thread(is_small=mean.size <= SMALL):
             log_prob = log_predictive(torch.tensor(mean), torch.tensor(var), temperature=self.temperature_)
         return np.asarray(log_prob.numpy())
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
-        return np.asarray(np.exp(self.predict_log_proba(X)))
+        return np.asarray(np.exp(self.predict_log_proba(X, prior_scores)))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[Any]:
         """Most probable class of each query, shape (n_queries,)."""
-        best = self.predict_log_proba(X).argmax(1)
+        best = self.predict_log_proba(X, prior_scores).argmax(1)
         return np.asarray(self.classes_[best])
 
 
@@ -230,7 +247,25 @@ def _descend(
         start="prior" if start is None else start,
         max_steps=_MAX_STEPS,
         tol=tol,
+        prior_mean=None if support.prior_mean is None else support.prior_mean.expand(G, -1, -1),
     )
+
+
+def _prior_mean(scores: ArrayLike, n: int, n_way: int) -> Tensor:
+    """Scores (n, C) of a user as prior means (1, C, n)."""
+    matrix = np.asarray(_to_numpy(scores), dtype=np.float64)
+    if matrix.shape != (n, n_way) or not np.isfinite(matrix).all():
+        raise InvalidInputError(
+            f"Expected `prior_scores` to be finite, of shape ({n}, {n_way}), one column for each class, but got shape "
+            f"{matrix.shape}{'' if np.isfinite(matrix).all() else ' with NaN or infinity'}."
+        )
+    return torch.tensor(matrix.T.copy())[None]
+
+
+def _check_prior(scores: ArrayLike | None, fitted: Tensor | None) -> None:
+    if (scores is None) != (fitted is None):
+        had, got = ("had them", "none") if scores is None else ("had none", "some")
+        raise InvalidInputError(f"Expected `prior_scores` as in `fit`, which {had}, but got {got}.")
 
 
 def _to_numpy(data: Any) -> Any:

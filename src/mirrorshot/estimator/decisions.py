@@ -67,14 +67,16 @@ class DecisionsMixin(abc.ABC):
         """The queries as an array that fits what was learned."""
 
     @abc.abstractmethod
-    def predict_latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def predict_latent(
+        self, X: ArrayLike, prior_scores: ArrayLike | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
 
     @abc.abstractmethod
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
 
-    def uncertainty(self, X: ArrayLike) -> Uncertainty:
+    def uncertainty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> Uncertainty:
         """How uncertain the label of each query is, and how much of that more examples could remove.
 
         It is the uncertainty of the model, before the temperature, which only rescales the predictive probabilities;
@@ -88,12 +90,12 @@ class DecisionsMixin(abc.ABC):
             >>> few.uncertainty(X[30:33]).epistemic.round(2).tolist()
             [0.74, 0.72, 0.88]
         """
-        mean, var = self.predict_latent(X)
+        mean, var = self.predict_latent(X, prior_scores)
         with one_thread(is_small=mean.size <= SMALL):
             parts = decisions.uncertainty(torch.tensor(mean), torch.tensor(var))
         return Uncertainty(*(part.numpy() for part in parts))
 
-    def novelty(self, X: ArrayLike) -> NDArray[np.float64]:
+    def novelty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """How much each query looks like none of the classes, from 0 to 1, shape (n_queries,).
 
         One minus the probability of the best class (before the temperature) times the share of its prior variance that
@@ -108,7 +110,7 @@ class DecisionsMixin(abc.ABC):
             >>> bool(few.novelty(X[~known]).mean() > few.novelty(X[known][30:]).mean())
             True
         """
-        mean, var = self.predict_latent(X)
+        mean, var = self.predict_latent(X, prior_scores)
         x = torch.tensor(self._check_queries(X))[None]
         with torch.no_grad(), one_thread(is_small=mean.size <= SMALL):
             prior_var = self.kernel_.diagonal(x, centre=self._centre)[0].mT
@@ -136,6 +138,7 @@ class DecisionsMixin(abc.ABC):
             return 1.0
         with torch.no_grad(), one_thread(is_small=len(y) * self._support.n_way <= SMALL):
             mean, var = loo_latent(self._posterior)
+            mean = mean if self._support.prior_mean is None else mean + self._support.prior_mean
             prior_var = self.kernel_.diagonal(x, centre=self._centre)[0].mT
             novelty = decisions.novelty(mean[0].mT, var[0].mT, prior_var)
         return 1.0 - decisions.conformal_threshold(1.0 - novelty[kept], weight[kept], 1.0 - rate)
@@ -143,7 +146,8 @@ class DecisionsMixin(abc.ABC):
     def explain(self, X: ArrayLike) -> NDArray[np.float64]:
         """What each example adds to the latent of each class, shape (n_queries, n_classes, n_examples).
 
-        The sum over the examples is exactly the mean of `predict_latent`; an example of weight zero adds nothing.
+        The sum over the examples is exactly the mean of `predict_latent`, less the prior scores if there are any; an
+        example of weight zero adds nothing.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -204,6 +208,10 @@ class DecisionsMixin(abc.ABC):
             (3,)
         """
         check_is_fitted(self)
+        if self._support.prior_mean is not None:
+            raise InvalidInputError(
+                "Expected a classifier without prior scores, which `suggest` does not know, but got one."
+            )
         _check_pool(X_pool)
         pool = torch.tensor(self._check_queries(X_pool))[None]
         _check_number(k, pool.shape[1])
@@ -212,7 +220,9 @@ class DecisionsMixin(abc.ABC):
             cross = self.kernel_(self._support.x, pool, centre=self._centre)
             return np.asarray(decisions.suggest(K, cross, self._posterior, int(k)), dtype=np.intp)
 
-    def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
+    def predict_set(
+        self, X: ArrayLike, coverage: float = 0.9, prior_scores: ArrayLike | None = None
+    ) -> NDArray[np.bool_]:
         """Sets of labels that contain the right one with a probability of about `coverage`.
 
         A label is in the set if its probability reaches a quantile of the probabilities that the examples' own labels
@@ -224,6 +234,7 @@ class DecisionsMixin(abc.ABC):
             X: embeddings, shape (n_queries, n_features).
             coverage: between 0 and 1. `n` examples allow at most `n / (n + 1)`; those that are the only one of their
                 class do not count.
+            prior_scores: as in `predict_proba`.
 
         Returns:
             Whether each label is in the set, shape (n_queries, n_classes); columns in the order of `classes_`.
@@ -248,7 +259,7 @@ class DecisionsMixin(abc.ABC):
         _check_scores(float(weight[kept].sum()), coverage)
         score = self._loo_proba(removed / weight).gather(1, y[:, None])[:, 0]
         threshold = decisions.conformal_threshold(score[kept], weight[kept], coverage)
-        return np.asarray(self.predict_proba(X) >= threshold)
+        return np.asarray(self.predict_proba(X, prior_scores) >= threshold)
 
     @torch.no_grad()
     def _loo_proba(self, fraction: Tensor) -> Tensor:
@@ -258,7 +269,11 @@ class DecisionsMixin(abc.ABC):
         example that is missing; with the correction sets cover too much and fewer wrong labels come first.
         """
         with one_thread(is_small=len(self._support.y) * self._support.n_way <= SMALL):
-            return decisions.loo_log_proba(self._posterior, fraction[None], temperature=self.temperature_)[0].exp()
+            prior = self._support.prior_mean
+            log_prob = decisions.loo_log_proba(
+                self._posterior, fraction[None], temperature=self.temperature_, prior_mean=prior
+            )
+            return log_prob[0].exp()
 
 
 def _check_pool(X: Any) -> None:

@@ -91,6 +91,7 @@ def head_state(head: Any) -> HeadState:
         "sites.shift": posterior.sites.shift,
         "sites.precision": posterior.sites.precision,
         "posterior.chol": posterior.chol,
+        **({} if support.prior_mean is None else {"support.prior_mean": support.prior_mean}),
         **{f"posterior.{name}": getattr(posterior, name) for name in _POSTERIOR},
         **{f"kernel.{name}": tensor for name, tensor in kernel.state_dict().items()},
     }
@@ -129,7 +130,8 @@ def restore_head(head: Any, state: HeadState, where: str) -> Any:
 
 
 def _learned(tensors: Mapping[str, Tensor], kernel: Kernel, n_way: int) -> dict[str, Any]:
-    support = Support(tensors["support.x"], tensors["support.y"], tensors["support.weight"], n_way)
+    prior_mean = tensors.get("support.prior_mean")
+    support = Support(tensors["support.x"], tensors["support.y"], tensors["support.weight"], n_way, prior_mean)
     sites = GaussianSites(tensors["sites.shift"], tensors["sites.precision"])
     chol, centre = tensors["posterior.chol"], tensors["centre"]
     # V = L^-1 S K, which predictions do not need, is as large as L and made again
@@ -172,6 +174,7 @@ def _check_shapes(tensors: Mapping[str, Tensor], n_way: int) -> None:
         "centre": ((1, 1, D), double),
         "posterior.chol": ((1, n_way, N, N), double),
         "used": (tuple(used.shape), torch.bool),
+        **({"support.prior_mean": (latent, double)} if "support.prior_mean" in tensors else {}),
         **{f"sites.{name}": (latent, double) for name in ("shift", "precision")},
         **{f"posterior.{name}": (latent, double) for name in _POSTERIOR},
     }

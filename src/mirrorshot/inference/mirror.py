@@ -43,6 +43,7 @@ def mirror_descent(
     gradient: Gradient = "envelope",
     update: Update = "paper",
     max_std: float | None = None,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
     validate: bool = True,
 ) -> tuple[GaussianPosterior, MirrorInfo]:
     """Infer the posterior of a batch of few-shot tasks.
@@ -63,6 +64,8 @@ def mirror_descent(
             for any loss of the posterior. "unroll" differentiates the steps taken; needs a fixed step size.
         update: "paper" (eq. 10), or "released": the formula `g_m - 2 g_m g_v` of the authors' published code, which
             has another fixed point. For comparison only, with a fixed step size.
+        prior_mean: mean of the prior at the points, (T, C, N); None is zero. The posterior is that of the latents
+            without it: add the prior mean at the points, or at new ones, to its mean.
         max_std: promise that no prior standard deviation exceeds this; saves looking.
         validate: check the arguments (reads values back from the device).
 
@@ -78,7 +81,7 @@ def mirror_descent(
         (True, [[0, 0, 1, 1]])
     """
     _check_options(step_size, start, gradient, update, max_steps)
-    problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate)
+    problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate, prior_mean)
     frozen = problem._replace(K=K.detach())
     if isinstance(step_size, str):
         origin = None if isinstance(start, str) else _given(start, frozen, validate)
