@@ -34,6 +34,14 @@ def test_pictures_are_classified(pictures):
     assert np.mean([a.label == label for a, label in zip(answers, queries.labels, strict=True)]) >= 0.8
 
 
+def test_pictures_may_be_the_bytes_of_their_files(pictures):
+    items = read_labelled(pictures / "query")
+    model = Model.fit(read_labelled(pictures / "support"), make_encoder("pixels"))
+    data = items._replace(content=[path.read_bytes() for path in items.content])
+    assert model.predict(data) == model.predict(items)
+    assert decide(data) == decide(items)
+
+
 def test_with_one_example_of_each_class_there_are_no_sets(blobs):
     answers = Model.fit(blobs(n_shot=1)).predict(blobs(seed=1))
     assert {answer.labels for answer in answers} == {None}
