@@ -155,6 +155,14 @@ def test_the_commands_of_the_tool_guide_run_in_its_order(pictures, tmp_path, mon
     assert capsys.readouterr().out.count(".png") == 9
 
 
+def test_the_worked_example_prints_what_the_page_says(capsys):
+    text = (DOCS / "uncertainty.md").read_text()
+    (example,) = blocks(text, "python")
+    expected = text.split(example + "```\n\n```\n")[1].split("```")[0]
+    exec(compile(example, "uncertainty.md", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out == expected
+
+
 def test_the_settings_file_of_the_guide_is_one(tmp_path):
     path = tmp_path / "settings.toml"
     path.write_text(blocks((DOCS / "training.md").read_text(), "toml")[0])

@@ -117,6 +117,8 @@ def choose_centre(support: Support, rule: str) -> Float[Tensor, "1 1 D"]:
     sums = torch.zeros(support.n_way, x.shape[1], dtype=x.dtype).index_add(0, support.y, weight[:, None] * x)
     class_means = sums[counts > 0] / counts[counts > 0, None]
     n = len(class_means)
+    if n == 1:
+        return torch.zeros_like(mean)[None, None]  # one class cannot tell its own place from a common offset
     variance = (class_means - class_means.mean(0)).square().sum() / (n * (n - 1))
     factor = (1 - variance / mean.square().sum().clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=0.0)
     return (factor * mean)[None, None]
