@@ -1,6 +1,8 @@
 import jaxtyping
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -13,3 +15,63 @@ def _one_thread():
 def as_for_users(monkeypatch):
     """Switch off the run-time shape checks, to see what a user sees when an argument is wrong."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def _draw(kind, rng):
+    """A cross, a bar or a ring of dark ink on a light page, a little different each time."""
+    page = rng.integers(235, 250, (40, 40)).astype(np.uint8)
+    x, y, thick = rng.integers(12, 18), rng.integers(12, 18), rng.integers(3, 6)
+    if kind == "bar":
+        page[4:36, x : x + thick] = 15
+    elif kind == "cross":
+        page[4:36, x : x + thick] = 15
+        page[y : y + thick, 4:36] = 15
+    else:
+        rows, columns = np.ogrid[:40, :40]
+        radius = np.hypot(rows - 8 - x // 2 - y // 4, 1.2 * (columns - 12 - y // 2))
+        page[(radius > 15 - thick) & (radius < 15)] = 15
+    return Image.fromarray(page)
+
+
+def _write_pictures(root, n=4, seed=0, kinds=("bar", "cross", "ring")):
+    """A folder of class folders."""
+    rng = np.random.default_rng(seed)
+    for kind in kinds:
+        (root / kind).mkdir(parents=True)
+        for i in range(n):
+            _draw(kind, rng).save(root / kind / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """Folders `support` (4 pictures of 3 classes) and `query` (3 others of each)."""
+    root = tmp_path_factory.mktemp("pictures")
+    _write_pictures(root / "support")
+    _write_pictures(root / "query", n=3, seed=1)
+    return root
+
+
+def _blobs(n_way=3, n_shot=4, n_features=6, seed=0):
+    """Embeddings of classes that are easy to tell apart."""
+    rng = np.random.default_rng(seed)
+    X = np.repeat(3 * rng.normal(size=(n_way, n_features)), n_shot, 0) + rng.normal(size=(n_way * n_shot, n_features))
+    from mirrorshot.models import Items
+
+    labels = [f"class {c}" for c in range(n_way) for _ in range(n_shot)]
+    return Items("embedding", [f"item {i}" for i in range(len(X))], X, labels)
+
+
+@pytest.fixture
+def points():
+    return _blobs()
+
+
+@pytest.fixture
+def write_pictures():
+    return _write_pictures
+
+
+@pytest.fixture
+def blobs():
+    return _blobs

@@ -93,6 +93,7 @@ def loo_log_proba(
     *,
     temperature: float = 1.0,
     leak: Float[Tensor, "T C N"] | None = None,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
 ) -> Float[Tensor, "T N C"]:
     """Logarithm of the probabilities of every class at each example, predicted without it.
 
@@ -101,9 +102,11 @@ def loo_log_proba(
         fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
         temperature: that of the predictive.
         leak: added to the means, see `selection.centre_leak`.
+        prior_mean: mean of the prior, added to the means too; None is zero.
     """
     mean, var = loo_latent(posterior, fraction)
-    mean = mean if leak is None else mean + leak
+    for shift in (leak, prior_mean):
+        mean = mean if shift is None else mean + shift
     return log_predictive(mean.mT, var.mT, temperature=temperature)
 
 

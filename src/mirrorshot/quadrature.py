@@ -30,7 +30,7 @@ WIDE_STD = 16.0
 WIDE_NODES = 512
 _GUMBEL_LEFT = -4.0  # exp(-exp(4)) = 2e-24: nothing to the left
 _GUMBEL_RIGHT = 20.0  # exp(-20) = 2e-9: the pure exponential tail beyond is added in closed form
-_U_LEFT = 3.0
+U_LEFT = 3.0
 _U_RIGHT = 9.0  # the exponential tail beyond is summed as a geometric series
 
 
@@ -74,7 +74,7 @@ def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: floa
     # errors of about 2e-8 and 4e-6: the trapezoid loses |Gamma(1 + 2 pi i / spacing)|, each form its own at narrow_std
     spacing, narrow_std, n_std = (0.45, 0.5, 6.0) if dtype == torch.float64 else (0.6, 0.65, 5.2)
     spacing = spacing / refine
-    width = 2 * n_std * rounded + _U_LEFT + _U_RIGHT + math.log(n_classes)
+    width = 2 * n_std * rounded + U_LEFT + _U_RIGHT + math.log(n_classes)
     return Rule(
         spacing=spacing,
         n_nodes=math.ceil(width / spacing) + 1,
@@ -86,14 +86,15 @@ def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: floa
 
 
 @functools.lru_cache(maxsize=64)
-def _hermite(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def hermite(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Nodes and weights of the Gauss-Hermite rule for a standard normal."""
     z, w = np.polynomial.hermite_e.hermegauss(n)
     as_tensor = functools.partial(torch.as_tensor, dtype=dtype, device=device)
     return as_tensor(z), as_tensor(w / w.sum())
 
 
 @functools.lru_cache(maxsize=64)
-def _gumbel_taps(spacing: float, n_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, float]:
+def gumbel_taps(spacing: float, n_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, float]:
     """Toeplitz matrix (U + n - 1, U) of trapezoid weights of the Gumbel density, and its last node.
 
     Column i holds the weights that combine a function of `x_i - gamma_k`, stored in increasing order.
@@ -112,7 +113,7 @@ def _gumbel_taps(spacing: float, n_nodes: int, dtype: torch.dtype, device: torch
 
 def grid_start(mean: Float[Tensor, "P C"], std: Float[Tensor, "P C"], rule: Rule) -> Float[Tensor, " P"]:
     """Left end of the grid of `u`: below it the product of all `G_j` is negligible."""
-    return (mean - rule.n_std * std).amax(-1) - _U_LEFT
+    return (mean - rule.n_std * std).amax(-1) - U_LEFT
 
 
 def gumbel_ratios(
@@ -149,7 +150,7 @@ def _needs_complement(x: Tensor) -> bool:
 
 
 def _narrow(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
-    z, w = _hermite(rule.n_hermite, offset.dtype, offset.device)
+    z, w = hermite(rule.n_hermite, offset.dtype, offset.device)
     steps = torch.arange(rule.n_nodes, dtype=offset.dtype, device=offset.device)
     decay = torch.exp(-rule.spacing * steps)  # e^{u_0 - u_i}
     rate = torch.exp(std[..., None] * z - offset[..., None])  # e^{f_k - u_0}, (P, C, H)
@@ -176,7 +177,7 @@ def _ndtr(x: Tensor) -> Tensor:
 
 
 def _broad(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
-    taps, gamma_right = _gumbel_taps(rule.spacing, rule.n_nodes, offset.dtype, offset.device)
+    taps, gamma_right = gumbel_taps(rule.spacing, rule.n_nodes, offset.dtype, offset.device)
     s = std[..., None]
     # all differences x_i - gamma_k, in increasing order
     index = torch.arange(taps.shape[0], dtype=offset.dtype, device=offset.device)

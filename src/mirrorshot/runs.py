@@ -17,7 +17,7 @@ from mirrorshot.checkpoint import (
 )
 from mirrorshot.config import Config, from_dict
 from mirrorshot.data import ClassSource
-from mirrorshot.data.augment import Preprocess
+from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD, IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from mirrorshot.data.benchmarks import DATASETS, Dataset, load_dataset
 from mirrorshot.evaluation import Evaluation, Progress, evaluate
 from mirrorshot.methods import FewShotMethod
@@ -85,6 +85,21 @@ def load_test_data(data: str, *, skip_corrupt: bool = False, progress: Progress 
     has_val = not is_folder or any(Path(data).glob("val*"))
     splits = ("val", "test") if has_val else ("test",)
     return load_dataset(data, splits=splits, skip_corrupt=skip_corrupt, progress=progress)
+
+
+def stand_in(data: str, saved: Checkpoint) -> Dataset:
+    """The shape of the data that a run was trained on, without the data: of benchmarks by name, of own ones by weights.
+
+    Args:
+        data: name or path of the data, as in the settings of the run.
+        saved: a checkpoint of the run.
+    """
+    has_network = any(name.startswith("method.backbone.") for name in saved.tensors)
+    if data in DATASETS and not DATASETS[data].is_photo:
+        return Dataset(data, None, None, None, 28, 1, False, CHARACTER_MEAN, CHARACTER_STD)
+    if not has_network:
+        return Dataset(data, None, None, None, 0, 0, False, (), ())
+    return Dataset(data, None, None, None, 84, 3, False, IMAGENET_MEAN, IMAGENET_STD)
 
 
 def evaluate_run(

@@ -2,6 +2,7 @@ import pytest
 
 import mirrorshot
 
+PICTURES = ("fit", "predict", "add", "remove", "suggest", "explain", "doctor", "export")
 COMMANDS = ("demo", "train", "evaluate", "report", "reproduce", "list")
 
 
@@ -17,9 +18,11 @@ def test_help_teaches_by_example(run):
     assert "FewShotClassifier" in result.stdout
     assert all(f"mirrorshot {command}" in result.stdout for command in COMMANDS)
     assert "--install-completion" in result.stdout
+    assert "Exit codes" in result.stdout
+    assert all(command in result.stdout for command in PICTURES)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS + PICTURES)
 def test_help_of_a_command_has_examples(run, command):
     result = run(command, "-h")
     assert result.exit_code == 0
@@ -27,7 +30,7 @@ def test_help_of_a_command_has_examples(run, command):
     assert f"mirrorshot {command} " in result.stdout
 
 
-@pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS)])
+@pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS + PICTURES)])
 def test_no_help_waits_for_heavy_imports(in_subprocess, command):
     code = (
         "import sys, time\n"
@@ -66,6 +69,9 @@ def test_package_runs_as_a_module(in_subprocess):
         ("mirrorshot train --set validate", "validate_every="),
         ("mirrorshot list back", "backbones"),
         ("mirrorshot ev", "evaluate"),
+        ("mirrorshot fi", "fit"),
+        ("mirrorshot fit --encoder gl", "glyphs"),
+        ("mirrorshot doctor -e sent", "sentence-transformers:"),
     ],
 )
 def test_a_shell_completes_names_without_torch(in_subprocess, words, expected):

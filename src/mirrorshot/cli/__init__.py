@@ -2,16 +2,22 @@
 
 torch, scikit-learn and matplotlib are imported inside the commands, so that `--help` and shell completion
 answer at once. Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage,
-3 a gate of `mirrorshot report` is not passed, 130 stopped with Ctrl-C.
+3 done, but some pictures could not be read, the doctor found errors, or a gate of `mirrorshot report` is not passed,
+130 stopped with Ctrl-C.
 """
 
 from typing import Annotated
 
 import typer
 
+from mirrorshot.cli.ask_commands import EXPLAIN_EXAMPLES, EXPORT_EXAMPLES, SUGGEST_EXAMPLES, explain, export, suggest
 from mirrorshot.cli.demo_command import DEMO_EXAMPLES, demo
+from mirrorshot.cli.doctor_command import DOCTOR_EXAMPLES, doctor
+from mirrorshot.cli.edit_commands import ADD_EXAMPLES, REMOVE_EXAMPLES, add, remove
 from mirrorshot.cli.evaluate_command import EVALUATE_EXAMPLES, evaluate
+from mirrorshot.cli.fit_command import FIT_EXAMPLES, fit
 from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
+from mirrorshot.cli.predict_command import PREDICT_EXAMPLES, predict
 from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
 from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
 from mirrorshot.cli.terminal import package_version
@@ -20,6 +26,10 @@ from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
 __all__ = ["main"]
 
 _EXAMPLES = """[bold]Examples[/bold]
+
+[cyan]mirrorshot fit support/[/cyan]
+[cyan]mirrorshot predict model.mirrorshot new-pictures/[/cyan]
+Learn classes from a folder with a few pictures for each, and classify others.
 
 [cyan]mirrorshot demo[/cyan]
 Train two methods and compare them on handwritten digits: two to three minutes, no download.
@@ -40,7 +50,12 @@ A table or figure of the paper, beside what it printed.
 What there is to choose from.
 
 For embeddings you already have, no training is needed: [cyan]from mirrorshot import FewShotClassifier[/cyan]
+
+[bold]Exit codes[/bold]: 0 done, 1 failed, 2 wrong usage, 3 done, but some pictures could not be read, the doctor
+found errors, or a gate of `mirrorshot report` is not passed, 130 stopped with Ctrl-C.
 """
+
+_PICTURES, _TRAINING = "Pictures", "Meta-training"  # panels of the help
 
 main = typer.Typer(
     name="mirrorshot",
@@ -67,9 +82,17 @@ def _mirrorshot(
     """Few-shot classification with probabilities that mean what they say."""
 
 
-main.command(epilog=DEMO_EXAMPLES)(demo)
-main.command(epilog=TRAIN_EXAMPLES)(train)
-main.command(epilog=EVALUATE_EXAMPLES)(evaluate)
-main.command(epilog=REPORT_EXAMPLES)(report)
-main.command(epilog=REPRODUCE_EXAMPLES)(reproduce)
-main.command("list", epilog=LIST_EXAMPLES)(list_names)
+main.command(epilog=FIT_EXAMPLES, rich_help_panel=_PICTURES)(fit)
+main.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_PICTURES)(predict)
+main.command(epilog=ADD_EXAMPLES, rich_help_panel=_PICTURES)(add)
+main.command(epilog=REMOVE_EXAMPLES, rich_help_panel=_PICTURES)(remove)
+main.command(epilog=SUGGEST_EXAMPLES, rich_help_panel=_PICTURES)(suggest)
+main.command(epilog=EXPLAIN_EXAMPLES, rich_help_panel=_PICTURES)(explain)
+main.command(epilog=DOCTOR_EXAMPLES, rich_help_panel=_PICTURES)(doctor)
+main.command(epilog=EXPORT_EXAMPLES, rich_help_panel=_PICTURES)(export)
+main.command(epilog=DEMO_EXAMPLES, rich_help_panel=_TRAINING)(demo)
+main.command(epilog=TRAIN_EXAMPLES, rich_help_panel=_TRAINING)(train)
+main.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_TRAINING)(evaluate)
+main.command(epilog=REPORT_EXAMPLES, rich_help_panel=_TRAINING)(report)
+main.command(epilog=REPRODUCE_EXAMPLES, rich_help_panel=_TRAINING)(reproduce)
+main.command("list", epilog=LIST_EXAMPLES, rich_help_panel=_TRAINING)(list_names)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from mirrorshot.cli.evaluate_model import evaluate_model
+from mirrorshot.cli.model_options import Download, Trust
 from mirrorshot.cli.names import complete_data
 from mirrorshot.cli.terminal import (
     check_folder,
@@ -29,6 +31,9 @@ By the paper's protocol: 600 tasks for each of 5 seeds, classes that training ne
 [cyan]mirrorshot evaluate runs/a runs/b --report comparison.html[/cyan]
 Two runs on the same tasks, compared in pairs, with reliability diagrams.
 
+[cyan]mirrorshot evaluate model.mirrorshot test/[/cyan]
+A model of `mirrorshot fit`, on a folder of labelled pictures (or what else `fit` takes).
+
 [cyan]mirrorshot evaluate runs/glyphs-mirror_gp-1shot --n-shot 5 --n-tasks 100 --json[/cyan]
 The same weights with five examples per class, in less time, as JSON.
 
@@ -47,7 +52,12 @@ class _Sizes(NamedTuple):
 
 def evaluate(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs; several are compared.", metavar="RUN", readable=False)
+        list[Path],
+        typer.Argument(
+            help="Folders of runs; several are compared. Or a model and labelled pictures.",
+            metavar="RUN",
+            readable=False,
+        ),
     ],
     data: Annotated[
         str | None,
@@ -72,13 +82,19 @@ def evaluate(
     ] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a report.", metavar="FILE.html")] = None,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out pictures that are damaged.")] = False,
+    trust_encoder: Trust = False,
+    download: Download = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Evaluate trained runs on classes they have never seen: accuracy, and what their probabilities are worth.
 
-    The temperature is fitted on validation classes, never on the test. Writes evaluation.json into each run.
+    The temperature is fitted on validation classes, never on the test. Writes evaluation.json into each run. With the
+    file of a model and labelled pictures in place of runs, it evaluates that model.
     """
+    if runs[0].is_file():
+        evaluate_model(runs, trust_encoder=trust_encoder, download=download, quiet=quiet, as_json=as_json)
+        return
     numbers = parse_seeds(seeds)
     if checkpoint not in ("best", "last"):
         refuse(f"Expected --checkpoint to be best or last, but got {checkpoint!r}.")

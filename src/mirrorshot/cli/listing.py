@@ -76,6 +76,13 @@ def kernels() -> list[Row]:
     ]
 
 
+def encoders() -> list[Row]:
+    """What turns pictures into embeddings."""
+    from mirrorshot.encoders import ENCODERS
+
+    return [{"name": name, "what": about} for name, about in ENCODERS.items()]
+
+
 def settings() -> list[Row]:
     """Settings of a run with their defaults."""
     from mirrorshot.config import Config
@@ -94,6 +101,7 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
     "presets": presets,
     "backbones": backbones,
     "kernels": kernels,
+    "encoders": encoders,
     "settings": settings,
 }
 

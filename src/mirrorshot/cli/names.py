@@ -23,6 +23,7 @@ METHODS = (
     "logistic_softmax_gp",
     "ove_gp",
 )
+ENCODERS = ("auto", "glyphs", "pixels", "timm:", "open_clip:", "transformers:", "sentence-transformers:")
 DATA = ("glyphs", "cub", "mini_imagenet", "mini_imagenet_to_cub", "omniglot", "omniglot_to_emnist")
 
 
@@ -42,6 +43,19 @@ def complete_data(incomplete: str) -> list[str]:
 
     paths = [f"{path}/" if is_folder(path) else path for path in sorted(glob(escape(incomplete) + "*"))]
     return [name for name in DATA if name.startswith(incomplete)] + paths
+
+
+def complete_encoder(incomplete: str) -> list[str]:
+    """Encoders, and beside them folders of runs, that begin like this.
+
+    Example:
+        >>> complete_encoder("gly")
+        ['glyphs']
+    """
+    from glob import escape, glob
+
+    folders = [f"{path}/" for path in sorted(glob(escape(incomplete) + "*")) if incomplete and is_folder(path)]
+    return [name for name in ENCODERS if name.startswith(incomplete)] + folders
 
 
 def complete_preset(incomplete: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mirrorshot.data.cache import MAX_BYTES
 from mirrorshot.types import DataError
@@ -45,16 +45,59 @@ def decode(
         >>> pixels.shape, original
         ((1, 3, 3), (4, 2))
     """
+    opened = _open(encoded)
+    original = opened.size
+    image = _eight_bits(opened).convert("RGB" if channels == 3 else "L")
+    if image.size != (size, size):
+        image = image.resize((size, size), resample)
+    return np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1), original
+
+
+def read_picture(encoded: Encoded) -> Image.Image:
+    """A picture at its own size as people see it: grey ("L") or colour ("RGB"), turned as its camera says.
+
+    Transparent parts become white.
+
+    Raises:
+        Exception: as of `decode`.
+
+    Example:
+        >>> file = io.BytesIO()
+        >>> Image.new("RGBA", (4, 2)).save(file, "PNG")
+        >>> read_picture(file.getvalue()).getpixel((0, 0))
+        (255, 255, 255)
+    """
+    image = ImageOps.exif_transpose(_eight_bits(_open(encoded)))
+    if image.mode == "P" or "A" in image.getbands():
+        image = image.convert("RGBA" if "transparency" in image.info or "A" in image.getbands() else "RGB")
+    if image.mode == "RGBA":
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("L" if image.mode in ("1", "L") else "RGB")
+
+
+def read_pictures(encoded: Sequence[Encoded]) -> list[Image.Image | str]:
+    """Pictures in parallel, each as of `read_picture`; where one is damaged, the reason in its place."""
+
+    def one(source: Encoded) -> Image.Image | str:
+        try:
+            return read_picture(source)
+        except Exception as error:  # decoders raise all kinds
+            return _reason(error)
+
+    with _quiet_pillow(), ThreadPoolExecutor(_n_workers()) as pool:
+        return list(pool.map(one, encoded))
+
+
+def _open(encoded: Encoded) -> Image.Image:
+    """A picture within the bounds, decoded, first frame; the header decides before anything is decoded."""
     if isinstance(encoded, Path) and encoded.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"its file has more than {MAX_FILE_BYTES} bytes")
     with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=_FORMATS) as opened:
         width, height = opened.size
         if width * height > MAX_PIXELS:
             raise ValueError(f"{width} x {height} are more than {MAX_PIXELS} pixels")
-        image = _eight_bits(opened).convert("RGB" if channels == 3 else "L")
-    if image.size != (size, size):
-        image = image.resize((size, size), resample)
-    return np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1), (width, height)
+        opened.load()
+        return opened
 
 
 def decode_all(
@@ -91,11 +134,15 @@ def why_damaged(encoded: Encoded) -> str:
     try:
         with _quiet_pillow():
             decode(encoded, size=1, channels=3)
-    except UnidentifiedImageError:
-        return f"no picture in one of the formats {', '.join(_FORMATS)}"
     except Exception as error:
-        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return _reason(error)
     return "it could be decoded just now"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return f"no picture in one of the formats {', '.join(_FORMATS)}"
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

@@ -13,11 +13,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from mirrorshot.estimator.base import SMALL
+from mirrorshot.estimator.base import SMALL, check_scores, to_numpy
 from mirrorshot.estimator.decisions import DecisionsMixin
-from mirrorshot.estimator.editing import EditingMixin, Rows
+from mirrorshot.estimator.editing import EditingMixin, Rows, support_of
 from mirrorshot.estimator.explanations import ExplanationsMixin
 from mirrorshot.estimator.promises import PromisesMixin
+from mirrorshot.estimator.saving import SavingMixin
 from mirrorshot.estimator.solving import SCREENING_TOLERANCE, descend, refine, solve
 from mirrorshot.gaussian import GaussianSites, predict_latent
 from mirrorshot.kernels import KERNELS, Kernel
@@ -29,7 +30,9 @@ from mirrorshot.types import InvalidInputError
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
-class FewShotClassifier(EditingMixin, DecisionsMixin, ExplanationsMixin, PromisesMixin, ClassifierMixin, BaseEstimator):
+class FewShotClassifier(
+    EditingMixin, DecisionsMixin, ExplanationsMixin, PromisesMixin, SavingMixin, ClassifierMixin, BaseEstimator
+):
     """Gaussian-process classifier for a handful of labelled examples per class.
 
     One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class
@@ -81,20 +84,29 @@ class FewShotClassifier(EditingMixin, DecisionsMixin, ExplanationsMixin, Promise
         self.centre = centre
         self.temperature = temperature
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "FewShotClassifier":
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, prior_scores: ArrayLike | None = None
+    ) -> "FewShotClassifier":
         """Learn from labelled examples.
 
         Args:
             X: embeddings, shape (n_examples, n_features).
             y: labels of any kind, shape (n_examples,).
             sample_weight: how often each example counts; an example of weight 2 is the same as two examples.
+            prior_scores: what is believed of each example before any label, shape (n_examples, n_classes), columns in
+                the order of `classes_`: for instance zero-shot scores of a text-image model. They are the prior mean of
+                the latents, in their unit (a difference of 1 is a factor e between probabilities, before the
+                temperature); the examples correct them. Queries then need theirs.
 
         Returns:
             The classifier itself. If an error is raised, an earlier fit stays as it was.
         """
         self._check_parameters()
         x, targets, weight = self._check_examples(X, y, sample_weight)
-        fitted = self._learn(Rows(x, targets, weight, None), None)
+        rows = Rows(x, targets, weight, None)
+        if prior_scores is not None:
+            rows = rows._replace(prior=check_scores(prior_scores, len(x), len(rows.classes())))
+        fitted = self._learn(rows, None)
         # everything that can fail is done; only now the object changes
         validate_data(self, X, skip_check_array=True)
         self._accept(fitted)
@@ -104,7 +116,7 @@ class FewShotClassifier(EditingMixin, DecisionsMixin, ExplanationsMixin, Promise
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
         x: NDArray[np.float64]
-        x, targets = check_X_y(_to_numpy(X), _to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
+        x, targets = check_X_y(to_numpy(X), to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
         _check_finite(x, X)
         check_classification_targets(targets)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
@@ -112,11 +124,9 @@ class FewShotClassifier(EditingMixin, DecisionsMixin, ExplanationsMixin, Promise
 
     def _learn(self, rows: Rows, start: Callable[[Rows], GaussianSites] | None) -> dict[str, Any]:
         """What is learned from the rows, as attributes; nothing of the object changes."""
-        classes, labels, used = rows.classes(), rows.labels(), rows.weight > 0
+        classes, used = rows.classes(), rows.weight > 0
         _check_classes(rows, classes, used)
-        support = Support(
-            torch.tensor(rows.x[used])[None], torch.tensor(labels[used]), torch.tensor(rows.weight[used]), len(classes)
-        )
+        support = support_of(rows)
         with one_thread(is_small=len(support.y) * support.n_way <= SMALL):
             fitted = self._infer(support, None if start is None else start(rows))
         return {"classes_": classes, "_used": used, "_rows": rows, **fitted}
@@ -188,40 +198,48 @@ class FewShotClassifier(EditingMixin, DecisionsMixin, ExplanationsMixin, Promise
 
     def _check_queries(self, X: ArrayLike) -> NDArray[np.float64]:
         x: NDArray[np.float64] = validate_data(
-            self, _to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False
+            self, to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False
         )
         _check_finite(x, X)
         return x
 
-    def predict_latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
+    def predict_latent(
+        self, X: ArrayLike, prior_scores: ArrayLike | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes).
+
+        Args:
+            X: embeddings, shape (n_queries, n_features).
+            prior_scores: as of `fit`, for the queries; needed if and only if `fit` had them.
+        """
         check_is_fitted(self)
         x = self._check_queries(X)
+        prior_mean = self._prior_mean(prior_scores, len(x))[0].mT.numpy()
         chunk = max(1, _QUERY_ELEMENTS // (self._support.n_way * len(self._support.y)))
         with one_thread(is_small=len(x) * self._support.n_way <= SMALL):
             parts = [self._latent(torch.tensor(x[i : i + chunk])[None]) for i in range(0, len(x), chunk)]
         mean, var = (torch.cat(tensors, -1)[0].mT.numpy() for tensors in zip(*parts, strict=True))
-        return mean, var
+        return mean + prior_mean, var
 
     @torch.no_grad()
     def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         cross = self.kernel_(self._support.x, x, centre=self._centre)
         return predict_latent(self._posterior, cross, self.kernel_.diagonal(x, centre=self._centre))
 
-    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Logarithm of the class probabilities, shape (n_queries, n_classes)."""
-        mean, var = self.predict_latent(X)
+    def predict_log_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Logarithm of the class probabilities, shape (n_queries, n_classes); arguments as in `predict_latent`."""
+        mean, var = self.predict_latent(X, prior_scores)
         with one_thread(is_small=mean.size <= SMALL):
             log_prob = log_predictive(torch.tensor(mean), torch.tensor(var), temperature=self.temperature_)
         return np.asarray(log_prob.numpy())
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
-        return np.asarray(np.exp(self.predict_log_proba(X)))
+        return np.asarray(np.exp(self.predict_log_proba(X, prior_scores)))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[Any]:
         """Most probable class of each query, shape (n_queries,)."""
-        best = self.predict_log_proba(X).argmax(1)
+        best = self.predict_log_proba(X, prior_scores).argmax(1)
         return np.asarray(self.classes_[best])
 
 
@@ -234,11 +252,6 @@ def _check_classes(rows: Rows, classes: NDArray[Any], used: NDArray[np.bool_]) -
         f"Expected examples of at least two classes with positive weight, but got {only}. "
         "Add an example of another class."
     )
-
-
-def _to_numpy(data: Any) -> Any:
-    """Torch tensors as arrays; everything else as it is."""
-    return data.detach().cpu().numpy() if isinstance(data, Tensor) else data
 
 
 def _check_finite(X: NDArray[np.float64], original: Any) -> None:

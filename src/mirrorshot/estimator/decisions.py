@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from mirrorshot import decisions
-from mirrorshot.estimator.base import SMALL, FittedBase
+from mirrorshot.estimator.base import SMALL, FittedBase, check_share
+from mirrorshot.gaussian import loo_latent
 from mirrorshot.threads import one_thread
 from mirrorshot.types import InvalidInputError
 
@@ -47,7 +48,7 @@ class DecisionsMixin(FittedBase):
     All of it follows from the posterior that `fit` has found, without sampling; nothing here changes the classifier.
     """
 
-    def uncertainty(self, X: ArrayLike) -> Uncertainty:
+    def uncertainty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> Uncertainty:
         """How uncertain the label of each query is, and how much of that more examples could remove.
 
         It is the uncertainty of the model, before the temperature, which only rescales the predictive probabilities;
@@ -61,12 +62,12 @@ class DecisionsMixin(FittedBase):
             >>> few.uncertainty(X[30:33]).epistemic.round(2).tolist()
             [0.74, 0.72, 0.88]
         """
-        mean, var = self.predict_latent(X)
+        mean, var = self.predict_latent(X, prior_scores)
         with one_thread(is_small=mean.size <= SMALL):
             parts = decisions.uncertainty(torch.tensor(mean), torch.tensor(var))
         return Uncertainty(*(part.numpy() for part in parts))
 
-    def novelty(self, X: ArrayLike) -> NDArray[np.float64]:
+    def novelty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """How much each query looks like none of the classes, from 0 to 1, shape (n_queries,).
 
         One minus the probability of the best class (before the temperature) times the share of its prior variance that
@@ -81,11 +82,38 @@ class DecisionsMixin(FittedBase):
             >>> bool(few.novelty(X[~known]).mean() > few.novelty(X[known][30:]).mean())
             True
         """
-        mean, var = self.predict_latent(X)
+        mean, var = self.predict_latent(X, prior_scores)
         x = torch.tensor(self._check_queries(X))[None]
         with torch.no_grad(), one_thread(is_small=mean.size <= SMALL):
             prior_var = self.kernel_.diagonal(x, centre=self._centre)[0].mT
             return np.asarray(decisions.novelty(torch.tensor(mean), torch.tensor(var), prior_var).numpy())
+
+    def novelty_threshold(self, rate: float = 0.05) -> float:
+        """The novelty that about a share `rate` of new queries of the known classes exceeds.
+
+        From the novelty of each example when it is predicted from the others; with fewer than `1 / rate` examples it is
+        the largest of these, and without two examples of any class nothing is known and it is 1: no query exceeds it.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> from mirrorshot import FewShotClassifier
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:50], y[:50])
+            >>> 0.0 < few.novelty_threshold() < 1.0
+            True
+        """
+        check_is_fitted(self)
+        check_share("rate", rate)
+        x, y, weight = self._support.x, self._support.y, self._support.weight
+        kept = decisions.kept_without(y, weight, weight, self._support.n_way)
+        if not bool(kept.any()):
+            return 1.0
+        with torch.no_grad(), one_thread(is_small=len(y) * self._support.n_way <= SMALL):
+            mean, var = loo_latent(self._posterior)
+            mean = mean if self._support.prior_mean is None else mean + self._support.prior_mean
+            prior_var = self.kernel_.diagonal(x, centre=self._centre)[0].mT
+            novelty = decisions.novelty(mean[0].mT, var[0].mT, prior_var)
+        return 1.0 - decisions.conformal_threshold(1.0 - novelty[kept], weight[kept], 1.0 - rate)
 
     def suspects(self) -> Suspects:
         """Examples whose label the other examples contradict, the most suspicious first.
@@ -128,6 +156,10 @@ class DecisionsMixin(FittedBase):
             (3,)
         """
         check_is_fitted(self)
+        if self._support.prior_mean is not None:
+            raise InvalidInputError(
+                "Expected a classifier without prior scores, which `suggest` does not know, but got one."
+            )
         _check_pool(X_pool)
         pool = torch.tensor(self._check_queries(X_pool))[None]
         _check_number(k, pool.shape[1])

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from mirrorshot.estimator.base import check_has_scores, check_scores, to_numpy
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites
 from mirrorshot.kernels import Kernel
 from mirrorshot.likelihoods import softmax_moments
@@ -29,12 +30,14 @@ class Rows(NamedTuple):
         targets: their labels.
         weight: how often each counts; zero: not at all.
         declared: classes that exist even without an example (`partial_fit`), or None.
+        prior: prior scores, (n_examples, n_classes), or None.
     """
 
     x: NDArray[np.float64]
     targets: NDArray[Any]
     weight: NDArray[np.float64]
     declared: NDArray[Any] | None
+    prior: NDArray[np.float64] | None = None
 
     def classes(self) -> NDArray[Any]:
         """All labels, sorted."""
@@ -43,6 +46,18 @@ class Rows(NamedTuple):
     def labels(self) -> NDArray[np.intp]:
         """Index of each label among the classes."""
         return np.searchsorted(self.classes(), self.targets)
+
+
+def support_of(rows: Rows) -> Support:
+    """The examples that count, as tensors."""
+    used = rows.weight > 0
+    return Support(
+        torch.tensor(rows.x[used])[None],
+        torch.tensor(rows.labels()[used]),
+        torch.tensor(rows.weight[used]),
+        len(rows.classes()),
+        None if rows.prior is None else torch.tensor(rows.prior[used].T.copy())[None],
+    )
 
 
 class EditingMixin(abc.ABC):
@@ -82,7 +97,13 @@ class EditingMixin(abc.ABC):
     def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the latent function of each class at (1, M, D), each of shape (1, C, M)."""
 
-    def add(self: Self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def add(
+        self: Self,
+        X: ArrayLike,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        prior_scores: ArrayLike | None = None,
+    ) -> Self:
         """Add one labelled example or several, after those that are there; a label may be new.
 
         The same as `fit` on all examples (probabilities to 1e-6), but quicker: it starts from what was learned.
@@ -91,6 +112,8 @@ class EditingMixin(abc.ABC):
             X: embeddings, shape (n_examples, n_features), or (n_features,) for one.
             y: their labels, or one label; they must sort with the others.
             sample_weight: how often each example counts.
+            prior_scores: as of `fit`, for the new examples; needed if and only if `fit` had them. Then no label may be
+                new, because the other examples have no score for it.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -103,11 +126,12 @@ class EditingMixin(abc.ABC):
         _check_has_examples(self)
         if np.ndim(X) == 1:
             X, y = np.asarray(X)[None], [y]
+            prior_scores = None if prior_scores is None else np.atleast_2d(to_numpy(prior_scores))
         self._check_parameters()
         x, targets, weight = self._check_examples(X, y, sample_weight)
         validate_data(self, X, reset=False, skip_check_array=True)
         self._check_width(x)
-        return self._extend(x, targets, weight, self._rows.declared)
+        return self._extend(Rows(x, targets, weight, self._rows.declared), prior_scores)
 
     def remove(self: Self, index: Any, *, drop_class: bool = False) -> Self:
         """Take examples out, by their place among those that are there (as in `suspects().row` and `explain`).
@@ -137,6 +161,8 @@ class EditingMixin(abc.ABC):
             )
         declared = None if rows.declared is None else np.setdiff1d(rows.declared, lost)
         kept = Rows(rows.x[keep], rows.targets[keep], rows.weight[keep], declared)
+        if rows.prior is not None:
+            kept = kept._replace(prior=rows.prior[keep][:, np.isin(self.classes_, kept.classes())])
         self._accept(self._learn(kept, lambda new: self._known_sites(new, np.flatnonzero(keep))))
         return self
 
@@ -146,6 +172,7 @@ class EditingMixin(abc.ABC):
         y: ArrayLike,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        prior_scores: ArrayLike | None = None,
     ) -> Self:
         """Learn from a part of the examples; the earlier parts stay (scikit-learn's contract).
 
@@ -155,6 +182,8 @@ class EditingMixin(abc.ABC):
             classes: all labels that will ever come; needed in the first call. A class without an example has the
                 probability that the prior gives it.
             sample_weight: how often each example counts.
+            prior_scores: as of `fit`, for these examples, columns in the order of the sorted classes; in all calls or
+                in none.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -186,13 +215,14 @@ class EditingMixin(abc.ABC):
         if len(known) < 2:
             raise InvalidInputError(f"Expected at least two `classes`, but got one class, {known.tolist()}.")
         if is_first:
-            fitted = self._learn(Rows(x, targets, weight, known), None)
+            prior = None if prior_scores is None else check_scores(prior_scores, len(x), len(known))
+            fitted = self._learn(Rows(x, targets, weight, known, prior), None)
             validate_data(self, X, skip_check_array=True)
             self._accept(fitted)
             return self
         validate_data(self, X, reset=False, skip_check_array=True)
         self._check_width(x)
-        return self._extend(x, targets, weight, known)
+        return self._extend(Rows(x, targets, weight, known), prior_scores)
 
     def _check_width(self, x: NDArray[np.float64]) -> None:
         if x.shape[1] != self._rows.x.shape[1]:
@@ -201,17 +231,25 @@ class EditingMixin(abc.ABC):
                 "as input."
             )
 
-    def _extend(
-        self: Self,
-        x: NDArray[np.float64],
-        targets: NDArray[Any],
-        weight: NDArray[np.float64],
-        declared: NDArray[Any] | None,
-    ) -> Self:
+    def _extend(self: Self, more: Rows, prior_scores: ArrayLike | None) -> Self:
         old = self._rows
-        all_targets = _join(old.targets, targets)
-        rows = Rows(np.concatenate([old.x, x]), all_targets, np.concatenate([old.weight, weight]), declared)
-        origin = np.concatenate([np.arange(len(old.targets)), np.full(len(targets), -1)])
+        check_has_scores(prior_scores, old.prior is not None)
+        rows = Rows(
+            np.concatenate([old.x, more.x]),
+            _join(old.targets, more.targets),
+            np.concatenate([old.weight, more.weight]),
+            more.declared,
+        )
+        if prior_scores is not None and old.prior is not None:
+            unknown = np.setdiff1d(rows.classes(), self.classes_)
+            if len(unknown):
+                raise InvalidInputError(
+                    f"Expected labels among {self.classes_.tolist()}, because the examples have prior scores for these "
+                    f"alone, but got {unknown[0]!r}. Fit all examples again, with scores for the new class."
+                )
+            new = check_scores(prior_scores, len(more.x), len(self.classes_))
+            rows = rows._replace(prior=np.concatenate([old.prior, new]))
+        origin = np.concatenate([np.arange(len(old.targets)), np.full(len(more.targets), -1)])
         self._accept(self._learn(rows, lambda new: self._known_sites(new, origin)))
         return self
 
@@ -237,7 +275,8 @@ class EditingMixin(abc.ABC):
             average = (part * others).sum(0) / others.sum(0).clamp(min=1)
             whole[:, stays] = torch.where(is_old_class[:, None], part, average)
         if not bool(stays.all()):
-            new = self._site_alone(rows.x[used][origin < 0], is_old_class, torch.tensor(before), own[~stays])
+            prior = None if rows.prior is None else torch.tensor(rows.prior[used][origin < 0].T)
+            new = self._site_alone(rows.x[used][origin < 0], is_old_class, torch.tensor(before), own[~stays], prior)
             for whole, site in zip(sites, new, strict=True):
                 whole[:, ~stays] = site
         # a weight that was given to a new point counts the site as often
@@ -245,7 +284,7 @@ class EditingMixin(abc.ABC):
         return GaussianSites((sites[0] * factor)[None], (sites[1] * factor)[None])
 
     def _site_alone(
-        self, x: NDArray[np.float64], is_old_class: Tensor, before: Tensor, own: Tensor
+        self, x: NDArray[np.float64], is_old_class: Tensor, before: Tensor, own: Tensor, prior_mean: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Fixed point of the mirror step at each new point by itself, the other sites held: (C, n_new) each."""
         mean, var = (part[0][before] for part in self._latent(torch.tensor(x)[None]))
@@ -257,7 +296,7 @@ class EditingMixin(abc.ABC):
         for _ in range(_LOCAL_STEPS):
             v = var / (1 + w * var)
             m = v * (mean / var + b)
-            moments = softmax_moments(m.mT, v.mT)
+            moments = softmax_moments((m if prior_mean is None else m + prior_mean).mT, v.mT)
             c = moments.curvature.mT
             b, w = 0.5 * (b + label - moments.prob.mT + c * m), 0.5 * (w + c)
         return b, w

@@ -36,7 +36,8 @@ class ExplanationsMixin(FittedBase):
     def explain(self, X: ArrayLike) -> NDArray[np.float64]:
         """What each example adds to the latent of each class, shape (n_queries, n_classes, n_examples).
 
-        The sum over the examples is exactly the mean of `predict_latent`; an example of weight zero adds nothing.
+        The sum over the examples is exactly the mean of `predict_latent`, less the prior scores if there are any; an
+        example of weight zero adds nothing.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -56,7 +57,7 @@ class ExplanationsMixin(FittedBase):
         weights[..., self._used] = added
         return weights
 
-    def influence(self, X: ArrayLike) -> NDArray[np.float64]:
+    def influence(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """What each example changes in the probabilities, shape (n_queries, n_classes, n_examples).
 
         The probability of a class minus the one predicted without the example: its Gaussian site is taken out in
@@ -74,9 +75,11 @@ class ExplanationsMixin(FittedBase):
         """
         check_is_fitted(self)
         x = torch.tensor(self._check_queries(X))[None]
+        prior_mean = self._prior_mean(prior_scores, x.shape[1])
         with torch.no_grad(), one_thread(is_small=x.shape[1] * self._support.n_way * len(self._support.y) <= SMALL):
             cross = self.kernel_(self._support.x, x, centre=self._centre)
             mean, var = predict_latent(self._posterior, cross, self.kernel_.diagonal(x, centre=self._centre))
+            mean = mean + prior_mean
             effect = decisions.effects(self._posterior, cross)
             # (C, N, M) -> (M, N, C)
             without = self._proba((mean[:, :, None] - effect.mean)[0], (var[:, :, None] + effect.var)[0])
@@ -90,7 +93,7 @@ class ExplanationsMixin(FittedBase):
         latents = (part.permute(2, 1, 0) for part in (mean, var))
         return log_predictive(*latents, temperature=self.temperature_).exp()
 
-    def evidence(self, X: ArrayLike, k: int = 3) -> Evidence:
+    def evidence(self, X: ArrayLike, k: int = 3, *, prior_scores: ArrayLike | None = None) -> Evidence:
         """The `k` examples that speak most for the predicted class of each query.
 
         Example:
@@ -104,8 +107,9 @@ class ExplanationsMixin(FittedBase):
         """
         check_is_fitted(self)
         _check_number(k, len(self._used))
-        best = self.predict_proba(X).argmax(1)[:, None, None]
-        weight, change = (np.take_along_axis(part, best, 1)[:, 0] for part in (self.explain(X), self.influence(X)))
+        best = self.predict_proba(X, prior_scores).argmax(1)[:, None, None]
+        parts = self.explain(X), self.influence(X, prior_scores)
+        weight, change = (np.take_along_axis(part, best, 1)[:, 0] for part in parts)
         row = (-weight).argsort(1, kind="stable")[:, :k]
         return Evidence(row, np.take_along_axis(weight, row, 1), np.take_along_axis(change, row, 1))
 

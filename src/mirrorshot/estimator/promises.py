@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mirrorshot import decisions
-from mirrorshot.estimator.base import SMALL, FittedBase
+from mirrorshot.estimator.base import SMALL, FittedBase, check_share
 from mirrorshot.gaussian import predict_latent
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.selection import Candidate, centre_leak
@@ -36,7 +36,14 @@ class Rejection(NamedTuple):
 class PromisesMixin(FittedBase):
     """Sets of labels with a coverage, and rejection with a risk, from leave-one-out predictions of the examples."""
 
-    def predict_set(self, X: ArrayLike, coverage: float = 0.9, *, guarantee: bool = False) -> NDArray[np.bool_]:
+    def predict_set(
+        self,
+        X: ArrayLike,
+        coverage: float = 0.9,
+        *,
+        guarantee: bool = False,
+        prior_scores: ArrayLike | None = None,
+    ) -> NDArray[np.bool_]:
         """Sets of labels that contain the right one with a probability of `coverage`.
 
         Conformal prediction with leave-one-out scores: the score of an example is the probability of its label,
@@ -52,6 +59,7 @@ class PromisesMixin(FittedBase):
             guarantee: be on the safe side: the lower of the two scores, not interpolated, and all examples for the
                 query. Sets are larger, and cover more than asked. Even so no proof is possible without a set of
                 examples that was not learned from.
+            prior_scores: as in `predict_latent`.
 
         Returns:
             Whether each label is in the set, shape (n_queries, n_classes); columns in the order of `classes_`.
@@ -69,14 +77,21 @@ class PromisesMixin(FittedBase):
             [[2], [2], [7]]
         """
         check_is_fitted(self)
-        _check_share("coverage", coverage)
+        check_share("coverage", coverage)
         score, weight = self._loo_scores()
         _check_scores(float(weight.sum()), coverage)
         threshold = decisions.conformal_threshold(score, weight, coverage, interpolate=not guarantee)
-        found = self.predict_proba(X) if guarantee else self._scores(X)
+        found = self.predict_proba(X, prior_scores) if guarantee else self._scores(X, prior_scores)
         return np.asarray(found >= threshold)
 
-    def reject(self, X: ArrayLike, target_risk: float = 0.05, *, delta: float | None = None) -> Rejection:
+    def reject(
+        self,
+        X: ArrayLike,
+        target_risk: float = 0.05,
+        *,
+        delta: float | None = None,
+        prior_scores: ArrayLike | None = None,
+    ) -> Rejection:
         """For which queries to abstain, so that at most a share `target_risk` of the accepted ones is wrong.
 
         A query is accepted if the probability of its best class reaches a threshold `t`. Of the examples, each
@@ -95,6 +110,7 @@ class PromisesMixin(FittedBase):
             X: embeddings, shape (n_queries, n_features).
             target_risk: between 0 and 1.
             delta: between 0 and 1, or None. 0.05 at a risk of 0.05 needs 59 examples, None needs 19.
+            prior_scores: as in `predict_latent`.
 
         Raises:
             InvalidInputError: if there are too few examples for the risk, however good they are.
@@ -111,9 +127,9 @@ class PromisesMixin(FittedBase):
             (0.14, 0.03)
         """
         check_is_fitted(self)
-        _check_share("target_risk", target_risk)
+        check_share("target_risk", target_risk)
         if delta is not None:
-            _check_share("delta", delta)
+            check_share("delta", delta)
         y, weight, kept, removed = self._countable()
         prob = self._loo_proba(removed / weight)[kept]
         top = prob.max(1)
@@ -132,7 +148,7 @@ class PromisesMixin(FittedBase):
                 UserWarning,
                 stacklevel=2,
             )
-        return Rejection(self.predict_proba(X).max(1) < threshold, threshold, risk)
+        return Rejection(self.predict_proba(X, prior_scores).max(1) < threshold, threshold, risk)
 
     def _countable(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Labels and weights, which examples' class has another one, and the one unit of weight that is left out."""
@@ -148,14 +164,19 @@ class PromisesMixin(FittedBase):
         with one_thread(is_small=len(y) * self._support.n_way <= SMALL):
             leak = centre_leak(self._support, candidate, self._posterior)
             log_prob = decisions.loo_log_proba(
-                self._posterior, (removed / weight)[None], temperature=self.temperature_, leak=leak
+                self._posterior,
+                (removed / weight)[None],
+                temperature=self.temperature_,
+                leak=leak,
+                prior_mean=self._support.prior_mean,
             )
         return log_prob[0].gather(1, y[:, None])[kept, 0].exp(), weight[kept]
 
     @torch.no_grad()
-    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _scores(self, X: ArrayLike, prior_scores: ArrayLike | None) -> NDArray[np.float64]:
         """Probability of each label at each query, predicted without one (average) example of its class, (M, C)."""
         x = torch.tensor(self._check_queries(X))[None]
+        prior_mean = self._prior_mean(prior_scores, x.shape[1])
         y, weight, kept, removed = self._countable()
         C = self._support.n_way
         with one_thread(is_small=x.shape[1] * C * C <= SMALL):
@@ -165,16 +186,10 @@ class PromisesMixin(FittedBase):
             share = torch.nn.functional.one_hot(y, C).to(mean.dtype) * (weight * kept)[:, None]
             share = share / share.sum(0).clamp(min=torch.finfo(share.dtype).tiny)  # (N, C)
             # latents of class c at a query, without an example of class l: (M, l, c)
-            means = mean[0].mT[:, None] - torch.einsum("cnm,nl->mlc", effect.mean[0], share)
+            means = (mean + prior_mean)[0].mT[:, None] - torch.einsum("cnm,nl->mlc", effect.mean[0], share)
             variances = var[0].mT[:, None] + torch.einsum("cnm,nl->mlc", effect.var[0], share)
             log_prob = log_predictive(means, variances, temperature=self.temperature_)
         return np.asarray(log_prob.diagonal(dim1=-2, dim2=-1).exp().numpy())
-
-
-def _check_share(name: str, value: Any) -> None:
-    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not is_number or not 0.0 < value < 1.0:
-        raise InvalidInputError(f"Expected `{name}` to be a number between 0 and 1, but got {value!r}.")
 
 
 def _check_scores(n: float, coverage: float) -> None:

@@ -36,6 +36,7 @@ def descend(
         start="prior" if start is None else start,
         max_steps=_MAX_STEPS,
         tol=tol,
+        prior_mean=None if support.prior_mean is None else support.prior_mean.expand(G, -1, -1),
     )
 
 
@@ -56,5 +57,13 @@ def solve(support: Support, K: Tensor, start: GaussianSites | None) -> Solved:
 
 def refine(support: Support, K: Tensor, start: GaussianSites, *, is_near: bool) -> Solved | None:
     """Newton's method from sites close to the solution; None if it does not get there."""
-    found = newton_solve(K, support.y[None], start, n_way=support.n_way, weight=support.weight[None], is_near=is_near)
+    found = newton_solve(
+        K,
+        support.y[None],
+        start,
+        n_way=support.n_way,
+        weight=support.weight[None],
+        is_near=is_near,
+        prior_mean=support.prior_mean,
+    )
     return None if found is None else Solved(found[0], *found[1])

@@ -42,6 +42,7 @@ def mirror_descent(
     class_mask: Bool[Tensor, "T C"] | None = None,
     gradient: Gradient = "envelope",
     max_std: float | None = None,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
     validate: bool = True,
 ) -> tuple[GaussianPosterior, MirrorInfo]:
     """Infer the posterior of a batch of few-shot tasks.
@@ -60,6 +61,8 @@ def mirror_descent(
         gradient: how the posterior depends on `K` for back-propagation. "envelope" holds the sites fixed:
             right for the bound at its optimum, and cheapest. "implicit" differentiates the optimum itself: right
             for any loss of the posterior. "unroll" differentiates the steps taken; needs a fixed step size.
+        prior_mean: mean of the prior at the points, (T, C, N); None is zero. The posterior is that of the latents
+            without it: add the prior mean at the points, or at new ones, to its mean.
         max_std: promise that no prior standard deviation exceeds this; saves looking.
         validate: check the arguments (reads values back from the device).
 
@@ -75,7 +78,7 @@ def mirror_descent(
         (True, [[0, 0, 1, 1]])
     """
     _check_options(step_size, start, gradient, max_steps)
-    problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate)
+    problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate, prior_mean)
     frozen = problem._replace(K=K.detach())
     if isinstance(step_size, str):
         origin = None if isinstance(start, str) else _given(start, frozen, validate)

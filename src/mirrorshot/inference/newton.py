@@ -75,6 +75,7 @@ def newton_solve(
     n_way: int,
     weight: Float[Tensor, "1 N"],
     is_near: bool,
+    prior_mean: Float[Tensor, "1 C N"] | None = None,
 ) -> tuple[GaussianPosterior, NewtonInfo] | None:
     """Solve one task from sites that are close to its solution, to about 1e-7 in the latent means.
 
@@ -85,12 +86,13 @@ def newton_solve(
         n_way: number of classes.
         weight: weight of each point.
         is_near: the start has half of the digits already.
+        prior_mean: mean of the prior, as in `mirror_descent`; None is zero.
 
     Returns:
         The posterior and diagnostics; None if it did not converge from there, or if standard deviations are beyond
         those that the derivatives are made for.
     """
-    problem = make_problem(K, y, n_way, weight, None, None, validate=False)
+    problem = make_problem(K, y, n_way, weight, None, None, validate=False, prior_mean=prior_mean)
     if problem.max_std > WIDE_STD:
         return None
     sites, gain = start, math.inf
@@ -120,7 +122,8 @@ def newton_solve(
 
 
 def _metric(problem: Problem, posterior: GaussianPosterior) -> Metric:
-    mean, var = (part[0].mT.float() for part in (posterior.mean, posterior.var))
+    seen = posterior.mean if problem.prior_mean is None else posterior.mean + problem.prior_mean
+    mean, var = (part[0].mT.float() for part in (seen, posterior.var))
     weight = problem.weight[0, :, None].float()
     prob, *pairs = softmax_hessian(mean, var, max_std=problem.max_std)
     hessian = SoftmaxHessian(weight * prob, *(weight[..., None] * part for part in pairs))

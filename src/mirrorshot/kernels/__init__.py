@@ -7,6 +7,7 @@ from typing import Any
 
 from mirrorshot.kernels.adapter import GPyTorchKernel
 from mirrorshot.kernels.base import FeatureKernel, Kernel, Product, ScaledKernel, Sum
+from mirrorshot.kernels.description import build_kernel, describe_kernel
 from mirrorshot.kernels.families import RBF, Cosine, Linear, Matern, Polynomial, Stationary
 from mirrorshot.types import InvalidInputError
 
@@ -14,7 +15,7 @@ __all__ = [
     "Kernel", "FeatureKernel", "ScaledKernel", "Stationary",
     "Cosine", "RBF", "Matern", "Linear", "Polynomial", "GPyTorchKernel",
     "Sum", "Product",
-    "KERNELS", "make_kernel",
+    "KERNELS", "make_kernel", "describe_kernel", "build_kernel",
 ]  # fmt: skip
 
 KERNELS: dict[str, type[Kernel]] = {

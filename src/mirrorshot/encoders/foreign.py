@@ -1,0 +1,196 @@
+"""Encoders of other packages, by name, and functions of the user.
+
+The packages are imported on first use and are no dependencies. Weights are never fetched unless the user says so:
+without `download` the hubs are switched to offline mode, and a missing file is an error that says what to do.
+"""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, Kind, checked_embeddings
+from mirrorshot.types import InvalidInputError, MirrorshotError
+
+Function = Callable[[list[Any]], Any]
+PACKAGES = {
+    "timm": "timm",
+    "open_clip": "open_clip_torch",
+    "transformers": "transformers",
+    "sentence-transformers": "sentence-transformers",
+}
+"""Prefix of the name, and what pip calls the package."""
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(/[\w.\-]+)*(@[\w.\-]+)?")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_AT_ONCE = 32
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+class Foreign(Encoder):
+    """A pre-trained model of another package.
+
+    Args:
+        name: for instance "timm:vit_small_patch14_dinov2.lvd142m"; "open_clip:ViT-B-32/laion2b_s34b_b79k";
+            "transformers:facebook/dinov2-small"; "sentence-transformers:all-MiniLM-L6-v2" (for texts).
+        download: whether weights may be fetched. Without it they have to be on this machine.
+    """
+
+    def __init__(self, name: str, *, download: bool = False) -> None:
+        package, _, model = name.partition(":")
+        if package not in PACKAGES or not _NAME.fullmatch(model) or ".." in model:
+            raise InvalidInputError(
+                f"Expected the name of an encoder such as timm:NAME, but got {name!r}. Packages are: "
+                f"{', '.join(PACKAGES)}."
+            )
+        self.name, self.settings = name, {}
+        self.kind: Kind = "text" if package == "sentence-transformers" else "picture"
+        self._encode = _load(package, model, download)
+
+    def encode(self, items: Sequence[Item]) -> Embeddings:
+        """Embeddings of pictures in colour, or of texts."""
+        ready = [item if isinstance(item, str) else item.convert("RGB") for item in items]
+        parts = [self._encode(ready[i : i + _AT_ONCE]) for i in range(0, len(ready), _AT_ONCE)]
+        return checked_embeddings(torch.cat(parts).float().numpy(), len(items), self.name)
+
+
+class UserFunction(Encoder):
+    """A function of the user: `module:function`.
+
+    It is called with a list of Pillow pictures (grey "L" or colour "RGB", of any size; texts if the items are texts)
+    and returns an array or tensor (n, D) of numbers. What it returns for a picture must not depend on the others.
+
+    Args:
+        name: module and function with a colon between them. The module is looked for as `import` does, then in the
+            working folder.
+        trusted: importing a module runs it, so a name that comes from a model file needs the user's word.
+    """
+
+    def __init__(self, name: str, *, trusted: bool) -> None:
+        if not trusted:
+            raise EncoderError(
+                f"Expected permission to run the encoder {name!r}, but got none: the model file names it, and to use "
+                "it its module is imported, which runs whatever code is in there. If you trust file and module, "
+                "pass --trust-encoder (trust_encoder=True in Python)."
+            )
+        self.name, self.settings = name, {}
+        self._function = _import(name)
+
+    def encode(self, items: Sequence[Item]) -> Embeddings:
+        """What the function returns, checked."""
+        try:
+            found = self._function(list(items))
+        except MirrorshotError:
+            raise
+        except Exception as error:  # anything that the user's code does wrong
+            raise EncoderError(
+                f"Expected {self.name} to return embeddings, but it raised {type(error).__name__}: {error}."
+            ) from error
+        return checked_embeddings(found, len(items), self.name)
+
+
+def is_function_name(name: str) -> bool:
+    """Whether a name is one of a user's function.
+
+    Example:
+        >>> is_function_name("my.module:encode"), is_function_name("timm:resnet18")
+        (True, False)
+    """
+    return bool(_FUNCTION.fullmatch(name)) and name.partition(":")[0] not in PACKAGES
+
+
+def _import(name: str) -> Function:
+    module_name, _, function_name = name.partition(":")
+    try:
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name != module_name.partition(".")[0]:
+                raise
+            sys.path.insert(0, os.getcwd())
+            module = importlib.import_module(module_name)
+    except Exception as error:  # a module may do anything while it is imported
+        raise EncoderError(
+            f"Expected to import {module_name!r} for the encoder {name!r}, but got {type(error).__name__}: {error}. "
+            "Check the name, and that the module is installed or in the working folder."
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise EncoderError(f"Expected {module_name!r} to have a function {function_name!r}, but it has none.")
+    return function  # type: ignore[no-any-return]
+
+
+def _load(package: str, model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
+    if not download:
+        os.environ.update(dict.fromkeys(_OFFLINE, "1"))
+    try:
+        importlib.import_module(package.replace("-", "_"))
+    except ImportError as error:
+        raise EncoderError(
+            f"Expected the package {package} for the encoder {package}:{model}, but it cannot be imported ({error}). "
+            f"Install it: pip install {PACKAGES[package]}"
+        ) from error
+    try:
+        with torch.no_grad():
+            return _LOADERS[package](model)
+    except Exception as error:  # hubs and packages have their own errors
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        hint = (
+            "Check the name and the connection."
+            if download
+            else "If its weights are not on this machine yet, allow to fetch them: --download (in Python download=True)"
+        )
+        raise EncoderError(f"Expected to load {package}:{model}, but got {reason}. {hint}") from error
+
+
+def _timm(model: str) -> Callable[[list[Any]], torch.Tensor]:
+    timm = importlib.import_module("timm")
+    network = timm.create_model(model, pretrained=True, num_classes=0).eval()
+    options = timm.data.resolve_model_data_config(network)
+    transform = timm.data.create_transform(**options, is_training=False)
+    return torch.no_grad()(lambda items: network(torch.stack([transform(item) for item in items])).flatten(1))
+
+
+def _open_clip(model: str) -> Callable[[list[Any]], torch.Tensor]:
+    open_clip = importlib.import_module("open_clip")
+    architecture, _, weights = model.partition("/")
+    network, _, transform = open_clip.create_model_and_transforms(architecture, pretrained=weights or None)
+    network = network.eval()
+    return torch.no_grad()(lambda items: network.encode_image(torch.stack([transform(item) for item in items])))
+
+
+def _transformers(model: str) -> Callable[[list[Any]], torch.Tensor]:
+    transformers = importlib.import_module("transformers")
+    name, _, revision = model.partition("@")
+    options = {"revision": revision} if revision else {}
+    processor = transformers.AutoImageProcessor.from_pretrained(name, **options)
+    network = transformers.AutoModel.from_pretrained(name, use_safetensors=True, **options).eval()
+
+    @torch.no_grad()
+    def encode(items: list[Any]) -> torch.Tensor:
+        inputs = processor(images=items, return_tensors="pt")
+        if hasattr(network, "get_image_features"):
+            return torch.as_tensor(network.get_image_features(**inputs))
+        found = network(**inputs)
+        pooled = getattr(found, "pooler_output", None)
+        return torch.as_tensor(found.last_hidden_state.mean(1) if pooled is None else pooled.flatten(1))
+
+    return encode
+
+
+def _sentence_transformers(model: str) -> Callable[[list[Any]], torch.Tensor]:
+    package = importlib.import_module("sentence_transformers")
+    network = package.SentenceTransformer(model, device="cpu")
+    return lambda items: network.encode(items, convert_to_tensor=True).cpu()
+
+
+_LOADERS: dict[str, Callable[[str], Callable[[list[Any]], torch.Tensor]]] = {
+    "timm": _timm,
+    "open_clip": _open_clip,
+    "transformers": _transformers,
+    "sentence-transformers": _sentence_transformers,
+}

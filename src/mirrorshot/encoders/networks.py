@@ -1,0 +1,163 @@
+"""Encoders that are networks of this package: of a trained run, and the one for characters that is part of it."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from mirrorshot.backbones import Backbone, make_backbone
+from mirrorshot.checkpoint import load_checkpoint, load_sealed, read_config
+from mirrorshot.data.augment import Preprocess
+from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, unit
+from mirrorshot.encoders.characters import as_character
+from mirrorshot.threads import one_thread
+from mirrorshot.types import InvalidInputError
+
+GLYPHS_FILE = Path(__file__).parent / "glyphs.safetensors"
+GLYPHS_KIND, GLYPHS_VERSION = "encoder", 1
+_AT_ONCE = 64  # pictures that a network sees at a time
+
+
+class RunNetwork(Encoder):
+    """The network of a run that `mirrorshot train` made. Its weights go into the files of models that use it.
+
+    Args:
+        settings: from `read_run`, or from a model file.
+        weights: of the network, by name.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+        self.name, self.settings = "run", dict(settings)
+        self._network = _build(settings, weights)
+        self._weights = dict(weights)
+        size, mean, std = settings["image_size"], settings["mean"], settings["std"]
+        self._preprocess = Preprocess(int(size), tuple(map(float, mean)), tuple(map(float, std)))
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The weights."""
+        return self._weights
+
+    def encode(self, items: Sequence[Item]) -> Embeddings:
+        """Features of pictures, (n, D)."""
+        stored = torch.from_numpy(np.stack([_stored(item, self.settings) for item in items]))
+        return _features(self._network, self._preprocess(stored))
+
+
+def read_run(folder: Path) -> RunNetwork:
+    """The network of a run, with the weights that were best on its validation tasks.
+
+    Raises:
+        RunError: there is no run.
+        EncoderError: the run has no network for pictures.
+    """
+    from mirrorshot.runs import load_run, stand_in
+
+    config = read_config(folder)
+    dataset = stand_in(str(config.get("data", "")), load_checkpoint(Path(folder) / "best.safetensors"))
+    if dataset.image_size == 0:
+        raise EncoderError(
+            f"Expected the run in {folder} to have a network for pictures, but it was trained on embeddings. Use "
+            "another encoder, or fit on embeddings."
+        )
+    run = load_run(Path(folder), dataset)
+    backbone = run.method.backbone
+    if len(backbone.out_shape) > 1:
+        raise EncoderError(
+            f"Expected the network in {folder} to give one vector for a picture, but it gives maps of shape "
+            f"{tuple(backbone.out_shape)}. Train another method."
+        )
+    from mirrorshot.training.build import backbone_name
+
+    settings = {
+        "backbone": backbone_name(run.config, dataset),
+        "image_size": dataset.image_size,
+        "channels": dataset.channels,
+        "mean": list(dataset.mean),
+        "std": list(dataset.std),
+        "trained_on": run.config.data,
+    }
+    return RunNetwork(settings, {name: tensor.clone() for name, tensor in backbone.state_dict().items()})
+
+
+class Glyphs(Encoder):
+    """For characters, printed or written: a network that was trained on the glyphs, and a blurred picture beside it.
+
+    It is part of the package, so nothing is downloaded. A picture is brought to the form of the glyphs first
+    (`as_character`): any size, dark on light or light on dark.
+
+    Design note: features of the network and the blurred picture are centred, scaled to length one and put side by side.
+    The network knows which strokes matter, the picture what training never showed; together they are better than either
+    on characters that are unlike the glyphs (`benchmarks/glyph_encoder.py`).
+
+    Args:
+        digest: of the weights that a model was made with; others are refused. None: whatever is here.
+
+    Example:
+        >>> Glyphs().encode([Image.new("L", (40, 30), 255)]).shape
+        (1, 260)
+    """
+
+    def __init__(self, digest: str | None = None) -> None:
+        own = hashlib.sha256(GLYPHS_FILE.read_bytes()).hexdigest()[:16]
+        if digest not in (None, own):
+            raise EncoderError(
+                f"Expected the weights {digest!r} of encoder 'glyphs', with which the model was made, but this version "
+                f"of mirrorshot has {own!r}. Fit the model again."
+            )
+        self.name, self.settings = "glyphs", {"digest": own}
+        saved = load_sealed(GLYPHS_FILE, kind=GLYPHS_KIND, version=GLYPHS_VERSION)
+        weights = {n[len("network.") :]: t for n, t in saved.tensors.items() if n.startswith("network.")}
+        self._network = _build(saved.info["settings"], weights)
+        self._centres = [saved.tensors[f"centre.{part}"].numpy() for part in ("network", "blurred")]
+
+    def encode(self, items: Sequence[Item]) -> Embeddings:
+        """Embeddings of pictures, (n, 260)."""
+        pictures = [as_character(item) for item in items if isinstance(item, Image.Image)]
+        parts = glyph_parts(self._network, np.stack(pictures))
+        return np.hstack([unit(part - centre) for part, centre in zip(parts, self._centres, strict=True)])
+
+
+def glyph_parts(network: Backbone, pictures: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Features of the network (n, 64) and blurred pictures (n, 196) of white ink on black, (n, 28, 28)."""
+    x = torch.from_numpy(pictures)[:, None].float() / 255.0
+    blurred = F.avg_pool2d(F.avg_pool2d(x, 5, 1, 2), 5, 2, 2).flatten(1).numpy()
+    return _features(network, x), unit(blurred)
+
+
+def _build(settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Backbone:
+    """A network with given weights, ready to use."""
+    try:
+        options: dict[str, Any] = {"generator": torch.Generator(), "in_channels": int(settings["channels"])}
+        if str(settings["backbone"]).startswith("conv4"):
+            options["image_size"] = int(settings["image_size"])
+        network = make_backbone(settings["backbone"], **options)
+        network.load_state_dict(dict(weights))
+    except (KeyError, TypeError, ValueError, RuntimeError, InvalidInputError) as error:
+        raise EncoderError(f"Expected the settings and weights of a network, but got others: {error}") from error
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network.eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def _features(network: Backbone, pictures: Tensor) -> NDArray[np.float32]:
+    """Features (n, D); in eval mode those of a picture do not depend on the others."""
+    with one_thread(is_small=len(pictures) <= _AT_ONCE):
+        parts = [network(part[None])[0].float() for part in pictures.split(_AT_ONCE)]
+    return np.asarray(torch.cat(parts).numpy())
+
+
+def _stored(item: Item, settings: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """A picture as the data of the run were: characters as white ink on black, photographs squashed to a square."""
+    assert isinstance(item, Image.Image)
+    if settings["channels"] == 1:
+        return as_character(item)[None]
+    side = int(1.15 * int(settings["image_size"]))
+    picture = item.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+    return np.asarray(picture).transpose(2, 0, 1)

@@ -1,0 +1,226 @@
+"""What people bring: folders and files of pictures, tables and arrays, with or without labels."""
+
+import csv
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mirrorshot.data.cache import read_npz
+from mirrorshot.data.embeddings import read_embeddings
+from mirrorshot.data.images import SUFFIXES, class_files
+from mirrorshot.data.source import first
+from mirrorshot.encoders import Embeddings, Kind
+from mirrorshot.types import DataError
+
+TABLES = (".csv", ".npz", ".parquet")
+_LABEL, _PATH, _TEXT, _NAME = ("label", "class", "y"), ("path", "file", "picture"), ("text",), ("name", "id")
+_MAX_ROWS, _MAX_FIELD = 10**6, 2**20
+
+
+class Items(NamedTuple):
+    """Items of one kind.
+
+    Attributes:
+        kind: "picture", "text" or "embedding".
+        names: what each is called, as the user gave it.
+        content: pictures as paths or as the bytes of their files, texts, or embeddings (n, D).
+        labels: class of each; None if they are not labelled.
+    """
+
+    kind: Kind
+    names: list[str]
+    content: list[Path] | list[bytes] | list[str] | Embeddings
+    labels: list[str] | None
+
+    def take(self, rows: Sequence[int]) -> "Items":
+        """Some of the items, in the given order."""
+        content: Any = self.content[list(rows)] if isinstance(self.content, np.ndarray) else [
+            self.content[i] for i in rows
+        ]  # fmt: skip
+        labels = None if self.labels is None else [self.labels[i] for i in rows]
+        return Items(self.kind, [self.names[i] for i in rows], content, labels)
+
+
+def read_labelled(path: str | Path) -> Items:
+    """Labelled items: a folder of class folders, or a table.
+
+    A `.csv` file has a header, a column `label` and either a column `path` (of pictures, from the folder of the file
+    on), a column `text`, or columns of numbers: an embedding. A column `name` is optional. `.npz` and `.parquet` files
+    are as of `read_embeddings`.
+
+    Raises:
+        DataError: it is missing, empty, damaged, or not labelled. The message says what to do.
+    """
+    path = Path(path)
+    if os.path.isfile(path):
+        return _labelled_table(path)
+    files = class_files(path)
+    pairs = [(label, file) for label, of_class in files.items() for file in of_class]
+    return Items(
+        "picture", [str(file) for _, file in pairs], [file for _, file in pairs], [label for label, _ in pairs]
+    )
+
+
+def read_unlabelled(arguments: Sequence[str], lines: Iterable[str] = ()) -> Items:
+    """Items to classify, in the given order.
+
+    Args:
+        arguments: pictures, folders (all pictures in and below them), patterns such as `scans/*.png`, a table, or `-`.
+        lines: what `-` stands for: paths, one a line.
+
+    Raises:
+        DataError: something is missing, there is nothing, or tables and pictures are mixed.
+    """
+    names = [name for argument in arguments for name in (_lines(lines) if argument == "-" else [argument])]
+    tables = [name for name in names if Path(name).suffix.lower() in (*TABLES, ".txt") and os.path.isfile(name)]
+    if tables:
+        if len(names) > 1:
+            raise DataError(
+                f"Expected one table or any number of pictures, but got {first(names)}. Pass them one by one."
+            )
+        return _unlabelled_table(Path(tables[0]))
+    paths = [path for name in names for path in _expand(name)]
+    if not paths:
+        raise DataError(
+            f"Expected at least one picture ({', '.join(SUFFIXES)}), but got none in {first(names) or 'nothing'}."
+        )
+    return Items("picture", [str(path) for path in paths], paths, None)
+
+
+def _lines(lines: Iterable[str]) -> Iterator[str]:
+    return (line.rstrip("\r\n") for line in lines if line.strip())
+
+
+def _expand(name: str) -> list[Path]:
+    path = Path(name)
+    if "\0" in name:
+        raise DataError(f"Expected the path of a picture, but got {name!r}.")
+    if os.path.isdir(path):
+        found = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        visible = [p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts)]
+        if not visible:
+            raise DataError(f"Expected {path} to hold pictures ({', '.join(SUFFIXES)}), but it has none.")
+        return visible
+    if os.path.lexists(path):
+        return [path]
+    if glob.has_magic(name):
+        matches = sorted(glob.glob(name, recursive=True))
+        if matches:
+            return [p for match in matches for p in _expand(match) if p.suffix.lower() in SUFFIXES]
+    raise DataError(f"Expected a picture or a folder at {name!r}, but there is none; check the path.")
+
+
+def _labelled_table(path: Path) -> Items:
+    if path.suffix.lower() == ".csv":
+        items = _read_csv(path)
+        if items.labels is None:
+            raise DataError(f"Expected {path} to have a column {' or '.join(_LABEL)}, but it has none; add it.")
+        return items
+    if path.suffix.lower() not in TABLES:
+        raise DataError(
+            f"Expected a folder of class folders, or a file {', '.join(TABLES)}, but got the file {path}; "
+            "put pictures into a folder for each class."
+        )
+    source = read_embeddings(path)
+    labels = [source.class_names[i] for i in source.labels.tolist()]
+    X: Any = source.items.numpy()
+    return Items("embedding", [f"row {i}" for i in range(len(labels))], X, labels)
+
+
+def _unlabelled_table(path: Path) -> Items:
+    if path.suffix.lower() == ".csv":
+        return _read_csv(path)
+    if path.suffix.lower() == ".txt":
+        texts = list(_lines(_text(path).splitlines()))
+        if not texts:
+            raise DataError(f"Expected {path} to hold texts, one a line, but it is empty.")
+        return Items("text", [f"line {i + 1}" for i in range(len(texts))], texts, None)
+    if path.suffix.lower() == ".parquet":
+        return _labelled_table(path)
+    arrays = read_npz(path)
+    there = [name for name in ("X", "embeddings", "features") if name in arrays]
+    if len(there) != 1:
+        raise DataError(f"Expected {path} to have one array `X`, but it has {first(sorted(arrays)) or 'none'}.")
+    return Items(
+        "embedding", [f"row {i}" for i in range(len(arrays[there[0]]))], _numbers(arrays[there[0]], path), None
+    )
+
+
+def _read_csv(path: Path) -> Items:
+    header, rows = _csv_rows(path)
+    places = {key: _place(header, names) for key, names in
+              {"label": _LABEL, "path": _PATH, "text": _TEXT, "name": _NAME}.items()}  # fmt: skip
+    label, name = places["label"], places["name"]
+    labels = None if label is None else [row[label] for row in rows]
+    if labels is not None and "" in labels:
+        raise DataError(f"Expected every row of {path} to have a label, but row {labels.index('') + 1} has none.")
+    if places["path"] is not None:
+        files = [path.parent / row[places["path"]] for row in rows]
+        return Items("picture", [str(file) for file in files], files, labels)
+    names = [row[name] if name is not None else f"row {i + 1}" for i, row in enumerate(rows)]
+    if places["text"] is not None:
+        return Items("text", names, [row[places["text"]] for row in rows], labels)
+    columns = [i for i in range(len(header)) if i not in (label, name)]
+    if not columns:
+        raise DataError(
+            f"Expected {path} to have a column path, a column text, or columns of numbers, but it has {first(header)}."
+        )
+    try:
+        X = np.array([[float(row[i]) for i in columns] for row in rows])
+    except ValueError as error:
+        shown = first([header[i] for i in columns])
+        raise DataError(
+            f"Expected the columns {shown} of {path} to be numbers, but got: {error}. Name the columns label, path, "
+            "text or name, or drop them."
+        ) from error
+    return Items("embedding", names, _numbers(X, path), labels)
+
+
+def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    csv.field_size_limit(_MAX_FIELD)
+    try:
+        table = list(_limited(csv.reader(_text(path).splitlines()), path))
+    except csv.Error as error:
+        raise DataError(f"Expected {path} to be a CSV file, but got: {error}.") from error
+    if len(table) < 2:
+        raise DataError(f"Expected {path} to have a header and rows, but it has {len(table)} lines.")
+    header, rows = [name.strip() for name in table[0]], table[1:]
+    uneven = [i + 2 for i, row in enumerate(rows) if len(row) != len(header)]
+    if uneven:
+        raise DataError(f"Expected {len(header)} columns in every line of {path}, but not so in lines {first(uneven)}.")
+    if len(set(header)) < len(header):
+        raise DataError(f"Expected the columns of {path} to have distinct names, but got {first(header)}.")
+    return header, rows
+
+
+def _limited(rows: Iterable[list[str]], path: Path) -> Iterator[list[str]]:
+    for i, row in enumerate(rows):
+        if i > _MAX_ROWS:
+            raise DataError(f"Expected {path} to have at most {_MAX_ROWS:,} rows, but it has more. Split it.")
+        if row:
+            yield row
+
+
+def _place(header: list[str], names: tuple[str, ...]) -> int | None:
+    return next((header.index(name) for name in names if name in header), None)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"Expected {path} to be text in UTF-8, but got: {error}. Save it as UTF-8.") from error
+
+
+def _numbers(X: Any, path: Path) -> Embeddings:
+    if X.ndim != 2 or X.dtype.kind not in "fiu" or X.size == 0:
+        raise DataError(f"Expected embeddings (n, D) in {path}, but got shape {X.shape} of {X.dtype}.")
+    X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
+    bad = np.flatnonzero(~np.isfinite(X).all(1)).tolist()
+    if bad:
+        raise DataError(f"Expected finite numbers in {path}, but got NaN or infinity in rows {first(bad)}.")
+    return X  # type: ignore[no-any-return]

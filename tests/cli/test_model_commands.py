@@ -1,0 +1,229 @@
+"""The tool for people with pictures, from the command line."""
+
+import csv
+import io
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from mirrorshot.cli import main
+from mirrorshot.models import Model
+
+
+@pytest.fixture
+def fitted(run, pictures):
+    """A model in the working folder."""
+    result = run("fit", pictures / "support", "-o", "model")
+    assert result.exit_code == 0, result.output
+    return "model"
+
+
+def records(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_two_commands_lead_to_a_prediction(run, pictures):
+    first = run("fit", pictures / "support")
+    assert first.exit_code == 0, first.output
+    assert "12 examples of 3 classes: bar (4), cross (4), ring (4)" in first.stdout
+    assert "Next:  mirrorshot predict model.mirrorshot" in first.stdout
+    assert "Encoder glyphs: " in first.stderr
+    second = run("predict", "model.mirrorshot", pictures / "query")
+    assert second.exit_code == 0, second.output
+    assert second.stdout.count(".png") == 9
+    assert second.stderr == ""
+
+
+def test_formats_agree(run, fitted, pictures):
+    as_json = records(run("predict", fitted, pictures / "query", "--json"))
+    rows = list(csv.DictReader(io.StringIO(run("predict", fitted, pictures / "query", "--csv").stdout)))
+    table = run("predict", fitted, pictures / "query").stdout
+    for record, row in zip(as_json, rows, strict=True):
+        assert (row["name"], row["answer"], row["label"]) == (record["name"], record["answer"], record["label"])
+        assert float(row["probability"]) == pytest.approx(record["probability"], rel=1e-5)
+        assert row["set"] == "|".join(record["labels"])
+        assert record["name"] in table
+        assert sum(record["probabilities"].values()) == pytest.approx(1.0)
+
+
+def test_pictures_come_from_files_patterns_and_pipes(run, fitted, pictures):
+    names = sorted(str(path) for path in (pictures / "query" / "bar").iterdir())
+    piped = CliRunner().invoke(main, ["predict", fitted, "-", "--json"], input="\n".join(names))
+    for result in (
+        run("predict", fitted, *names, "--json"),
+        run("predict", fitted, pictures / "query" / "bar" / "*.png", "--json"),
+        piped,
+    ):
+        assert [record["name"] for record in records(result)] == names
+
+
+def test_a_threshold_decides_what_is_none_of_these(run, fitted, pictures):
+    every = records(run("predict", fitted, pictures / "query", "--novelty", 0, "--json"))
+    assert {record["answer"] for record in every} == {"none of these"}
+    none = records(run("predict", fitted, pictures / "query", "--novelty", 1, "--json"))
+    assert not any(record["is_novel"] for record in none)
+    assert "none of these (" in run("predict", fitted, pictures / "query", "--novelty", 0).stdout
+
+
+def test_damaged_pictures_are_told_and_the_others_answered(run, fitted, pictures, tmp_path):
+    folder = shutil.copytree(pictures / "query" / "bar", tmp_path / "mixed")
+    (folder / "bad.png").write_bytes(b"junk")
+    for command in (["predict", fitted, folder, "--json"], ["suggest", fitted, folder, "--json"]):
+        result = run(*command)
+        assert result.exit_code == 3
+        assert len(json.loads(result.stdout)) == 3
+        assert "bad.png cannot be read" in result.stderr
+
+
+def test_examples_are_added_and_removed(run, fitted, pictures):
+    bar = pictures / "query" / "bar"
+    added = records(run("add", fitted, f"bar={bar}", f"dash={bar / '0.png'}", "--json"))
+    assert added["classes"] == {"bar": 7, "cross": 4, "dash": 1, "ring": 4}
+    assert run("add", fitted, bar / "1.png", "--label", "dash").exit_code == 0
+    name = str(bar / "2.png")
+    assert records(run("remove", fitted, name, "--json"))["n_examples"] == 16
+    assert name not in Model.load(fitted).names
+    removed = records(run("remove", fitted, "--label", "dash", "-o", "other", "--json"))
+    assert removed["model"] == "other"
+    assert set(removed["classes"]) == {"bar", "cross", "ring"}
+    assert "dash" in Model.load(fitted).classes
+
+
+def test_suggestions_are_paths_one_a_line(run, fitted, pictures):
+    lines = run("suggest", fitted, pictures / "query", "-k", 4).stdout.splitlines()
+    assert len(set(lines)) == 4
+    assert all(os.path.isfile(line) for line in lines)
+
+
+def test_explanations_name_examples(run, fitted, pictures):
+    picture = pictures / "query" / "ring" / "0.png"
+    (record,) = records(run("explain", fitted, picture, "-n", 3, "--json"))
+    assert len(record["reasons"]) == 3
+    assert {reason["name"] for reason in record["reasons"]} <= set(Model.load(fitted).names)
+    shown = run("explain", fitted, picture, "--label", "bar")
+    assert ": bar with probability" in shown.stdout
+
+
+def test_a_model_is_evaluated_on_labelled_pictures(run, fitted, pictures):
+    scores = records(run("evaluate", fitted, pictures / "query", "--json"))
+    answers = records(run("predict", fitted, pictures / "query", "--json"))
+    right = [record["label"] == record["name"].split(os.sep)[-2] for record in answers]
+    assert scores["accuracy"] == np.mean(right)
+    assert scores["n_items"] == 9
+    assert "accuracy" in run("evaluate", fitted, pictures / "query").stdout
+    assert run("evaluate", fitted).exit_code == 2
+
+
+def test_a_head_is_exported(run, fitted, pictures):
+    import onnxruntime
+
+    about = records(run("export", fitted, "-o", "head.onnx", "--json"))
+    session = onnxruntime.InferenceSession("head.onnx", providers=["CPUExecutionProvider"])
+    model = Model.load(fitted)
+    (prob, *_) = session.run(None, {"embeddings": model.embeddings.astype(np.float32)})
+    assert about["classes"] == model.classes
+    assert np.allclose(prob, model.head.predict_proba(model.embeddings), atol=1e-5)
+
+
+def test_the_doctor_ends_with_a_code_of_its_own(run, pictures, tmp_path):
+    folder = shutil.copytree(pictures / "support", tmp_path / "support")
+    assert run("doctor", folder).exit_code == 0
+    (folder / "bar" / "bad.png").write_bytes(b"junk")
+    result = run("doctor", folder, "--against", pictures / "query", "--json")
+    assert result.exit_code == 3
+    report = json.loads(result.stdout)
+    assert report["findings"][0]["check"] == "unreadable"
+    shown = run("doctor", folder)
+    assert "error: 1 pictures cannot be read" in shown.stdout
+    assert "Delete them" in shown.stdout
+
+
+def test_embeddings_are_fitted_and_predicted(run, tmp_path, blobs):
+    items = blobs()
+    np.savez("support.npz", X=items.content, y=items.labels)
+    np.savez("query.npz", X=items.content[:3])
+    assert run("fit", "support.npz", "-o", "model").exit_code == 0
+    answers = records(run("predict", "model", "query.npz", "--json"))
+    assert [record["label"] for record in answers] == ["class 0"] * 3
+
+
+def test_names_with_odd_characters_are_shown_on_one_line(run, fitted, pictures, tmp_path):
+    odd = [tmp_path / name for name in ("a b.png", "[red]x.png", "ä\u202e.png", "new\nline.png", "=1+1.png", "-.png")]
+    for path in odd:
+        shutil.copy(pictures / "query" / "bar" / "0.png", path)
+    result = run("predict", fitted, *odd, "--csv")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == len(odd) + 1
+    assert "[red]x.png" in run("predict", fitted, *odd).stdout
+
+
+def test_a_function_of_a_model_needs_trust(run, pictures, tmp_path, monkeypatch):
+    (tmp_path / "mean_colour.py").write_text(
+        "import numpy as np\n"
+        "def encode(pictures):\n    return np.stack([np.asarray(p.resize((4, 4))).ravel() / 255 for p in pictures])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run("fit", pictures / "support", "-e", "mean_colour:encode", "-o", "model").exit_code == 0
+    refused = run("predict", "model", pictures / "query")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "--trust-encoder" in refused.stderr
+    assert run("predict", "model", pictures / "query", "--trust-encoder").exit_code == 0
+
+
+def test_a_run_on_embeddings_is_no_encoder_of_pictures(run, train, pictures, tmp_path):
+    folder = train(tmp_path / "run")
+    result = run("fit", pictures / "support", "-e", folder)
+    assert result.exit_code == 1
+    assert "it was trained on embeddings" in result.stderr
+
+
+WRONG = {
+    "no such folder": (["fit", "nowhere"], 1, "does not exist"),
+    "one class": (["fit", "one"], 1, "at least two classes"),
+    "an empty class": (["fit", "holes"], 1, "remove them or add pictures"),
+    "a damaged picture": (["fit", "damaged"], 1, "--skip-corrupt"),
+    "unknown encoder": (["fit", "{support}", "-e", "glyph"], 1, "Check the spelling"),
+    "unknown kernel": (["fit", "{support}", "--kernel", "unheard"], 1, "`kernel` to be one of"),
+    "missing package": (["fit", "{support}", "-e", "open_clip:ViT-B-32"], 1, "pip install open_clip_torch"),
+    "output is a folder": (["fit", "{support}", "-o", "one"], 2, "to be a file"),
+    "output cannot be made": (["fit", "{support}", "-o", "note.txt/model"], 2, "is no folder"),
+    "no such model": (["predict", "nowhere", "{support}"], 1, "no such file"),
+    "a picture is no model": (["predict", "{support}/bar/0.png", "{support}"], 1, "something else"),
+    "a folder is no model": (["predict", "one", "{support}"], 1, "folder"),
+    "no such picture": (["predict", "{model}", "nowhere.png"], 1, "check the path"),
+    "csv and json": (["predict", "{model}", "{support}", "--csv", "--json"], 2, "but got both"),
+    "wrong coverage": (["predict", "{model}", "{support}", "--coverage", "1.5"], 2, "between 0 and 1"),
+    "add without a class": (["add", "{model}", "{support}"], 2, "CLASS=PATH"),
+    "add with an empty class": (["add", "{model}", "{support}", "--label", " "], 2, "is empty"),
+    "remove nothing": (["remove", "{model}"], 2, "neither or both"),
+    "remove an unknown name": (["remove", "{model}", "unheard"], 1, "names of examples"),
+    "remove an unknown class": (["remove", "{model}", "--label", "unheard"], 1, "a class of the model"),
+    "explain an unknown class": (["explain", "{model}", "{support}", "-l", "unheard"], 1, "class of the model"),
+    "evaluate without labels": (["evaluate", "{model}", "one/a"], 1, "folder for each class"),
+    "examine nothing": (["doctor", "nowhere"], 1, "check the path"),
+    "export into nowhere": (["export", "{model}", "-o", "note.txt/x"], 2, "is no folder"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_goes_wrong_is_said_in_one_line(run, fitted, pictures, tmp_path, what):
+    for folder in ("one/a", "holes/a", "holes/b", "damaged/a", "damaged/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        if folder != "holes/b":
+            Image.new("L", (20, 20), 40).save(tmp_path / folder / "0.png")
+    (tmp_path / "damaged" / "a" / "1.png").write_bytes(b"junk")
+    (tmp_path / "note.txt").write_text("hello")
+    arguments, code, message = WRONG[what]
+    before = (tmp_path / "model").read_bytes()
+    result = run(*(word.format(support=pictures / "support", model=fitted) for word in arguments))
+    assert result.exit_code == code, result.output
+    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert (tmp_path / "model").read_bytes() == before
