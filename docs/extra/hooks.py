@@ -16,7 +16,9 @@ from pymdownx.slugs import slugify
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 ROOT_PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
+CODE = r"^```.*?^```$|`[^`\n]+`"
+LINK = r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)"
+CODE_OR_LINK = re.compile(f"{CODE}|{LINK}", flags=re.MULTILINE | re.DOTALL)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -38,13 +40,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     folder = ROOT if is_of_root else (DOCS / page.file.src_uri).parent
 
     def rewritten(link: re.Match[str]) -> str:
+        if link["path"] is None:  # code stays as it is
+            return link[0]
         path = (folder / link["path"]).resolve()
         if path.is_dir():
             return link["text"]
         target = relpath(_place(path, files, config), Path(page.file.src_uri).parent)
         return f"{link['image']}[{link['text']}]({target}{link['anchor'] or ''})"
 
-    return LINK.sub(rewritten, markdown)
+    return CODE_OR_LINK.sub(rewritten, markdown)
 
 
 def _place(path: Path, files: Files, config: MkDocsConfig) -> str:
