@@ -7,6 +7,9 @@ if (location.protocol === "file:") {
       this.frame.hidden = true
       document.body.append(this.frame)
       const inner = this.frame.contentWindow
+      inner.document.open() // or else the empty page of the frame may still be on its way, and replace what is written
+      inner.document.write("<body></body>")
+      inner.document.close()
       inner.postMessage = data => this.answer(data)
       const script = inner.document.createElement("script")
       script.src = url
