@@ -66,15 +66,18 @@ def of_the_demo(*, is_quick: bool) -> dict[str, Figure]:
 def main() -> None:
     """Draw the pictures that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=NAMES, default=NAMES, metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output", type=Path, default=IMAGES, help="folder of the pictures")
     options = parser.parse_args()
-    figures = uncertainty_map() if "uncertainty_map" in options.names else {}
-    if set(options.names) - set(figures):
+    names = options.names or NAMES
+    if unknown := set(names) - set(NAMES):
+        parser.error(f"expected names of {', '.join(NAMES)}, but got {', '.join(sorted(unknown))}")
+    figures = uncertainty_map() if "uncertainty_map" in names else {}
+    if set(names) - set(figures):
         figures |= of_the_demo(is_quick=options.quick)
     options.output.mkdir(exist_ok=True)
-    for name in options.names:
+    for name in names:
         if name == "episode":  # its photographs make an SVG of some hundred KiB
             paths = [options.output / "episode.png"]
             save_figure(figures[name], paths[0], dpi=90)

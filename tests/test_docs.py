@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from mirrorshot.checkpoint import read_config
@@ -209,6 +210,15 @@ def test_the_gallery_draws_what_it_is_asked_for(tmp_path, monkeypatch, capsys):
     gallery().main()
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["uncertainty_map.png", "uncertainty_map.svg"]
     assert capsys.readouterr().out.count(" KiB\n") == 2
+
+
+def test_the_gallery_draws_everything_unless_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["gallery.py", "--output", str(tmp_path)])
+    module = gallery()
+    monkeypatch.setattr(module, "uncertainty_map", lambda: {"uncertainty_map": Figure()})
+    monkeypatch.setattr(module, "of_the_demo", lambda is_quick: {name: Figure() for name in module.NAMES[1:]})
+    module.main()
+    assert sorted(path.stem for path in tmp_path.glob("*.png")) == sorted(module.NAMES)
 
 
 def gallery():
