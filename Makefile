@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format bench results clean
+.PHONY: help setup demo test lint format bench results docs clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,7 +51,12 @@ bench: $(STAMP) ## Run the benchmarks (BENCH=file for one)
 results: $(STAMP) ## Write docs/results.md from the results that exist
 	$(BIN)/mirrorshot reproduce tables
 
+# NO_MKDOCS_2_WARNING: the theme's notice about its successor is not a message about these pages.
+docs: $(STAMP) ## Build the documentation site into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 clean: ## Remove caches and build outputs; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf demo-output reproduction src/*.egg-info
+	rm -rf demo-output reproduction site src/*.egg-info
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,8 +1,8 @@
 """Makes the pictures in docs/images: glyphs, handwritten digits and toy points only, all of it data that come along.
 
-    python docs/gallery.py [--quick]
+    python docs/gallery.py [--quick] [NAME ...]
 
-About a minute on two cores; with --quick some seconds, and pictures of a method that has hardly trained.
+All of them take about a minute on two cores; with --quick some seconds, and show a method that has hardly trained.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from mirrorshot import FewShotClassifier
 from mirrorshot.demo import FULL, QUICK, run_demo
@@ -26,6 +27,7 @@ from mirrorshot.plotting import (
 from mirrorshot.report import reliability_of
 
 IMAGES = Path(__file__).parent / "images"
+NAMES = ["uncertainty_map", "reliability", "risk_coverage", "learning", "episode"]
 SEED = 3
 
 
@@ -38,35 +40,51 @@ def toy_points() -> tuple[np.ndarray, np.ndarray]:
     return centres[y] + spread[y, None] * rng.normal(size=(18, 2)), np.array(["red fox", "dog", "owl"])[y]
 
 
-def main() -> None:
-    """Draw everything."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    settings = QUICK if quick else FULL._replace(n_episodes=240, n_validations=8, n_tasks=40, n_threads=1)
-    result = run_demo(Path(tempfile.mkdtemp()), settings=settings)
-    found = result.evaluations[1]
+def uncertainty_map() -> dict[str, Figure]:
+    """A map of toy points."""
     X, y = toy_points()
     few = FewShotClassifier(kernel="rbf").fit(X, y)
+    return {"uncertainty_map": UncertaintyMapDisplay.from_estimator(few, X, y, n_points=80).plot().figure_}
+
+
+def of_the_demo(*, is_quick: bool) -> dict[str, Figure]:
+    """Two methods, trained on glyphs and tested on handwritten digits."""
+    settings = QUICK if is_quick else FULL._replace(n_episodes=240, n_validations=8, n_tasks=40, n_threads=1)
+    result = run_demo(Path(tempfile.mkdtemp()), settings=settings)
+    found = result.evaluations[1]
     logs = {"mirror_gp": with_elbo(result.logs["mirror_gp"]), "protonet": result.logs["protonet"]}
-    figures = {
+    return {
         "reliability": reliability_figure([[reliability_of(e.raw, name) for name, e in found.items()]]),
         "risk_coverage": risk_coverage_figure(
             [RiskCoverageDisplay.from_risk(e.raw.risk, e.raw.scores["aurc"], name=name) for name, e in found.items()]
         ),
         "learning": learning_curve_figure(logs),
-        "uncertainty_map": UncertaintyMapDisplay.from_estimator(few, X, y, n_points=80).plot().figure_,
         "episode": result.drawn[0].card.plot(n_queries=5).figure_,
     }
-    IMAGES.mkdir(exist_ok=True)
-    for name, figure in figures.items():
+
+
+def main() -> None:
+    """Draw the pictures that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--output", type=Path, default=IMAGES, help="folder of the pictures")
+    options = parser.parse_args()
+    names = options.names or NAMES
+    if unknown := set(names) - set(NAMES):
+        parser.error(f"expected names of {', '.join(NAMES)}, but got {', '.join(sorted(unknown))}")
+    figures = uncertainty_map() if "uncertainty_map" in names else {}
+    if set(names) - set(figures):
+        figures |= of_the_demo(is_quick=options.quick)
+    options.output.mkdir(exist_ok=True)
+    for name in names:
         if name == "episode":  # its photographs make an SVG of some hundred KiB
-            paths = [IMAGES / "episode.png"]
-            save_figure(figure, paths[0], dpi=90)
+            paths = [options.output / "episode.png"]
+            save_figure(figures[name], paths[0], dpi=90)
         else:
-            paths = save_pictures(figure, IMAGES / name, dpi=90)
+            paths = save_pictures(figures[name], options.output / name, dpi=90)
         for path in paths:
-            print(path.relative_to(IMAGES.parent), f"{path.stat().st_size // 1024} KiB")
+            print(path.name, f"{path.stat().st_size // 1024} KiB")
 
 
 if __name__ == "__main__":
