@@ -74,6 +74,14 @@ class Done(BaseModel):
     version: int
 
 
+class Health(BaseModel):
+    """How the server is, and what it knows of you by your cookies."""
+
+    is_running: bool
+    needs_token: bool
+    has_session: bool
+
+
 class NewSession(BaseModel):
     """A new user. The id is a secret: send it as `Authorization: Bearer ID`, or let the cookie do so."""
 

@@ -10,7 +10,7 @@ from mirrorshot.serve import forms
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.guard import Rate, cookies, token_proof
 from mirrorshot.serve.service import Service
-from mirrorshot.serve.store import Session, unknown_session
+from mirrorshot.serve.store import Session, session_key, unknown_session
 
 _YEAR = 365 * 24 * 3600
 _MEDIA = ("image/png", "image/jpeg", "application/octet-stream")
@@ -98,11 +98,12 @@ def _add_doors(router: APIRouter, service: Service, names: Cookies) -> None:
     arrivals, attempts = Rate(settings.limits.sessions_per_minute), Rate(10)
 
     @router.get("/health", tags=["server"])
-    async def health(request: Request) -> dict[str, bool]:
-        """Whether the server runs, and whether it wants a token from you."""
-        proof = cookies(request.headers).get(names.token, "")
+    async def health(request: Request) -> forms.Health:
+        """Whether the server runs, whether it wants a token from you, and whether it knows your cookie."""
+        proof, session_id = (cookies(request.headers).get(name, "") for name in (names.token, names.session))
         known = settings.token is None or hmac.compare_digest(proof.encode(), token_proof(settings.token).encode())
-        return {"is_running": True, "needs_token": not known}
+        found = await service.on_disk(service.store.find, session_key(session_id)) if known and session_id else None
+        return forms.Health(is_running=True, needs_token=not known, has_session=found is not None)
 
     @router.post("/login", tags=["users"], responses=_problems(403, 415, 422, 429), dependencies=[_JSON])
     async def login(request: Request, response: Response, body: forms.Login) -> forms.Done:
