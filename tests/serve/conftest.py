@@ -97,6 +97,7 @@ def running(settings, encoders, model=None):
     app = make_app(settings, encoders, model)
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
+    bound.listen()
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()

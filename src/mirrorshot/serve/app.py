@@ -29,6 +29,7 @@ type `image/png`, `image/jpeg` or `application/octet-stream`. Errors are `{"erro
 If the server was started with a token, send that too, in the header `X-Mirrorshot-Token`.
 """
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_NO_JSON = "Expected the body to be JSON, but it cannot be read as such."
 _PAGES = {"/": "index.html", "/docs": "docs.html"}
 
 
@@ -102,6 +103,8 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 400:  # FastAPI cannot parse the body
+            return _problem(422, _NO_JSON)
         what = f"{request.method} {request.url.path[:80]}"
         message = {
             404: f"Expected a path of this server, but got {what!r}. See /docs.",
@@ -134,7 +137,7 @@ def in_words(error: Any) -> str:
     if error["type"] == "missing":
         return f"Expected `{name}` in the {place}, but it is missing."
     if error["type"] == "json_invalid":
-        return "Expected the body to be JSON, but it cannot be read as such."
+        return _NO_JSON
     got = repr(error.get("input"))
     shown = got if len(got) <= 80 else f"{got[:80]}..."
     return f"Expected `{name}` to be valid ({error['msg'][0].lower()}{error['msg'][1:]}), but got {shown}."

@@ -16,6 +16,7 @@ from mirrorshot.models import Model
 from mirrorshot.models.encoding import thumbnail
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.store import New
+from mirrorshot.types import DataError
 
 PREVIEW = 128  # pixels of a side
 _QUALITY = 88
@@ -29,10 +30,16 @@ class Encoders:
         names: of encoders that are part of the package, or that whoever runs the server trusts.
         model: its encoder is the only one, if it is given.
         download: whether weights may be fetched.
+
+    Raises:
+        DataError: the model is not one of pictures.
     """
 
     def __init__(self, names: tuple[str, ...] = ("glyphs", "pixels"), model: Model | None = None, *, download: bool):
         made = [model.encoder] if model is not None else [make_encoder(name, download=download) for name in names]
+        for encoder in made:
+            if encoder.kind != "picture":
+                raise DataError(f"Expected a model of pictures, but got one of {encoder.kind}s. Fit one on pictures.")
         self._by_identity = {identity(encoder): encoder for encoder in made}
         self._turns = {name: threading.Lock() for name in self._by_identity}  # strangers' encoders know no threads
         for name in self._by_identity:

@@ -59,6 +59,7 @@ def _listen(settings: Settings) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((settings.host, settings.port))
+        bound.listen(_CONNECTIONS)  # who comes before the server is ready waits
     except OSError as error:
         bound.close()
         raise DataError(

@@ -144,8 +144,6 @@ class Service:
 def _examples_of(model: Model, settings: Settings) -> tuple[str, dict[str, Any], list[tuple[str, New]]]:
     """What new users begin with: encoder, parameters and examples of a model."""
     limits, parameters = settings.limits, model.head.get_params(deep=False)
-    if model.encoder.kind != "picture":
-        raise DataError(f"Expected a model of pictures, but got one of {model.encoder.kind}s. Fit one on pictures.")
     if not isinstance(parameters["kernel"], str):
         raise DataError("Expected a model with a kernel that has a name, but got one that was made by hand.")
     if len(model.classes) > limits.classes or len(model.names) > limits.examples:
