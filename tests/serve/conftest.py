@@ -95,7 +95,7 @@ def png(picture):
 @contextlib.contextmanager
 def running(settings, encoders, model=None):
     app = make_app(settings, encoders, model)
-    bound = socket.socket()
+    bound = socket.socket(proto=socket.IPPROTO_TCP)
     bound.bind(("127.0.0.1", 0))
     bound.listen()
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=5))

@@ -79,17 +79,23 @@ def read_picture(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Image.Image:
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 
-def read_pictures(encoded: Sequence[Encoded], max_pixels: int = MAX_PIXELS) -> list[Image.Image | str]:
+def try_picture(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Image.Image | str:
+    """A picture as of `read_picture`, or the reason why it is damaged.
+
+    Example:
+        >>> try_picture(b"no picture")
+        'no picture in one of the formats PNG, JPEG, WEBP, BMP, GIF, TIFF'
+    """
+    try:
+        return read_picture(encoded, max_pixels)
+    except Exception as error:  # decoders raise all kinds
+        return _reason(error)
+
+
+def read_pictures(encoded: Sequence[Encoded]) -> list[Image.Image | str]:
     """Pictures in parallel, each as of `read_picture`; where one is damaged, the reason in its place."""
-
-    def one(source: Encoded) -> Image.Image | str:
-        try:
-            return read_picture(source, max_pixels)
-        except Exception as error:  # decoders raise all kinds
-            return _reason(error)
-
     with _quiet_pillow(), ThreadPoolExecutor(_n_workers()) as pool:
-        return list(pool.map(one, encoded))
+        return list(pool.map(try_picture, encoded))
 
 
 def _open(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Image.Image:

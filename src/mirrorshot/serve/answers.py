@@ -11,7 +11,7 @@ from mirrorshot import decisions
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
 from mirrorshot.models import Encoded, Items, Prediction
 from mirrorshot.serve.fitting import Fitted
-from mirrorshot.serve.forms import Answer, Bin, Calibration, PictureAnswer, Share, Suspect, Verdict
+from mirrorshot.serve.forms import Answer, Answers, Bin, Calibration, PictureAnswer, Share, Suspect, Verdict
 from mirrorshot.serve.store import Rows
 from mirrorshot.threads import one_thread
 
@@ -51,8 +51,13 @@ def answer(prediction: Prediction) -> Answer:
     )
 
 
-def pool_answers(fitted: Fitted, pool: Rows) -> tuple[list[PictureAnswer], int | None]:
-    """Answers about the unlabelled pictures, and which of them to label next."""
+def all_answers(fitted: Fitted, pool: Rows) -> Answers:
+    """What the model says about the unlabelled pictures, which of them to label next, and labels that look wrong."""
+    told, suggestion = _pool_answers(fitted, pool)
+    return Answers(support=fitted.support, answers=told, suggestion=suggestion, suspects=_suspects(fitted))
+
+
+def _pool_answers(fitted: Fitted, pool: Rows) -> tuple[list[PictureAnswer], int | None]:
     if not pool.ids:
         return [], None
     predictions = predict(fitted, pool.names, pool.embeddings)
@@ -63,7 +68,7 @@ def pool_answers(fitted: Fitted, pool: Rows) -> tuple[list[PictureAnswer], int |
     return told, pool.ids[int(fitted.model.head.suggest(pool.embeddings, 1)[0])]
 
 
-def suspects(fitted: Fitted) -> list[Suspect]:
+def _suspects(fitted: Fitted) -> list[Suspect]:
     """Examples whose labels look wrong, the most suspicious first."""
     found, labels = fitted.model.head.suspects(), fitted.model.labels
     return [

@@ -39,7 +39,7 @@ class Fitted(NamedTuple):
         return int(8 * (2 * len(self.model.classes) * n * n + 3 * n * d) + 2**14)
 
 
-def fit(rows: Rows, encoder: Encoder, parameters: dict[str, Any]) -> Fitted:
+def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any]) -> Fitted:
     """Fit a model on the examples of a user.
 
     Design note: fitted anew after every change, so that a restart changes no answer.
@@ -48,7 +48,7 @@ def fit(rows: Rows, encoder: Encoder, parameters: dict[str, Any]) -> Fitted:
         RequestError: fewer than two classes have examples.
     """
     n_classes = len(set(rows.labels))
-    if n_classes < 2:
+    if n_classes < 2 or encoder is None:
         raise RequestError(
             409, f"Expected examples of at least two classes, but got {n_classes}. Add a picture to another class."
         )

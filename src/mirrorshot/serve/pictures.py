@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from mirrorshot.data.decoding import read_pictures
+from mirrorshot.data.decoding import try_picture
 from mirrorshot.encoders import Encoder, choose_encoder, make_encoder
 from mirrorshot.models import Model
 from mirrorshot.models.encoding import thumbnail
@@ -88,7 +88,7 @@ def identity(encoder: Encoder) -> str:
 
     Example:
         >>> identity(make_encoder("pixels"))
-        'pixels#c29d2d8d'
+        'pixels#9a0d02c3'
     """
     settings = json.dumps(encoder.settings, sort_keys=True).encode()
     return f"{encoder.name}#{hashlib.sha256(settings).hexdigest()[:8]}"
@@ -100,7 +100,7 @@ def receive(encoders: Encoders, encoder: str | None, content: bytes, name: str, 
     Raises:
         RequestError: it is no picture, it is damaged, or it has too many pixels.
     """
-    (picture,) = read_pictures([content], max_pixels)
+    picture = try_picture(content, max_pixels)
     if isinstance(picture, str):
         raise RequestError(422, f"Expected a picture that can be read, but got: {picture}. Send it as PNG or JPEG.")
     chosen = encoder or encoders.decide(picture)

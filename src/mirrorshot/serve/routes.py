@@ -65,8 +65,7 @@ def make_router(service: Service, names: Cookies) -> APIRouter:
     @router.put("/encoder", tags=["pictures"], responses=_problems(401, 409, 415, 422), dependencies=[_JSON])
     async def choose_encoder(user: User, body: forms.EncoderName) -> forms.Done:
         """Choose what turns pictures into embeddings; possible while there is no picture."""
-        await service.set_encoder(user, body.name)
-        return await _done(service, user)
+        return forms.Done(version=await service.set_encoder(user, body.name))
 
     @router.post(
         "/classes", status_code=201, tags=["classes"], responses=_problems(401, 409, 415, 422), dependencies=[_JSON]
@@ -81,14 +80,12 @@ def make_router(service: Service, names: Cookies) -> APIRouter:
     )
     async def rename_class(user: User, class_id: NumberInPath, body: forms.ClassName) -> forms.Done:
         """Rename a class."""
-        await service.on_disk(service.store.rename_class, user.key, class_id, body.name)
-        return await _done(service, user)
+        return forms.Done(version=await service.on_disk(service.store.rename_class, user.key, class_id, body.name))
 
     @router.delete("/classes/{class_id}", tags=["classes"], responses=_problems(401, 404, 422))
     async def delete_class(user: User, class_id: NumberInPath) -> forms.Done:
         """Delete a class and its examples."""
-        await service.on_disk(service.store.delete_class, user.key, class_id)
-        return await _done(service, user)
+        return forms.Done(version=await service.on_disk(service.store.delete_class, user.key, class_id))
 
     return router
 
@@ -201,14 +198,13 @@ def _add_pictures(router: APIRouter, service: Service, session: Any) -> None:
     )
     async def label_picture(user: User, picture_id: NumberInPath, body: forms.Place) -> forms.Done:
         """Label a picture, label it anew, or take its label away (null)."""
-        await service.on_disk(service.store.move_picture, user.key, picture_id, body.class_id)
-        return await _done(service, user)
+        version = await service.on_disk(service.store.move_picture, user.key, picture_id, body.class_id)
+        return forms.Done(version=version)
 
     @router.delete("/pictures/{picture_id}", tags=["pictures"], responses=_problems(401, 404, 422))
     async def delete_picture(user: User, picture_id: NumberInPath) -> forms.Done:
         """Remove a picture."""
-        await service.on_disk(service.store.delete_picture, user.key, picture_id)
-        return await _done(service, user)
+        return forms.Done(version=await service.on_disk(service.store.delete_picture, user.key, picture_id))
 
     @router.get(
         "/pictures/{picture_id}/preview",
@@ -231,11 +227,6 @@ async def _picture(request: Request) -> bytes:
             f"Expected a content type image/... or application/octet-stream, but got {kind[:80]!r}. Send the bytes.",
         )
     return await request.body()
-
-
-async def _done(service: Service, user: Session) -> forms.Done:
-    found = await service.on_disk(service.store.find, user.key)
-    return forms.Done(version=0 if found is None else found.version)
 
 
 async def _check_json(request: Request) -> None:

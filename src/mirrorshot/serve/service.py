@@ -1,4 +1,8 @@
-"""What the server does for a user, without a word of HTTP. Work runs in threads, so that the event loop never waits."""
+"""What the server does for a user, without a word of HTTP.
+
+Work runs in threads, so that the event loop never waits; a request takes as few turns of them as it can, because on a
+busy machine every turn waits for a core.
+"""
 
 import asyncio
 import os
@@ -39,14 +43,15 @@ class Service:
         self.store = Store(self.database, settings.limits)
         self.cache = Cache(settings.limits.cache_bytes)
         self._begin_with = _examples_of(model, settings) if model is not None else (None, {}, ())
-        # more threads than cores: a long fit of one user leaves a thread for the others
-        self._compute = ThreadPoolExecutor(2 * (os.cpu_count() or 1), "compute")
+        n_cores = os.cpu_count() or 1
+        self._fit = ThreadPoolExecutor(n_cores, "fit")  # apart: nobody else waits for a long fit
+        self._compute = ThreadPoolExecutor(n_cores + 2, "compute")
         self._disk = ThreadPoolExecutor(_DISK_THREADS, "disk")
 
     def close(self) -> None:
         """End the threads when they are done, and close the database."""
-        self._compute.shutdown()
-        self._disk.shutdown()
+        for pool in (self._fit, self._compute, self._disk):
+            pool.shutdown()
         self.database.close()
 
     async def on_disk(self, work: Callable[..., _T], *arguments: Any, **named: Any) -> _T:
@@ -73,30 +78,31 @@ class Service:
         await self.on_disk(self.store.delete_session, session.key)
         self.cache.forget(session.key)
 
-    async def set_encoder(self, session: Session, name: str) -> None:
+    async def set_encoder(self, session: Session, name: str) -> int:
         """Choose an encoder by name; only those that the server was started with can be named."""
         known = self.encoders.identities
         if name != "auto" and name not in known:
             raise RequestError(
                 422, f"Expected an encoder of this server ({', '.join(['auto', *known])}), but got {name[:80]!r}."
             )
-        await self.on_disk(self.store.set_encoder, session.key, known.get(name))
-
-    async def receive(self, session: Session, content: bytes, name: str) -> Received:
-        """Decode and encode a picture."""
-        pixels = self.settings.limits.pixels
-        return await self.computed(receive, self.encoders, session.encoder, content, name, pixels)
+        return await self.on_disk(self.store.set_encoder, session.key, known.get(name))
 
     async def add_picture(
         self, session: Session, class_id: int | None, content: bytes, name: str
     ) -> tuple[int, Received]:
         """Store a picture; when this returns it is on the disk."""
-        received = await self.receive(session, content, name)
-        number = await self.on_disk(self.store.add_picture, session.key, class_id, received.new, received.encoder)
-        return number, received
+
+        def work() -> tuple[int, Received]:
+            got = receive(self.encoders, session.encoder, content, name, self.settings.limits.pixels)
+            return self.store.add_picture(session.key, class_id, got.new, got.encoder), got
+
+        return await self.computed(work)
 
     async def fitted(self, session: Session) -> Fitted:
         """The classifier of a user as of now."""
+        found = self.cache.get(session.key, session.support)
+        if found is not None:
+            return found
         async with self.cache.turn(session.key):
             now = await self.on_disk(self.store.find, session.key)
             if now is None:
@@ -104,25 +110,27 @@ class Service:
             found = self.cache.get(now.key, now.support)
             if found is None:
                 rows = await self.on_disk(self.store.rows, now.key, labelled=True, with_previews=True)
-                encoder = self.encoders.get(now.encoder) if now.encoder else None
-                found = await self.computed(fit, rows, encoder, now.parameters)
+                encoder = None if now.encoder is None else self.encoders.get(now.encoder)
+                found = await asyncio.get_running_loop().run_in_executor(self._fit, fit, rows, encoder, now.parameters)
                 self.cache.put(now.key, found)
             return found
 
     async def predict(self, session: Session, content: bytes, name: str) -> Answer:
         """What the classifier says about a picture that is not stored."""
         fitted = await self.fitted(session)
-        received = await self.receive(session, content, name)
-        (prediction,) = await self.computed(answers.predict, fitted, [received.new.name], received.new.embedding[None])
-        return answers.answer(prediction)
+
+        def work() -> Answer:
+            new = receive(self.encoders, session.encoder, content, name, self.settings.limits.pixels).new
+            (prediction,) = answers.predict(fitted, [new.name], new.embedding[None])
+            return answers.answer(prediction)
+
+        return await self.computed(work)
 
     async def answers(self, session: Session) -> Answers:
         """What the classifier says about the unlabelled pictures and about the labels."""
         fitted = await self.fitted(session)
         pool = await self.on_disk(self.store.rows, session.key, labelled=False)
-        told, suggestion = await self.computed(answers.pool_answers, fitted, pool)
-        doubts = await self.computed(answers.suspects, fitted)
-        return Answers(support=fitted.support, answers=told, suggestion=suggestion, suspects=doubts)
+        return await self.computed(answers.all_answers, fitted, pool)
 
     async def calibration(self, session: Session) -> Calibration:
         """How well calibrated the classifier is, by leaving one out."""

@@ -81,7 +81,7 @@ class New(NamedTuple):
 
 
 class Store:
-    """Users and what they have.
+    """Users and what they have. Changes return the version after them, or the id of what is new.
 
     Args:
         database: where it is kept.
@@ -134,7 +134,7 @@ class Store:
         with self.database.write() as db:
             db.execute("DELETE FROM session WHERE key = ?", (key,))
 
-    def set_encoder(self, key: str, encoder: str | None) -> None:
+    def set_encoder(self, key: str, encoder: str | None) -> int:
         """Choose the encoder, which is possible as long as there is no picture."""
         with self.database.write() as db:
             if db.execute("SELECT 1 FROM picture WHERE session = ?", (key,)).fetchone():
@@ -142,7 +142,7 @@ class Store:
                     409, "Expected no pictures when the encoder changes, but there are some. Remove them first."
                 )
             db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
-            _touch(db, key, is_support=False)
+            return _touch(db, key, is_support=False)
 
     def add_class(self, key: str, name: str) -> int:
         """A new class."""
@@ -153,21 +153,20 @@ class Store:
             _touch(db, key, is_support=False)
             return _insert_class(db, key, name)
 
-    def rename_class(self, key: str, class_id: int, name: str) -> None:
+    def rename_class(self, key: str, class_id: int, name: str) -> int:
         """Another name for a class."""
         with self.database.write() as db:
-            if name == _class_name(db, key, class_id):
-                return
-            _check_new_name(db, key, name)
+            if name != _class_name(db, key, class_id):
+                _check_new_name(db, key, name)
             db.execute("UPDATE class SET name = ? WHERE id = ? AND session = ?", (name, class_id, key))
-            _touch(db, key)
+            return _touch(db, key)
 
-    def delete_class(self, key: str, class_id: int) -> None:
+    def delete_class(self, key: str, class_id: int) -> int:
         """Remove a class and its examples."""
         with self.database.write() as db:
             _class_name(db, key, class_id)
             db.execute("DELETE FROM class WHERE id = ? AND session = ?", (class_id, key))
-            _touch(db, key)
+            return _touch(db, key)
 
     def add_picture(self, key: str, class_id: int | None, new: New, encoder: str) -> int:
         """Store a picture, labelled or not. The first one settles the encoder."""
@@ -183,20 +182,17 @@ class Store:
             _touch(db, key, is_support=class_id is not None)
             return _insert_picture(db, key, class_id, new)
 
-    def move_picture(self, key: str, picture_id: int, class_id: int | None) -> None:
+    def move_picture(self, key: str, picture_id: int, class_id: int | None) -> int:
         """Label a picture, label it anew, or take its label away."""
         with self.database.write() as db:
             row = db.execute("SELECT class FROM picture WHERE id = ? AND session = ?", (picture_id, key)).fetchone()
             if row is None:
                 raise not_found("picture", picture_id)
-            if class_id is None and row["class"] is None:
-                return
-            is_label_only = class_id is not None and row["class"] is not None
-            self._check_place(db, key, class_id, is_full=not is_label_only)
+            self._check_place(db, key, class_id, is_new=(class_id is None) != (row["class"] is None))
             db.execute("UPDATE picture SET class = ? WHERE id = ? AND session = ?", (class_id, picture_id, key))
-            _touch(db, key)
+            return _touch(db, key)
 
-    def delete_picture(self, key: str, picture_id: int) -> None:
+    def delete_picture(self, key: str, picture_id: int) -> int:
         """Remove a picture."""
         with self.database.write() as db:
             found = db.execute(
@@ -204,13 +200,13 @@ class Store:
             ).fetchone()
             if found is None:
                 raise not_found("picture", picture_id)
-            _touch(db, key, is_support=found["class"] is not None)
+            return _touch(db, key, is_support=found["class"] is not None)
 
-    def _check_place(self, db: sqlite3.Connection, key: str, class_id: int | None, is_full: bool = True) -> None:
+    def _check_place(self, db: sqlite3.Connection, key: str, class_id: int | None, is_new: bool = True) -> None:
         """Refuse a class of another user, and more pictures than there may be."""
         if class_id is not None:
             _class_name(db, key, class_id)
-        if not is_full:
+        if not is_new:
             return
         what = "class IS NULL" if class_id is None else "class IS NOT NULL"
         limit = self.limits.pool if class_id is None else self.limits.examples
@@ -270,11 +266,13 @@ def _session(row: sqlite3.Row) -> Session:
     return Session(row["key"], row["version"], row["support"], row["encoder"], json.loads(row["parameters"]))
 
 
-def _touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> None:
+def _touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> int:
     """Count a change, perhaps one of labelled pictures; a session that was removed meanwhile is refused."""
-    query = "UPDATE session SET version = version + 1, support = support + ? WHERE key = ?"
-    if db.execute(query, (int(is_support), key)).rowcount == 0:
+    query = "UPDATE session SET version = version + 1, support = support + ? WHERE key = ? RETURNING version"
+    row = db.execute(query, (int(is_support), key)).fetchone()
+    if row is None:
         raise unknown_session()
+    return int(row["version"])
 
 
 def _class_name(db: sqlite3.Connection, key: str, class_id: int) -> str:
