@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo test lint format bench results clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,7 +48,10 @@ format: $(STAMP) ## Format the code and apply the safe fixes
 bench: $(STAMP) ## Run the benchmarks (BENCH=file for one)
 	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
 
+results: $(STAMP) ## Write docs/results.md from the results that exist
+	$(BIN)/mirrorshot reproduce tables
+
 clean: ## Remove caches and build outputs; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf demo-output src/*.egg-info
+	rm -rf demo-output reproduction src/*.egg-info
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

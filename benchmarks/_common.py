@@ -1,17 +1,13 @@
 """What the benchmarks share: episodes, scores, tables, and results with their provenance."""
 
-import json
-import os
-import platform
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from mirrorshot.reproduce.provenance import save_result
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -53,31 +49,9 @@ def sample_episodes(
 
 def save(name: str, result: dict[str, Any], *, seed: int, started: float) -> None:
     """Write a result with commit, command, device, versions and wall time, so that it can be traced."""
-    RESULTS.mkdir(exist_ok=True)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=RESULTS, check=False)
-    changed = subprocess.run(
-        ["git", "status", "--porcelain", "--untracked-files=no", "--", "../src"],
-        capture_output=True,
-        text=True,
-        cwd=RESULTS,
-        check=False,
-    )
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
-    record = {
-        # a machine that has only a copy of the tree is told the commit
-        "commit": (commit.stdout.strip() or os.environ.get("MIRRORSHOT_COMMIT", "unknown"))
-        + ("+changes" if changed.stdout.strip() else ""),
-        "command": " ".join(["python", str(Path(sys.argv[0])), *sys.argv[1:]]),
-        "device": device,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "seed": seed,
-        "wall_time_s": round(time.perf_counter() - started, 1),
-        **result,
-    }
-    path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"written: {path.relative_to(RESULTS.parent)}")
+    command = " ".join(["python", str(Path(sys.argv[0])), *sys.argv[1:]])
+    save_result(RESULTS / f"{name}.json", result, command=command, seed=seed, started=started)
+    print(f"written: results/{name}.json")
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

@@ -5,19 +5,24 @@
 3. `suspects`: how often one planted wrong label comes first.
 4. `suggest`: accuracy with 20 labels, of which one per class is given and 15 are chosen (three times five, or all at
    once), beside labels chosen at random and by the largest epistemic uncertainty.
-5. `predict_set`: empirical coverage and mean size of the sets, for several ways and shots.
+5. `predict_set`: empirical coverage and mean size of the sets, for several ways and shots, beside crepes on the same
+   leave-one-out scores.
+6. `reject`: errors among the accepted and share of the accepted at a target of 0.05.
+7. `add`: time of a fit on 20 classes of 10 examples against that of adding the last one.
 
-    python benchmarks/decisions.py [--tasks 200] [--repeats 40]
+    python benchmarks/decisions.py [--tasks 200] [--repeats 50] [--set-tasks 2000]
 """
 
 import argparse
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from statistics import median
 
 import numpy as np
 import torch
+from crepes import ConformalClassifier
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
@@ -159,14 +164,77 @@ def label_accuracies(n_repeats: int) -> dict[str, dict[str, float]]:
     return {name: mean_and_error(values) for name, values in found.items()}
 
 
-def set_coverage(n_way: int, n_shot: int, n_tasks: int, coverage: float = 0.9) -> dict[str, float]:
-    covered, size, empty = [], [], []
+def crepes_sets(model: FewShotClassifier, X: NDArray[np.float64], coverage: float) -> NDArray[np.bool_]:
+    """Sets of crepes (not smoothed) from leave-one-out probabilities of the examples."""
+    y = model._support.y
+    own = model._loo_proba(torch.ones(len(y), dtype=torch.float64))[torch.arange(len(y)), y].numpy()
+    classifier = ConformalClassifier().fit(1.0 - own)
+    sets = classifier.predict_set(1.0 - model.predict_proba(X), confidence=coverage, smoothing=False)
+    return np.asarray(sets, dtype=bool)
+
+
+def set_coverage(n_way: int, n_shot: int, n_tasks: int, coverage: float = 0.9) -> dict[str, dict[str, float]]:
+    covered, size, empty = (defaultdict(list) for _ in range(3))
     for episode in draw(n_way, n_shot, n_tasks):
-        sets = FewShotClassifier().fit(episode.support_x, episode.support_y).predict_set(episode.query_x, coverage)
-        covered.append(float(sets[np.arange(len(sets)), episode.query_y].mean()))
-        size.append(float(sets.sum(1).mean()))
-        empty.append(float((~sets.any(1)).mean()))
-    return {**mean_and_error(covered), "size": float(np.mean(size)), "empty": float(np.mean(empty))}
+        model = FewShotClassifier().fit(episode.support_x, episode.support_y)
+        ways = {
+            "`predict_set`": model.predict_set(episode.query_x, coverage),
+            "`guarantee=True`": model.predict_set(episode.query_x, coverage, guarantee=True),
+            "crepes": crepes_sets(model, episode.query_x, coverage),
+        }
+        for name, sets in ways.items():
+            covered[name].append(float(sets[np.arange(len(sets)), episode.query_y].mean()))
+            size[name].append(float(sets.sum(1).mean()))
+            empty[name].append(float((~sets.any(1)).mean()))
+    return {
+        f"{n_way}-way {n_shot}-shot, {name}": {
+            **mean_and_error(covered[name]),
+            "size": float(np.mean(size[name])),
+            "empty": float(np.mean(empty[name])),
+        }
+        for name in covered
+    }
+
+
+def rejection(n_way: int, n_shot: int, n_tasks: int, target_risk: float = 0.05) -> dict[str, float]:
+    """Errors among all accepted queries of all tasks, how many are accepted, and where no threshold was found."""
+    wrong, accepted, errors, without = [], [], [], 0
+    for episode in draw(n_way, n_shot, n_tasks):
+        model = FewShotClassifier().fit(episode.support_x, episode.support_y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # counted here
+            found = model.reject(episode.query_x, target_risk)
+        is_wrong = model.predict(episode.query_x) != episode.query_y
+        without += int(np.isinf(found.threshold))
+        wrong.append(float(is_wrong.mean()))
+        accepted.append(float((~found.rejected).mean()))
+        errors.append(float((is_wrong & ~found.rejected).mean()))
+    return {
+        "error of all": float(np.mean(wrong)),
+        "error of accepted": float(np.sum(errors) / np.sum(accepted)),
+        "accepted": float(np.mean(accepted)),
+        "tasks with a threshold": 1.0 - without / n_tasks,
+    }
+
+
+def add_times(n_features: int, noise: float, repeats: int = 5) -> dict[str, float]:
+    """Median times for 20 classes of 10 examples: a fit on all, and adding the last to the others."""
+    rng = np.random.default_rng(SEED)
+    centres = rng.normal(size=(20, n_features))
+    labels = rng.permutation(np.repeat(np.arange(20), 10))
+    X = centres[labels] + noise * rng.normal(size=(200, n_features))
+    queries = centres + noise * rng.normal(size=(20, n_features))
+    fit, add, gap = [], [], 0.0
+    for _ in range(repeats):
+        edited = FewShotClassifier().fit(X[:-1], labels[:-1])
+        before = time.perf_counter()
+        edited.add(X[-1], labels[-1])
+        between = time.perf_counter()
+        fresh = FewShotClassifier().fit(X, labels)
+        fit.append(time.perf_counter() - between)
+        add.append(between - before)
+        gap = max(gap, float(np.abs(edited.predict_proba(queries) - fresh.predict_proba(queries)).max()))
+    return {"fit_s": median(fit), "add_s": median(add), "ratio": median(fit) / median(add), "largest_difference": gap}
 
 
 def show(header: list[str], found: dict[str, dict[str, float]]) -> None:
@@ -177,7 +245,8 @@ def show(header: list[str], found: dict[str, dict[str, float]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=200)
-    parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--set-tasks", type=int, default=2000, help="tasks of 5-way 5-shot for the sets")
     args = parser.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
@@ -193,10 +262,28 @@ def main() -> None:
     print(f"planted wrong label first: {first['mean']:.3f} +- {first['standard_error']:.3f}", flush=True)
     labels = label_accuracies(args.repeats)
     show(["labels", "accuracy", "standard error"], labels)
-    sets = {f"{way}-way {shot}-shot": set_coverage(way, shot, args.tasks) for way, shot in SETTINGS}
+    sets: dict[str, dict[str, float]] = {}
+    for way, shot in SETTINGS:
+        sets |= set_coverage(way, shot, args.set_tasks if (way, shot) == (5, 5) else args.tasks)
     show(["sets of 90 %", "coverage", "standard error", "size", "empty"], sets)
-    result = {"uncertainty": times, "novelty": novel, "suspects": first, "suggest": labels, "sets": sets}
-    save("decisions", {**result, "tasks": args.tasks, "repeats": args.repeats}, seed=SEED, started=started)
+    rejected = {f"{way}-way {shot}-shot": rejection(way, shot, args.tasks) for way, shot in ((5, 5), (5, 10), (10, 5))}
+    show(["rejection at 0.05", *next(iter(rejected.values()))], rejected)
+    added = {f"{n} features, noise {noise:g}": add_times(n, noise) for n in (64, 512) for noise in (1.0, 3.0)}
+    for name, values in added.items():
+        print(
+            f"add, {name}: fit / add = {values['ratio']:.1f}, difference {values['largest_difference']:.1e}", flush=True
+        )
+    result = {
+        "uncertainty": times,
+        "novelty": novel,
+        "suspects": first,
+        "suggest": labels,
+        "sets": sets,
+        "reject": rejected,
+        "add": added,
+    }
+    counts = {"tasks": args.tasks, "repeats": args.repeats, "set_tasks": args.set_tasks}
+    save("decisions", {**result, **counts}, seed=SEED, started=started)
 
 
 if __name__ == "__main__":

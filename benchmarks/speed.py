@@ -1,10 +1,12 @@
 """Speed of meta-training and testing, as ratios to the backbone alone.
 
     python benchmarks/speed.py [--device cpu]
+    python benchmarks/speed.py --methods all [--device cpu]
 
 The floor is the same network's forward, backward and optimiser step on the same number of pictures, already prepared:
 on a GPU compiled, in bfloat16, as a CUDA graph. A training step adds gathering, augmentation, Gaussian process and
-running average. Pictures are random noise: their content does not change the work.
+running average. Pictures are random noise: their content does not change the work. With --methods: the step of each
+method on characters, 5-way 1-shot, and MAML also against a plain loop over its tasks and inner steps.
 """
 
 import argparse
@@ -20,17 +22,23 @@ from mirrorshot.backbones import make_backbone
 from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.methods import METHODS
 from mirrorshot.presets import preset_settings
 from mirrorshot.training import build_method, build_preprocess
+from mirrorshot.training.build import backbone_name, build_stream, is_pretrained, resolve_options, training_sampler
 from mirrorshot.training.learner import Learner
-from mirrorshot.training.stream import PlainTasks, TaskStream
+from mirrorshot.training.stream import PlainTasks
 
-DATA = {"conv4": ("cub", 3, 84, 192), "conv4s": ("omniglot_to_emnist", 1, 28, 28)}
+DATA = {
+    "conv4": ("cub", 3, 84, 192),
+    "conv4s": ("omniglot_to_emnist", 1, 28, 28),
+    "conv4snp": ("omniglot_to_emnist", 1, 28, 28),
+}
 
 
 BOTH = ("paper", "default")
 CASES_GPU = {  # shots, tasks a step, presets
-    "conv4": ((1, 1, BOTH), (1, 16, BOTH), (1, 32, ("paper",)), (5, 1, ("paper",)), (5, 16, ("paper",))),
+    "conv4": ((1, 1, BOTH), (1, 16, ("paper",)), (1, 32, ("paper",)), (5, 1, ("paper",)), (5, 16, ("paper",))),
     "conv4s": ((1, 1, BOTH), (1, 16, ("paper",)), (5, 1, ("paper",))),
 }
 CASES_CPU = ((1, 1, BOTH), (5, 1, ("paper",)))
@@ -109,17 +117,11 @@ def recorded(step: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
-def training(
-    backbone: str, n_shot: int, tasks_per_step: int, preset: str, dataset: Dataset, device: torch.device, steps: int
-) -> float:
+def training(config: Config, dataset: Dataset, device: torch.device, steps: int) -> float:
     """Seconds of one training step, data path included."""
-    settings = preset_settings(preset, dataset.name, n_shot) | {"tasks_per_step": tasks_per_step}
-    config = Config(data=dataset.name, n_shot=n_shot, validate_every=tasks_per_step * steps, backbone=backbone).replace(
-        **settings
-    )
-    source = dataset.train.to(device)
-    sampler = EpisodeSampler(source, 5, n_shot, 16, seed=0)
-    stream = TaskStream(sampler, build_preprocess(dataset, augment=dataset.augment), tasks_per_step, seed=0)
+    config = resolve_options(config, dataset)
+    sampler = training_sampler(config, dataset.train.to(device))
+    stream = build_stream(config, dataset, sampler, rank=0, world_size=1)
     method = build_method(config, dataset).to(device).train()
     method.backbone.to(memory_format=torch.channels_last)
     if device.type == "cuda":
@@ -132,8 +134,12 @@ def training(
     return median_time(lambda: learner.run(block, 0), device, 5) / steps
 
 
-def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, n_tasks: int, at_once: int) -> float:
-    """Seconds of one test episode of 75 queries: gathering, network and inference to the optimum."""
+def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, n_tasks: int) -> dict[str, float]:
+    """Milliseconds of one test episode of 75 queries: gathering, network and inference to the optimum.
+
+    "anew_ms" passes every picture of every episode through the network. "ms" is what evaluation does: all pictures
+    once, and episodes of features; a few episodes on the CPU would not show it.
+    """
     config = Config(data=dataset.name, n_shot=n_shot, backbone=backbone).replace(
         **preset_settings("paper", dataset.name, n_shot)
     )
@@ -145,12 +151,24 @@ def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, 
         method.network_dtype = torch.bfloat16
         method.accelerate()
 
+    at_once = 50 if device.type == "cuda" else 4
+    head = method.on_features()
+
     @torch.no_grad()
-    def run() -> list[Tensor]:
+    def anew() -> list[Tensor]:
         return [method.predict(stream.tasks(range(i, i + at_once))[0]) for i in range(0, n_tasks, at_once)]
 
-    run()
-    return median_time(run, device, 3) / n_tasks
+    @torch.no_grad()
+    def once() -> list[Tensor]:
+        features = torch.cat([method.embed(chunk)[0] for chunk in stream.chunks(20 * at_once)])
+        tasks = stream.with_items(features)
+        return [head.predict(tasks.tasks(range(i, i + 4 * at_once))[0]) for i in range(0, n_tasks, 4 * at_once)]
+
+    milliseconds = {}
+    for key, run in {"anew_ms": anew, "ms": once}.items() if device.type == "cuda" else {"anew_ms": anew}.items():
+        run()
+        milliseconds[key] = 1e3 * median_time(run, device, 3) / n_tasks
+    return milliseconds
 
 
 def evaluation_noise(dataset: Dataset) -> ClassSource:
@@ -160,35 +178,114 @@ def evaluation_noise(dataset: Dataset) -> ClassSource:
     return source._replace(items=source.items[..., :size, :size].contiguous(), sizes=None)
 
 
+def maml_loop(config: Config, device: torch.device, steps: int) -> float:
+    """Seconds of one step of second-order MAML as a plain loop over tasks and inner steps."""
+    options = config.method_options
+    network = make_backbone("conv4s", generator=torch.Generator().manual_seed(0))
+    model = torch.nn.ModuleDict({"network": network, "head": torch.nn.Linear(network.out_features, 5)}).to(device)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    support, query = (torch.randn(1, 5 * n, 1, 28, 28, device=device) for n in (1, 16))
+
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        y = torch.arange(x.shape[1], device=device) % 5
+        forward = torch.func.functional_call(network, {k[8:]: w for k, w in weights.items() if k[:8] == "network."}, x)
+        logits = torch.nn.functional.linear(forward[0], weights["head.weight"], weights["head.bias"])
+        return torch.nn.functional.cross_entropy(logits, y)
+
+    def step() -> None:
+        adam.zero_grad()
+        total = torch.zeros((), device=device)
+        for _ in range(config.tasks_per_step):
+            weights = dict(model.named_parameters())
+            for _ in range(options["n_steps"]):
+                slopes = torch.autograd.grad(loss(weights, support), list(weights.values()), create_graph=True)
+                moved = zip(weights.items(), slopes, strict=True)
+                weights = {name: w - options["step_size"] * slope for (name, w), slope in moved}
+            total = total + loss(weights, query)
+        total.backward()
+        adam.step()
+
+    step()
+    return median_time(lambda: [step() for _ in range(steps)], device, 5) / steps
+
+
+def measure_methods(names: list[str], device: torch.device, started: float) -> None:
+    """The training step of each method against its own network alone."""
+    dataset = noise_dataset("conv4s")
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        torch.compiler.reset()
+        settings = preset_settings("default", dataset.name, 1, name)
+        config = Config(data=dataset.name).replace(**settings)
+        items = config.batch_size if is_pretrained(config) else config.tasks_per_step * 85
+        n_steps = 3 if device.type == "cpu" else 20
+        base = floor(backbone_name(config, dataset), items, device, n_steps)
+        step = training(config, dataset, device, n_steps)
+        rows.append(
+            {"method": name, "pictures": items, "floor_ms": 1e3 * base, "step_ms": 1e3 * step, "ratio": step / base}
+        )
+        if name == "maml":
+            loop = maml_loop(config, device, n_steps)
+            rows[-1] |= {"loop_ms": 1e3 * loop, "loop_ratio": step / loop}
+        print(rows[-1], flush=True)
+        save(f"method_speed_{device.type}", {"rows": rows}, seed=0, started=started)
+    header = ["method", "pictures a step", "floor, ms", "step, ms", "ratio", "plain loop, ms", "ratio to it"]
+    keys = ["method", "pictures", "floor_ms", "step_ms", "ratio", "loop_ms", "loop_ratio"]
+    print(table(header, [[cell(row.get(key, "")) for key in keys] for row in rows]))
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--methods", default="", help="names with commas, or all: measure these instead")
     options = parser.parse_args()
     device, started = torch.device(options.device), time.perf_counter()
+    torch.backends.cudnn.benchmark = device.type == "cuda"  # for the floor, as for training
+    if options.methods:
+        measure_methods(list(METHODS) if options.methods == "all" else options.methods.split(","), device, started)
+    else:
+        measure_networks(device, started)
+
+
+def measure_networks(device: torch.device, started: float) -> None:
+    """Training and testing of MD-BFSC on both networks."""
     cuda = device.type == "cuda"
-    torch.backends.cudnn.benchmark = cuda  # for the floor, as for training
     rows: list[dict[str, Any]] = []
     name = "speed_gpu" if cuda else "speed_cpu"
     for backbone in ("conv4", "conv4s"):
         dataset = noise_dataset(backbone)
         for n_shot, tasks, presets in CASES_GPU[backbone] if cuda else CASES_CPU:
             n_steps = max(10, 100 // tasks) if cuda else CPU_STEPS[backbone]
+            torch.compiler.reset()  # or a function that has met many shapes is no longer compiled
             base = floor(backbone, tasks * 5 * (n_shot + 16), device, n_steps)
             for preset in presets:
-                step = training(backbone, n_shot, tasks, preset, dataset, device, n_steps)
+                settings = preset_settings(preset, dataset.name, n_shot) | {"tasks_per_step": tasks}
+                config = Config(data=dataset.name, n_shot=n_shot, backbone=backbone, validate_every=tasks)
+                step = training(config.replace(**settings), dataset, device, n_steps)
                 case = {"backbone": backbone, "n_shot": n_shot, "tasks_per_step": tasks, "preset": preset}
                 speed = {"floor_ms": 1e3 * base / tasks, "ms": 1e3 * step / tasks, "ratio": step / base}
                 rows.append({"what": "train", **case, **speed})
                 print(rows[-1], flush=True)
                 save(name, {"rows": rows}, seed=0, started=started)
         for n_shot in (1, 5):
-            n_tasks, at_once = (200, 50) if cuda else (8, 4)
-            seconds = testing(backbone, n_shot, dataset, device, n_tasks, at_once)
-            rows.append({"what": "test", "backbone": backbone, "n_shot": n_shot, "ms": 1e3 * seconds})
+            n_tasks = 600 if cuda else 16
+            torch.compiler.reset()
+            speed = testing(backbone, n_shot, dataset, device, n_tasks)
+            rows.append({"what": "test", "backbone": backbone, "n_shot": n_shot, **speed})
             print(rows[-1], flush=True)
-    header = ["", "network", "shots", "tasks a step", "preset", "floor, ms an episode", "ms an episode", "ratio"]
-    keys = ["what", "backbone", "n_shot", "tasks_per_step", "preset", "floor_ms", "ms", "ratio"]
+    header = [
+        "",
+        "network",
+        "shots",
+        "tasks a step",
+        "preset",
+        "floor, ms an episode",
+        "ms an episode",
+        "ratio",
+        "every picture anew, ms",
+    ]
+    keys = ["what", "backbone", "n_shot", "tasks_per_step", "preset", "floor_ms", "ms", "ratio", "anew_ms"]
     print(table(header, [[cell(row.get(key, "")) for key in keys] for row in rows]))
     save(name, {"rows": rows}, seed=0, started=started)
 

@@ -1,7 +1,9 @@
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from mirrorshot import decisions
 from mirrorshot.decisions import (
@@ -174,3 +176,35 @@ def test_suggest_takes_copies_last(task):
         again = K[..., rows[:, None], rows]
         first, second = suggest(again[..., 12:, 12:], again[..., :12, 12:], posterior, 2)
         assert first // 3 != second // 3
+
+
+@pytest.mark.parametrize("delta", [None, 0.1])
+def test_the_threshold_of_a_risk_is_the_lowest_that_passes_when_all_are_tried(delta):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(50):
+        top = torch.rand(60, generator=generator, dtype=torch.float64)
+        wrong = torch.rand(60, generator=generator) > top + 0.3
+        threshold, risk = decisions.risk_threshold(top, wrong, torch.ones(60, dtype=torch.float64), 0.1, delta)
+        passing = []
+        for t in sorted(top.tolist(), reverse=True):
+            k, e = int((top >= t).sum()), int((wrong & (top >= t)).sum())
+            if delta is None:
+                is_good = (e + 1) / (k + 1) <= 0.1
+            else:
+                is_good = stats.binom.cdf(e, k, 0.1) <= delta
+                if not is_good and k >= decisions.examples_needed(0.1, delta):
+                    break
+            passing += [t] if is_good else []
+        assert threshold == (min(passing) if passing else float("inf"))
+        assert risk <= 0.1 or not passing
+
+
+def test_the_confidence_of_a_risk_holds_over_draws():
+    rng = np.random.default_rng(0)
+    broken = 0
+    for _ in range(400):
+        top = torch.tensor(rng.random(100))
+        wrong = torch.tensor(rng.random(100)) > top  # the risk above t is (1 - t) / 2
+        threshold, _ = decisions.risk_threshold(top, wrong, torch.ones(100, dtype=torch.float64), 0.2, 0.1)
+        broken += (1 - min(threshold, 1.0)) / 2 > 0.2
+    assert broken / 400 < 0.13

@@ -46,8 +46,9 @@ def test_drawn_tasks_are_those_of_the_evaluation(result):
     shares = torch.tensor([task.right["mirror_gp"] for task in result.drawn], dtype=torch.float64)
     torch.testing.assert_close(shares, ours[: len(shares)])
     for task in result.drawn:
-        assert set(task.names) <= set("0123456789")
-        assert task.log_prob.exp().sum(-1).allclose(torch.ones(75, dtype=task.log_prob.dtype))
+        assert set(task.card.class_names) <= set("0123456789")
+        assert task.card.log_prob.exp().sum(-1).allclose(torch.ones(75, dtype=task.card.log_prob.dtype))
+        assert bool((task.card.uncertainty.epistemic > 0).all())
 
 
 def test_results_and_report_are_written(result, folder):

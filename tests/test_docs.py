@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,31 @@ def test_the_python_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     for example in examples:
         exec(compile(example, str(page), "exec"), {"__name__": "example"})
     assert capsys.readouterr().out
+
+
+def test_the_commands_of_the_tool_guide_run_in_its_order(pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("support", "query"):
+        shutil.copytree(pictures / name, tmp_path / name)
+    text = (DOCS / "tool.md").read_text()
+    commands = [line for block in blocks(text, "bash") for line in block.splitlines()]
+    assert len(commands) >= 10
+    for command in commands:
+        first, _, piped = command.rpartition(" | ")
+        listed = "\n".join(map(str, sorted(Path(".").glob(first.split()[1])))) if first else None
+        result = CliRunner().invoke(main, shlex.split(piped)[1:], input=listed)
+        assert result.exit_code == 0, (command, result.output)
+    for example in blocks(text, "python"):
+        exec(compile(example, "tool.md", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out.count(".png") == 9
+
+
+def test_the_worked_example_prints_what_the_page_says(capsys):
+    text = (DOCS / "uncertainty.md").read_text()
+    (example,) = blocks(text, "python")
+    expected = text.split(example + "```\n\n```\n")[1].split("```")[0]
+    exec(compile(example, "uncertainty.md", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out == expected
 
 
 def test_the_settings_file_of_the_guide_is_one(tmp_path):

@@ -37,6 +37,36 @@ def test_predictions_after_loading_are_the_same_bit_by_bit(tmp_path, kernel):
     assert again.elbo_ == few.elbo_
 
 
+EDITS = {
+    "nothing": lambda few: few,
+    "add": lambda few: few.add(X[30:33], Y[30:33]),
+    "add a class": lambda few: few.add(X[40], 17),
+    "remove": lambda few: few.remove([1, 7, 12]),
+    "forget a class": lambda few: few.remove(np.flatnonzero(few._rows.targets == 3), drop_class=True),
+    "learn a part": lambda few: few.partial_fit(X[30:40], Y[30:40]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("start", ["fit", "partial_fit"])
+def test_examples_can_be_changed_after_loading_as_before(tmp_path, start, edit):
+    weight = np.where(np.arange(30) % 7 == 5, 0.0, 1.0 + np.arange(30) % 2)
+    if start == "fit":
+        few = FewShotClassifier().fit(X[:30], Y[:30], sample_weight=weight)
+    else:  # the class 11 has no example
+        few = FewShotClassifier().partial_fit(X[:30], Y[:30], classes=[*range(10), 11], sample_weight=weight)
+    few.save(tmp_path / "head")
+    again = EDITS[edit](FewShotClassifier.load(tmp_path / "head"))
+    few = EDITS[edit](few)
+    assert again.classes_.tolist() == few.classes_.tolist()
+    exact = np.testing.assert_array_equal if edit == "nothing" else np.testing.assert_allclose
+    for ask in ("predict_proba", "explain", "influence", "predict_set", "novelty"):
+        exact(getattr(again, ask)(X[50:70]), getattr(few, ask)(X[50:70]))
+    again.save(tmp_path / "again")
+    few.save(tmp_path / "few")
+    assert FewShotClassifier.load(tmp_path / "again").classes_.tolist() == few.classes_.tolist()
+
+
 @pytest.mark.parametrize(
     "labels", [["a", "b"], [3, 7], [1.0, 2.0], [False, True], np.array(["ä b", "\u202ex"], dtype=object)]
 )
@@ -109,11 +139,15 @@ def change(state, what):
         case "no cholesky":
             del tensors["posterior.chol"]
         case "labels out of range":
-            tensors["support.y"] = tensors["support.y"] + 100
+            tensors["rows.y"] = tensors["rows.y"] + 100
+        case "a class without example":
+            info["classes"] = [*info["classes"], 99]
+        case "negative weight":
+            tensors["rows.weight"] = tensors["rows.weight"] - 3.0
         case "not finite":
             tensors["posterior.alpha"] = tensors["posterior.alpha"] * float("nan")
         case "single precision":
-            tensors["support.x"] = tensors["support.x"].float()
+            tensors["rows.x"] = tensors["rows.x"].float()
         case "unknown kernel":
             info["kernel"]["name"] = "subprocess"
         case "one class":
@@ -136,7 +170,7 @@ def change(state, what):
     [
         "fewer sites", "no cholesky", "labels out of range", "not finite", "single precision", "unknown kernel",
         "one class", "no classes", "unknown parameter", "wrong temperature", "wrong number of features",
-        "other kind of labels",
+        "other kind of labels", "a class without example", "negative weight",
     ],
 )  # fmt: skip
 def test_content_that_does_not_fit_is_refused_even_with_a_right_checksum(tmp_path, what):

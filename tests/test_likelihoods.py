@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mirrorshot import likelihoods
-from mirrorshot.likelihoods import log_predictive, softmax_moments, softmax_moments_error
+from mirrorshot.likelihoods import log_predictive, softmax_hessian, softmax_moments, softmax_moments_error
 from mirrorshot.types import InvalidInputError
 
 # What the module promises, by (dtype, largest variance).
@@ -487,3 +487,24 @@ def test_means_and_variances_of_different_shapes_are_refused(as_for_users):
         softmax_moments(torch.zeros(2, 3), torch.zeros(2, 4))
     with pytest.raises(InvalidInputError, match=r"but got \(\) and \(\)"):
         softmax_moments(torch.tensor(0.0), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("n_way", [2, 5, 20])
+def test_hessian_matches_differences_of_the_moments(n_way):
+    generator = torch.Generator().manual_seed(n_way)
+    mean = 2 * torch.randn(6, n_way, generator=generator, dtype=torch.float64)
+    var = 8 * torch.rand(6, n_way, generator=generator, dtype=torch.float64) + 0.01
+    hessian = softmax_hessian(mean, var, max_std=3.0)
+    h = 1e-4
+    for j in range(n_way):
+        step = h * torch.nn.functional.one_hot(torch.tensor(j), n_way)
+        up, down = (softmax_moments(mean + s * step, var, max_std=3.0) for s in (1, -1))
+        wide, narrow = (softmax_moments(mean, var + s * step, max_std=3.0) for s in (1, -1))
+        pairs = (
+            (up.prob - down.prob, hessian.mean_mean[..., j]),
+            (wide.prob - narrow.prob, hessian.mean_var[..., j]),
+            (up.curvature - down.curvature, 2 * hessian.mean_var[..., j, :]),
+            (wide.curvature - narrow.curvature, hessian.var_var[..., j]),
+        )
+        for difference, derivative in pairs:
+            torch.testing.assert_close(difference / (2 * h), derivative, atol=1e-7, rtol=0.0)

@@ -69,12 +69,22 @@ def _channels_to_tasks(x: Float[Tensor, "N Tc h w"], n_tasks: int) -> Float[Tens
     return x.reshape(len(x), n_tasks, -1, *x.shape[2:]).transpose(0, 1).flatten(0, 1)
 
 
+class _BareConv2d(nn.Conv2d):
+    """A convolution whose weights are drawn by its owner.
+
+    Design note: `nn.utils.skip_init` does the same by way of torch's meta device, which imports sympy: half a second.
+    """
+
+    def reset_parameters(self) -> None:
+        """Leave the weights as they are."""
+
+
 class _ConvNorm(nn.Module):
     """Convolution, then batch normalisation. Weights are N(0, 2 / (size^2 n_out)), a bias is uniform as in torch."""
 
     def __init__(self, n_in: int, n_out: int, size: int, generator: Generator, **options: Any) -> None:
         super().__init__()
-        self.conv = nn.utils.skip_init(nn.Conv2d, n_in, n_out, size, **options)
+        self.conv = _BareConv2d(n_in, n_out, size, **options)
         self.norm = TaskBatchNorm2d(n_out)
         std, bound = math.sqrt(2.0 / (size * size * n_out)), 1.0 / math.sqrt(size * size * n_in)
         with torch.no_grad():  # drawn where the generator is

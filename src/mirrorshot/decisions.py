@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
+from scipy import special
 from torch import Tensor
 
 from mirrorshot.gaussian import GaussianPosterior, loo_latent, root_of
@@ -91,6 +92,8 @@ def loo_log_proba(
     fraction: Float[Tensor, "T N"] | None = None,
     *,
     temperature: float = 1.0,
+    leak: Float[Tensor, "T C N"] | None = None,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
 ) -> Float[Tensor, "T N C"]:
     """Logarithm of the probabilities of every class at each example, predicted without it.
 
@@ -98,9 +101,46 @@ def loo_log_proba(
         posterior: the posterior with all examples.
         fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
         temperature: that of the predictive.
+        leak: added to the means, see `selection.centre_leak`.
+        prior_mean: mean of the prior, added to the means too; None is zero.
     """
     mean, var = loo_latent(posterior, fraction)
+    for shift in (leak, prior_mean):
+        mean = mean if shift is None else mean + shift
     return log_predictive(mean.mT, var.mT, temperature=temperature)
+
+
+class Effects(NamedTuple):
+    """What each example does to the latents at new points, each (T, C, N, M).
+
+    Attributes:
+        mean: what it adds to the mean; the mean without it is lower by that.
+        var: what it takes off the variance; the variance without it is higher by that.
+    """
+
+    mean: Float[Tensor, "T C N M"]
+    var: Float[Tensor, "T C N M"]
+
+
+def effects(
+    posterior: GaussianPosterior, K_cross: Float[Tensor, "T _ N M"], fraction: Float[Tensor, "T N"] | None = None
+) -> Effects:
+    """What would change at new points without one example, in closed form, the other sites held.
+
+    With `k_i(x)` the posterior covariance of the point and example i, and `r_i = 1 - w_i Sigma_ii` its slack:
+    `k_i alpha_i / r_i` for the mean and `k_i^2 w_i / r_i` for the variance.
+
+    Args:
+        posterior: of the examples.
+        K_cross: prior covariance of examples and new points.
+        fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
+    """
+    w = posterior.sites.precision
+    part = w.new_ones(()) if fraction is None else fraction[:, None, :]
+    scaled = torch.linalg.solve_triangular(posterior.chol, root_of(w)[..., None] * K_cross, upper=False)
+    covariance = K_cross - posterior.gain.mT @ scaled
+    left = (part / ((1 - part) + part * posterior.slack))[..., None]
+    return Effects(covariance * posterior.alpha[..., None] * left, covariance.square() * w[..., None] * left)
 
 
 def kept_without(
@@ -127,7 +167,9 @@ def scores_needed(coverage: float) -> int:
     return math.ceil(1.0 / (1.0 - coverage) - 1e-9) - 1
 
 
-def conformal_threshold(score: Float[Tensor, " N"], weight: Float[Tensor, " N"], coverage: float) -> float:
+def conformal_threshold(
+    score: Float[Tensor, " N"], weight: Float[Tensor, " N"], coverage: float, *, interpolate: bool = True
+) -> float:
     """The score that a share `coverage` of exchangeable new points reaches: the conformal quantile, interpolated.
 
     A new point falls with equal chance between any two of the `n` sorted scores, so a share `j / (n + 1)` lies below
@@ -138,6 +180,7 @@ def conformal_threshold(score: Float[Tensor, " N"], weight: Float[Tensor, " N"],
         score: scores of points of known label; large is typical.
         weight: how many points each stands for.
         coverage: between 0 and 1.
+        interpolate: False takes the lower of the two scores, which covers at least as much as asked.
 
     Example:
         >>> import torch
@@ -152,8 +195,72 @@ def conformal_threshold(score: Float[Tensor, " N"], weight: Float[Tensor, " N"],
     # the j-th of equal points has rank j: within the weight of one example the score is constant
     size = float(weight[order[upper]])
     share = min(max((position - float(rank[upper]) + size) / min(size, 1.0), 0.0), 1.0)
+    share = share if interpolate or share >= 1.0 - 1e-9 else 0.0
     low, high = float(score[order[lower]]), float(score[order[upper]])
     return low + share * (high - low)
+
+
+def examples_needed(target_risk: float, delta: float | None) -> int:
+    """The fewest examples, all predicted rightly, from which `risk_threshold` can find a threshold.
+
+    Example:
+        >>> examples_needed(0.05, None), examples_needed(0.05, 0.05)
+        (19, 59)
+    """
+    if delta is None:
+        return math.ceil(1.0 / target_risk - 1e-9) - 1
+    return math.ceil(math.log(delta) / math.log1p(-target_risk) - 1e-9)
+
+
+def risk_threshold(
+    top: Float[Tensor, " N"],
+    wrong: Bool[Tensor, " N"],
+    weight: Float[Tensor, " N"],
+    target_risk: float,
+    delta: float | None,
+) -> tuple[float, float]:
+    """The lowest threshold of the top probability above which the error rate is at most `target_risk`, and its bound.
+
+    Of `k` points above a threshold `e` are wrong. Without `delta` the bound is `(e + 1) / (k + 1)`. With it, it is the
+    exact upper confidence bound of Clopper and Pearson; thresholds are tested from the highest that could pass down
+    to the first that fails, which keeps the confidence of all tests together (fixed sequence testing).
+
+    Args:
+        top: probability of the predicted label of each point.
+        wrong: whether that label is wrong.
+        weight: how many points each stands for.
+        target_risk: between 0 and 1.
+        delta: probability that the promise fails, or None.
+
+    Returns:
+        Threshold and bound; an infinite threshold and a bound of one if none will do.
+
+    Example:
+        >>> import torch
+        >>> top, wrong = torch.linspace(0.3, 0.99, 40), torch.arange(40) < 3
+        >>> threshold, risk = risk_threshold(top, wrong, torch.ones(40), 0.1, None)
+        >>> round(threshold, 3), round(risk, 3)
+        (0.3, 0.098)
+    """
+    order = top.argsort(descending=True, stable=True)
+    k = weight[order].cumsum(0)
+    e = (weight * wrong)[order].cumsum(0)
+    if delta is None:
+        bound = (e + 1.0) / (k + 1.0)
+    else:
+        right = (k - e).clamp(min=1e-9)
+        exact = torch.as_tensor(special.betaincinv((e + 1.0).numpy(), right.numpy(), 1.0 - delta), dtype=k.dtype)
+        bound = torch.where(k - e > 1e-9, exact, 1.0)
+    # points of equal probability are accepted together
+    ends = torch.cat([top[order][1:] < top[order][:-1], torch.ones(1, dtype=torch.bool)])
+    passed = ends & (bound <= target_risk + 1e-12)
+    if delta is not None:
+        failed = ends & ~passed & (k >= examples_needed(target_risk, delta) - 1e-9)
+        passed = passed & (failed.cumsum(0) == 0)
+    if not bool(passed.any()):
+        return math.inf, 1.0
+    last = int(passed.nonzero()[-1])
+    return float(top[order[last]]), float(bound[last])
 
 
 def suggest(

@@ -92,8 +92,7 @@ def condition(K: Float[Tensor, "T _ N N"], sites: GaussianSites) -> GaussianPost
     b, w = sites
     root = root_of(w)
     L, info = cholesky_of_shifted(K, root)
-    eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device).expand_as(L)
-    L_inv = torch.linalg.solve_triangular(L, eye, upper=False)
+    L_inv = _inverse(L)
     slack = L_inv.square().sum(-2)
     prior = K.diagonal(dim1=-2, dim2=-1)
     # alpha = b - S B^-1 S K b
@@ -107,6 +106,17 @@ def condition(K: Float[Tensor, "T _ N N"], sites: GaussianSites) -> GaussianPost
     strong = (1.0 - slack) / torch.where(is_strong, w, 1.0)
     var = torch.where(is_strong, strong, weak).clamp(min=0.0)
     return GaussianPosterior(sites, mean, var, alpha, L, V, slack, info)
+
+
+def gain_of(K: Float[Tensor, "T _ N N"], precision: Tensor, chol: Tensor) -> Float[Tensor, "T C N N"]:
+    """The gain `L^-1 S K` of a posterior from its other parts, rounded as `condition` does."""
+    return _inverse(chol) @ (root_of(precision)[..., None] * K)
+
+
+def _inverse(L: Tensor) -> Tensor:
+    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand_as(L)
+    inverse: Tensor = torch.linalg.solve_triangular(L, eye, upper=False)
+    return inverse
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:

@@ -181,6 +181,66 @@ def softmax_moments_error(mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*
     return torch.stack(change).amax(0).reshape(mean.shape[:-1])
 
 
+class SoftmaxHessian(NamedTuple):
+    """Second derivatives of `E[log sum exp f]` in means and variances, for every pair of classes, each (..., C, C).
+
+    Attributes:
+        prob: `E[p_c]`, shape (..., C); the diagonal of `mean_mean` is `E[p_c (1 - p_c)]`.
+        mean_mean: `dE[p_c] / dm_j`.
+        mean_var: `dE[p_c] / dv_j`.
+        var_var: twice the derivative in two variances, `dE[p_c (1 - p_c)] / dv_j`.
+    """
+
+    prob: Float[Tensor, "*batch C"]
+    mean_mean: Float[Tensor, "*batch C C"]
+    mean_var: Float[Tensor, "*batch C C"]
+    var_var: Float[Tensor, "*batch C C"]
+
+
+def softmax_hessian(
+    mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"], *, max_std: float
+) -> SoftmaxHessian:
+    """How `E[p]` and `E[p (1 - p)]` answer to every mean and variance; standard deviations up to `WIDE_STD`.
+
+    With r, q, t the first three derivative ratios of `G`, and `c != j`:
+
+        dE[p_c] / dm_j = -int F r_c r_j du,  dE[p_c] / dv_j = 1/2 int F r_c q_j du,
+        dE[p_c (1 - p_c)] / dv_j = -1/2 int F q_c q_j du.
+
+    The diagonals follow from `sum_c p_c = 1` and from the softmax ignoring a common shift.
+
+    Example:
+        >>> import torch
+        >>> softmax_hessian(torch.zeros(2), torch.zeros(2), max_std=1.0).mean_mean.round(decimals=4)
+        tensor([[ 0.2500, -0.2500],
+                [-0.2500,  0.2500]])
+    """
+    shape = mean.shape
+    mean, std = (mean - mean.amax(-1, keepdim=True)).reshape(-1, shape[-1]), var.reshape(-1, shape[-1]).sqrt()
+    rule = choose_rule(max_std, shape[-1], mean.dtype, 1.0)
+    out = (torch.empty_like(mean), *(mean.new_empty(*mean.shape, shape[-1]) for _ in range(3)))
+    for part, _ in _chunks(var.reshape(-1, shape[-1]), rule, wide=False):
+        for whole, piece in zip(out, _pairs(*_fine_grid(mean[part], std[part], rule, 1.0)[1:], rule), strict=True):
+            whole[part] = piece
+    return SoftmaxHessian(out[0].reshape(shape), *(whole.reshape(*shape, shape[-1]) for whole in out[1:]))
+
+
+def _pairs(F: Tensor, ratios: Ratios, rule: Rule) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r, q, t = ratios.first, ratios.second, ratios.third
+    assert q is not None
+    assert t is not None
+    Fr, Fq = F[:, None] * r, F[:, None] * q
+    prob = Fr.sum(-1) + _beyond(rule) * Fr[..., -1]
+    mean_mean, mean_var, var_var = -Fr @ r.mT, 0.5 * Fr @ q.mT, -0.5 * Fq @ q.mT
+    own = 0.5 * (F[:, None] * t * (r.sum(1, keepdim=True) - r).clamp(min=0.0)).sum(-1)
+    for matrix in (mean_mean, mean_var, var_var):
+        matrix.diagonal(dim1=-2, dim2=-1).zero_()
+    mean_mean.diagonal(dim1=-2, dim2=-1).copy_(-mean_mean.sum(-2))
+    mean_var.diagonal(dim1=-2, dim2=-1).copy_(-mean_var.sum(-2))
+    var_var.diagonal(dim1=-2, dim2=-1).copy_(own)
+    return prob, mean_mean, mean_var, var_var
+
+
 def _checked_max_std(mean: Tensor, var: Tensor) -> float:
     if mean.numel() == 0:
         return 0.0
@@ -250,13 +310,17 @@ def _fine_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int 
     return start, rule.spacing * ratios.log_cdf.sum(1).exp(), ratios
 
 
+def _beyond(rule: Rule) -> float:
+    """Beyond the grid all integrands of E[p] and of 1 - F are A e^{-u}: a geometric series of this sum."""
+    return math.exp(-rule.spacing) / (1 - math.exp(-rule.spacing))
+
+
 def _integrate_fine(mean: Tensor, std: Tensor, rule: Rule, refine: float) -> tuple[Tensor, Tensor, Tensor]:
     h = rule.spacing
     start, F, ratios = _fine_grid(mean, std, rule, refine, order=1)
     r = ratios.first
     mass = F[:, None] * r  # (P, C, U)
-    # beyond the grid all integrands of E[p] and of 1 - F are A e^{-u}: a geometric series
-    beyond = math.exp(-h) / (1 - math.exp(-h))
+    beyond = _beyond(rule)
     prob = mass.sum(-1) + beyond * mass[..., -1]
     others = r.sum(1, keepdim=True) - r
     curvature = (mass * others.clamp(min=0.0)).sum(-1)

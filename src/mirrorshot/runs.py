@@ -1,6 +1,5 @@
 """Finished runs: their trained method, ready to classify, and what it is worth on new classes."""
 
-import copy
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from mirrorshot.backbones import Identity
 from mirrorshot.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -114,6 +112,7 @@ def evaluate_run(
     n_tasks: int = 600,
     seeds: Sequence[int] = (1, 2, 3, 4, 5),
     n_validation_tasks: int = 600,
+    two_temperatures: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate a run on the test classes of a data set, with a temperature fitted on its validation classes.
@@ -129,6 +128,7 @@ def evaluate_run(
         n_tasks: tasks for each seed.
         seeds: one pass over `n_tasks` tasks for each.
         n_validation_tasks: tasks to fit the temperature on.
+        two_temperatures: also calibrate as the paper's released code does.
         progress: told how far it has come.
     """
     run, dataset = on_features(run, dataset)
@@ -147,6 +147,7 @@ def evaluate_run(
         batch_size=_TASKS_AT_ONCE["pictures" if dataset.image_size else "features"],
         validation=dataset.val,
         n_validation_tasks=n_validation_tasks,
+        two_temperatures=two_temperatures,
         progress=progress,
     )
 
@@ -156,15 +157,11 @@ def on_features(run: Run, dataset: Dataset) -> tuple[Run, Dataset]:
 
     A test has many tasks, and they share their items. Nothing changes for embeddings, and for a method that needs
     more of a picture than its features.
-
-    Design note: in eval mode the features of a picture do not depend on the pictures beside it, so the predictions are
-    those of the whole method, up to rounding.
     """
     preprocess = build_preprocess(dataset, augment=False)
-    if preprocess is None or not run.method.is_by_features or len(run.method.backbone.out_shape) > 1:
+    method = run.method.on_features()
+    if preprocess is None or method is None:
         return run, dataset
-    method = copy.deepcopy(run.method)
-    method.backbone = Identity(run.method.backbone.out_features)
     val, test = (part and embed(run, part, preprocess) for part in (dataset.val, dataset.test))
     return run._replace(method=method), dataset._replace(train=None, val=val, test=test, image_size=0, channels=0)
 

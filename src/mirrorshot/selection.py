@@ -37,12 +37,14 @@ class Support(NamedTuple):
         y: labels 0 .. n_way - 1, (N,).
         weight: how often each example counts, positive, (N,).
         n_way: number of classes; some may have no example.
+        prior_mean: mean of the prior of the latents, (1, C, N); None is zero.
     """
 
     x: Float[Tensor, "1 N D"]
     y: Int[Tensor, " N"]
     weight: Float[Tensor, " N"]
     n_way: int
+    prior_mean: Float[Tensor, "1 C N"] | None = None
 
 
 class Candidate(NamedTuple):
@@ -115,6 +117,8 @@ def choose_centre(support: Support, rule: str) -> Float[Tensor, "1 1 D"]:
     sums = torch.zeros(support.n_way, x.shape[1], dtype=x.dtype).index_add(0, support.y, weight[:, None] * x)
     class_means = sums[counts > 0] / counts[counts > 0, None]
     n = len(class_means)
+    if n == 1:
+        return torch.zeros_like(mean)[None, None]  # one class cannot tell its own place from a common offset
     variance = (class_means - class_means.mean(0)).square().sum() / (n * (n - 1))
     factor = (1 - variance / mean.square().sum().clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=0.0)
     return (factor * mean)[None, None]
@@ -164,6 +168,8 @@ def select(
     counts = torch.zeros(support.n_way, dtype=weight.dtype).index_add(0, y, weight)
     removed = (1.0 / weight).clamp(max=1.0)  # one unit of weight is left out
     leak = torch.cat([centre_leak(support, c, posterior.task(g)) for g, c in enumerate(candidates)])
+    if support.prior_mean is not None:
+        leak = leak + support.prior_mean
     log_prob = _loo_log_prob(posterior, removed, leak)  # (G, N, C)
     outputscale = torch.tensor([c.outputscale for c in candidates], dtype=torch.float64)
     log_prior = torch.tensor([c.log_prior for c in candidates], dtype=torch.float64)
@@ -183,7 +189,7 @@ def select(
     return Selection(chosen, float((belief * grid.log()).sum().exp()), likelihood.amax(-1))
 
 
-def _loo_log_prob(posterior: GaussianPosterior, removed: Tensor, leak: Tensor) -> Float[Tensor, "G N C"]:
+def _loo_log_prob(posterior: GaussianPosterior, removed: Tensor, shift: Tensor) -> Float[Tensor, "G N C"]:
     mean, var = loo_latent(posterior, removed.expand(len(posterior.mean), -1))
-    prob = softmax_moments((mean + leak).mT, var.mT).prob
+    prob = softmax_moments((mean + shift).mT, var.mT).prob
     return prob.clamp(min=torch.finfo(prob.dtype).tiny).log()

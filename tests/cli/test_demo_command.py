@@ -25,7 +25,7 @@ def test_demo_trains_tests_and_writes(run, folder):
     page = (folder / "report.html").read_text()
     for title in ("What came out", "Do the probabilities mean", "Three tasks", "How they learned", "How to go on"):
         assert title in page
-    assert page.count("<svg") == 5  # reliability, three tasks, learning curves
+    assert page.count("<svg") == 6  # reliability, risk, three tasks, learning curves
     evaluated = run("evaluate", folder / "runs" / "mirror_gp", "--n-tasks", 2, "--seeds", 1, "--n-query", 2)
     assert evaluated.exit_code == 0, evaluated.output
 

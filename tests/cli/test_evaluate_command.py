@@ -18,7 +18,25 @@ def test_an_evaluation_is_a_table_and_a_file(train, run, tmp_path):
     assert record["protocol"]["n_tasks"] == 4
     assert (record["method"], record["checkpoint"]) == ("mirror_gp", "best")
     assert 0.2 < record["accuracy"] <= 1
-    assert record["raw"].keys() == record["calibrated"].keys() == {"nll", "brier", "ece", "mce"}
+    assert record["raw"].keys() == record["calibrated"].keys()
+    assert {"nll", "ece", "mce", "debiased_ece", "adaptive_ece", "class_ece", "aurc", "correctness_auroc"} <= set(
+        record["raw"]
+    )
+    low, high = record["raw"]["intervals_95"]["nll"]
+    assert low <= record["raw"]["nll"] <= high
+    assert record["tempered"] == []
+
+
+def test_two_temperatures_have_columns_of_their_own_beside_the_raw_ones(train, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("mirrorshot.evaluation.temperatures.PAPER_GRID", (0.3, 1.0, 1.5))
+    monkeypatch.setattr("mirrorshot.evaluation.temperatures._MAX_NLL_QUERIES", 200)
+    folder = train(tmp_path / "one")
+    result = run("evaluate", folder, *QUICK, "--two-temperatures")
+    assert result.exit_code == 0, result.output
+    for text in ("ECE, raw", "ECE, one T", "ECE, two T", "MCE, two T", "T1 = ", "T2 = "):
+        assert text in result.stdout
+    record = json.loads((folder / "evaluation.json").read_text())
+    assert [t["rule"] for t in record["tempered"]] == ["nll", "ece", "mce"]
 
 
 def test_several_runs_are_compared_in_pairs(train, run, tmp_path):

@@ -7,6 +7,7 @@ from mirrorshot.cli.list_command import Topic
 from mirrorshot.cli.listing import LISTS, attribute_docs
 from mirrorshot.config import Config
 from mirrorshot.data.benchmarks import DATASETS
+from mirrorshot.encoders import ENCODERS
 from mirrorshot.kernels import KERNELS
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.presets import PRESETS
@@ -17,6 +18,7 @@ REGISTRIES = {
     "presets": PRESETS,
     "backbones": BACKBONES,
     "kernels": KERNELS,
+    "encoders": ENCODERS,
     "settings": Config().to_dict(),
 }
 

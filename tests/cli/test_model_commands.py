@@ -176,6 +176,13 @@ def test_a_function_of_a_model_needs_trust(run, pictures, tmp_path, monkeypatch)
     assert run("predict", "model", pictures / "query", "--trust-encoder").exit_code == 0
 
 
+def test_a_run_on_embeddings_is_no_encoder_of_pictures(run, train, pictures, tmp_path):
+    folder = train(tmp_path / "run")
+    result = run("fit", pictures / "support", "-e", folder)
+    assert result.exit_code == 1
+    assert "it was trained on embeddings" in result.stderr
+
+
 WRONG = {
     "no such folder": (["fit", "nowhere"], 1, "does not exist"),
     "one class": (["fit", "one"], 1, "at least two classes"),

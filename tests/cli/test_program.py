@@ -3,7 +3,7 @@ import pytest
 import mirrorshot
 
 PICTURES = ("fit", "predict", "add", "remove", "suggest", "explain", "doctor", "export")
-COMMANDS = ("demo", "train", "evaluate", "list")
+COMMANDS = ("demo", "train", "evaluate", "report", "reproduce", "list")
 
 
 def test_version_is_that_of_the_package(run):

@@ -98,3 +98,22 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ExportError, match="pip install onnx"):
         export_onnx(FewShotClassifier().fit(X, y), tmp_path / "head.onnx")
+
+
+def test_the_example_needs_only_numpy_and_onnxruntime(tmp_path):
+    import subprocess
+    from pathlib import Path
+
+    X, y, queries = task(3)
+    few = FewShotClassifier().fit(X, np.array(["a", "b", "c"])[y])
+    export_onnx(few, tmp_path / "head.onnx")
+    np.save(tmp_path / "x.npy", queries[:3])
+    example = Path(__file__).parents[2] / "examples" / "onnx_numpy.py"
+    code = (
+        "import runpy, sys\n"
+        "sys.modules.update(torch=None, mirrorshot=None, sklearn=None, scipy=None)\n"
+        f"sys.argv = ['x', {str(tmp_path / 'head.onnx')!r}, {str(tmp_path / 'x.npy')!r}]\n"
+        f"runpy.run_path({str(example)!r}, run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert [line.split()[1] for line in done.stdout.splitlines()] == few.predict(queries[:3]).tolist()

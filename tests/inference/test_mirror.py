@@ -9,7 +9,6 @@ from torch.testing import assert_close
 
 from mirrorshot.gaussian import GaussianSites, condition, covariance
 from mirrorshot.inference import elbo, mirror_descent
-from mirrorshot.likelihoods import softmax_moments
 from mirrorshot.types import InvalidInputError
 
 PRECISE = {"max_steps": 200, "tol": 1e-12}
@@ -73,20 +72,6 @@ def test_one_full_step_from_the_prior_is_regression(few_shot_tasks):
     gain = K @ torch.linalg.inv(K + torch.eye(9, dtype=torch.float64) / w)
     assert_close(posterior.mean, (gain @ targets[..., None])[..., 0], rtol=1e-5, atol=1e-6)
     assert_close(covariance(K, posterior), (K - gain @ K).expand(2, 3, 9, 9), rtol=1e-5, atol=1e-6)
-
-
-def test_the_released_update_differs_and_converges_to_a_lower_bound(few_shot_tasks):
-    K, y = few_shot_tasks(3, 5, 5, 3.0)
-    options = {"n_way": 5, "max_steps": 60, "step_size": 0.5}
-    _, paper = mirror_descent(K, y, **options)
-    released_posterior, released = mirror_descent(K, y, update="released", **options)
-    assert_close(released.elbo[:, -1], released.elbo[:, -2], rtol=0, atol=1e-6)  # at its fixed point
-    assert (released.elbo[:, -1] < paper.elbo[:, -1] - 0.5).all()
-    # m = (K^-1 + W)^-1 (1 + W) g_m, that is b = (1 + w) g_m
-    moments = softmax_moments(released_posterior.mean.mT, released_posterior.var.mT)
-    g_m = torch.nn.functional.one_hot(y, 5).mT - moments.prob.mT
-    shift, w = released_posterior.sites
-    assert_close(shift, (1 + w) * g_m, rtol=0, atol=1e-5)
 
 
 def test_the_optimum_is_a_fixed_point_of_the_paper(small_task):
@@ -211,9 +196,7 @@ def test_float32_reaches_the_optimum_of_float64(few_shot_tasks):
         ({"step_size": 1.5}, r"`step_size` in \(0, 1\], but got 1.5"),
         ({"step_size": float("nan")}, r"`step_size` in \(0, 1\], but got nan"),
         ({"gradient": "exact"}, "`gradient` to be one of envelope, unroll, implicit, but got 'exact'"),
-        ({"update": "new", "step_size": 1.0}, "`update` to be one of paper, released, but got 'new'"),
         ({"gradient": "unroll"}, "a fixed `step_size` .* but got 'safeguarded'. Use gradient='implicit'"),
-        ({"update": "released"}, "a fixed `step_size` .* but got 'safeguarded'"),
         (
             {"start": "posterior"},
             "`start` to be 'prior', GaussianSites or AmortisedSites, but got 'posterior'",

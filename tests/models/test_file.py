@@ -138,7 +138,7 @@ WRONG = {
     "huge thumbnails": lambda tensors, info: tensors.update(
         thumbnails=torch.zeros(12, 1, 1, 3, dtype=torch.uint8)
     ),
-    "head of fewer examples": lambda tensors, info: tensors.update({"head.used": tensors["head.used"][:5]}),
+    "head of fewer examples": lambda tensors, info: tensors.update({"head.rows.x": tensors["head.rows.x"][:5]}),
 }  # fmt: skip
 
 

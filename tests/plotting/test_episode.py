@@ -1,7 +1,12 @@
 import pytest
 import torch
 
-from mirrorshot.plotting import episode_figure, save_figure
+from mirrorshot.backbones import make_backbone
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.decisions import EntropyParts, uncertainty
+from mirrorshot.likelihoods import log_predictive
+from mirrorshot.methods import make_method
+from mirrorshot.plotting import EpisodeDisplay, episode_figure, save_figure
 from mirrorshot.types import InvalidInputError
 
 NAMES = ["cat", "dog", "cow"]
@@ -94,3 +99,35 @@ def test_long_names_are_shortened():
 def test_what_is_no_episode_is_explained(change, message):
     with pytest.raises(InvalidInputError, match=message):
         episode_figure(**episode(**change))
+
+
+def test_uncertainty_has_a_bar_of_two_parts_for_each_query():
+    parts = EntropyParts(*(torch.linspace(low, 1.0, 6) for low in (0.2, 0.1, 0.1)))
+    display = EpisodeDisplay(**episode(), uncertainty=parts).plot()
+    (ax,) = [ax for ax in display.figure_.axes if ax.get_label() == "uncertainty"]
+    _, aleatoric, epistemic = ax.containers
+    assert [bar.get_width() for bar in aleatoric] == pytest.approx(parts.aleatoric.tolist())
+    assert [bar.get_x() for bar in epistemic] == pytest.approx(parts.aleatoric.tolist())
+    assert ax.texts[0].get_text() == "0.10 + 0.10"
+    assert "before temperature" in display.figure_.legends[0].get_title().get_text()
+
+
+def test_a_method_with_latents_is_drawn_with_the_parts_of_its_uncertainty():
+    pictures = torch.randint(256, (40, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    source = ClassSource.from_arrays(pictures, torch.arange(40) % 4)
+    sampler = EpisodeSampler(source, n_way=3, n_shot=2, n_query=2, seed=0)
+    method = make_method("mirror_gp", make_backbone("identity", in_features=16))
+    card, _ = EpisodeDisplay.from_method(method, sampler, [3, 5], prepare=lambda x: x.flatten(1).float() / 255)
+    tasks, y = sampler.tasks([3])
+    torch.testing.assert_close(card.query, tasks.query_x[0])
+    assert torch.equal(card.y, y[0])
+    flat = tasks._replace(support_x=tasks.support_x.flatten(2) / 255, query_x=tasks.query_x.flatten(2) / 255)
+    mean, var = method.predict_latent(flat)
+    torch.testing.assert_close(card.uncertainty.total, uncertainty(mean.double(), var.double()).total[0])
+    drawn = EpisodeDisplay(
+        card.support, card.query, log_predictive(mean, var)[0], card.y, card.class_names, card.uncertainty
+    ).plot()
+    assert drawn.figure_.legends[0].get_title().get_text() == "uncertainty, nats"
+    classes = source.labels[sampler.index([3]).support[0]].tolist()
+    assert list(card.class_names) == [source.class_names[c] for c in classes[::2]]
+    assert 0 <= card.accuracy <= 1

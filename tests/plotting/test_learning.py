@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mirrorshot.plotting import learning_curve_figure, save_figure
+from mirrorshot.plotting import learning_curve_figure, save_figure, with_elbo
 from mirrorshot.plotting.learning import smooth
 from mirrorshot.types import InvalidInputError
 
@@ -79,3 +79,10 @@ def test_accuracy_is_in_percent(tmp_path):
 def test_nothing_to_draw_is_explained(histories):
     with pytest.raises(InvalidInputError, match=f"but got none in {len(histories)} histories"):
         learning_curve_figure(histories)
+
+
+def test_a_bound_has_a_panel_of_its_own_beside_the_loss_of_others():
+    figure = learning_curve_figure({"gp": with_elbo(history()), "other": history()})
+    assert titles(figure)[:2] == ["ELBO of training tasks, nats per point", "training loss, nats per point"]
+    assert len(figure.axes[0].lines) == len(figure.axes[1].lines)
+    assert with_elbo([{"step": 1, "loss": None}]) == [{"step": 1, "elbo": None}]

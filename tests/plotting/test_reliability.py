@@ -41,12 +41,12 @@ def test_display_holds_the_bins_and_their_errors(display, predictions):
     assert display.mce == float(maximum_calibration_error(bins))
 
 
-def test_bars_show_accuracy_gap_and_share(display):
+def test_bars_show_accuracy_gap_and_counts(display):
     filled = display.bins.counts > 0
     accuracy, confidence = display.bins.accuracy[filled], display.bins.confidence[filled]
     np.testing.assert_allclose(bar_heights(display.ax_, 0), accuracy)
     np.testing.assert_allclose(bar_heights(display.ax_, 1), confidence - accuracy)
-    np.testing.assert_allclose(bar_heights(display.share_ax_, 0), display.bins.share[filled])
+    np.testing.assert_allclose(bar_heights(display.share_ax_, 0), display.bins.counts[filled])
 
 
 def test_picture_names_its_numbers(display):
@@ -154,3 +154,18 @@ def test_drawing_does_not_touch_pyplot(tmp_path):
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, tmp_path / "x.png"], timeout=60).returncode == 0
+
+
+def test_intervals_are_bootstrapped_over_tasks_where_there_are_tasks():
+    g = torch.Generator().manual_seed(0)
+    prob = torch.tensor([0.72, 0.28]).expand(80, 20, 2)
+    level = (torch.rand(80, 1, generator=g) > 0.5).double()  # tasks are easy or hard as a whole
+    y = (torch.rand(80, 20, generator=g) < 0.5 * level).long()
+    clustered = ReliabilityDisplay.from_predictions(prob, y)
+    pooled = ReliabilityDisplay.from_predictions(prob.flatten(0, 1), y.flatten())
+    (wide,), (narrow,) = (
+        [s[:, 1] for c in d.ax_.collections if c.get_label() == "95 % interval" for s in c.get_segments()]
+        for d in (clustered, pooled)
+    )
+    assert wide[1] - wide[0] > 1.5 * (narrow[1] - narrow[0])
+    assert pooled.intervals is None

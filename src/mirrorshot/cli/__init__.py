@@ -2,7 +2,8 @@
 
 torch, scikit-learn and matplotlib are imported inside the commands, so that `--help` and shell completion
 answer at once. Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage,
-3 done, but some pictures could not be read or the doctor found errors, 130 stopped with Ctrl-C.
+3 done, but some pictures could not be read, the doctor found errors, or a gate of `mirrorshot report` is not passed,
+130 stopped with Ctrl-C.
 """
 
 from typing import Annotated
@@ -17,6 +18,8 @@ from mirrorshot.cli.evaluate_command import EVALUATE_EXAMPLES, evaluate
 from mirrorshot.cli.fit_command import FIT_EXAMPLES, fit
 from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
 from mirrorshot.cli.predict_command import PREDICT_EXAMPLES, predict
+from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
+from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
 from mirrorshot.cli.serve_command import SERVE_EXAMPLES, serve
 from mirrorshot.cli.terminal import package_version
 from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
@@ -41,13 +44,19 @@ Meta-train a Gaussian process by mirror descent.
 [cyan]mirrorshot evaluate runs/glyphs-mirror_gp-1shot[/cyan]
 What it is worth on classes it has never seen.
 
+[cyan]mirrorshot report runs/a runs/b --max-ece 0.05[/cyan]
+Everything about some runs in one HTML file, and a gate for scripts.
+
+[cyan]mirrorshot reproduce figure3 --budget smoke[/cyan]
+A table or figure of the paper, beside what it printed.
+
 [cyan]mirrorshot list methods[/cyan]
 What there is to choose from.
 
 For embeddings you already have, no training is needed: [cyan]from mirrorshot import FewShotClassifier[/cyan]
 
-[bold]Exit codes[/bold]: 0 done, 1 failed, 2 wrong usage, 3 done, but some pictures could not be read or the doctor
-found errors, 130 stopped with Ctrl-C.
+[bold]Exit codes[/bold]: 0 done, 1 failed, 2 wrong usage, 3 done, but some pictures could not be read, the doctor
+found errors, or a gate of `mirrorshot report` is not passed, 130 stopped with Ctrl-C.
 """
 
 _PICTURES, _TRAINING = "Pictures", "Meta-training"  # panels of the help
@@ -89,4 +98,6 @@ main.command(epilog=SERVE_EXAMPLES, rich_help_panel=_PICTURES)(serve)
 main.command(epilog=DEMO_EXAMPLES, rich_help_panel=_TRAINING)(demo)
 main.command(epilog=TRAIN_EXAMPLES, rich_help_panel=_TRAINING)(train)
 main.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_TRAINING)(evaluate)
+main.command(epilog=REPORT_EXAMPLES, rich_help_panel=_TRAINING)(report)
+main.command(epilog=REPRODUCE_EXAMPLES, rich_help_panel=_TRAINING)(reproduce)
 main.command("list", epilog=LIST_EXAMPLES, rich_help_panel=_TRAINING)(list_names)

@@ -17,8 +17,9 @@ from mirrorshot.cli.model_options import (
     read_queries,
     shown,
     tell_damaged,
+    work,
 )
-from mirrorshot.cli.terminal import check_folder, errors_as_messages, plain_table, progress_bar
+from mirrorshot.cli.terminal import check_folder, plain_table, progress_bar
 
 SUGGEST_EXAMPLES = """[bold]Examples[/bold]
 
@@ -52,7 +53,7 @@ def suggest(
     quiet: Quiet = False,
 ) -> None:
     """Which pictures to label next: those whose labels would make the predictions of all of them surest."""
-    with errors_as_messages():
+    with work():
         from mirrorshot.models import encode_items
 
         fitted = load_model(model, trust_encoder=trust_encoder, download=download)
@@ -79,7 +80,7 @@ def explain(
     quiet: Quiet = False,
 ) -> None:
     """Which examples speak for a class, and which against it. What all of them add is the latent of the class."""
-    with errors_as_messages():
+    with work():
         from mirrorshot.models import encode_items
 
         fitted = load_model(model, trust_encoder=trust_encoder, download=download)
@@ -127,7 +128,7 @@ def export(
 ) -> None:
     """Write the classifier of a model as ONNX. It takes embeddings: the encoder stays where it is."""
     check_folder("--output", output.parent)
-    with errors_as_messages():
+    with work():
         from mirrorshot.export import export_onnx
 
         fitted = load_model(model)

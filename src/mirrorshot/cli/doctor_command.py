@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, end_with_findings, shown
-from mirrorshot.cli.terminal import errors_as_messages, progress_bar
+from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, end_with_findings, shown, work
+from mirrorshot.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
     from mirrorshot.doctor import Report
@@ -37,7 +37,7 @@ def doctor(
     quiet: Quiet = False,
 ) -> None:
     """Find what makes results bad before you wonder about them; every finding says what to do."""
-    with errors_as_messages():
+    with work():
         from mirrorshot.doctor import examine
 
         with progress_bar(quiet=quiet) as stage:

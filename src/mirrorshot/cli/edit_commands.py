@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorshot.cli.fit_command import summary
-from mirrorshot.cli.model_options import AsJson, Download, ModelFile, Quiet, SkipCorrupt, Trust, load_model
-from mirrorshot.cli.terminal import errors_as_messages, progress_bar, refuse
+from mirrorshot.cli.model_options import AsJson, Download, ModelFile, Quiet, SkipCorrupt, Trust, load_model, work
+from mirrorshot.cli.terminal import progress_bar, refuse
 
 if TYPE_CHECKING:
     from mirrorshot.models import Items, Model
@@ -51,7 +51,7 @@ def add(
 ) -> None:
     """Add examples to a model, also of new classes. Nothing is trained again."""
     groups = _groups(pictures, label)
-    with errors_as_messages():
+    with work():
         from mirrorshot.models import encode_items, read_unlabelled
         from mirrorshot.models.model import check_damaged
 
@@ -80,7 +80,7 @@ def remove(
     """Take examples out of a model."""
     if bool(names) == (label is not None):
         refuse("Expected names of examples or --label, but got neither or both.")
-    with errors_as_messages():
+    with work():
         from mirrorshot.types import InvalidInputError
 
         fitted = load_model(model)

@@ -36,6 +36,9 @@ A model of `mirrorshot fit`, on a folder of labelled pictures (or what else `fit
 
 [cyan]mirrorshot evaluate runs/glyphs-mirror_gp-1shot --n-shot 5 --n-tasks 100 --json[/cyan]
 The same weights with five examples per class, in less time, as JSON.
+
+[cyan]mirrorshot evaluate runs/cub-mirror_gp-1shot --two-temperatures[/cyan]
+With a column for the paper's two temperatures, chosen by validation ECE and MCE, beside the raw numbers.
 """
 
 
@@ -74,6 +77,9 @@ def evaluate(
     seeds: Annotated[str, typer.Option(help="Seeds of the tasks, a pass for each.")] = "1,2,3,4,5",
     checkpoint: Annotated[str, typer.Option(help="Weights to use: best or last.")] = "best",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    two_temperatures: Annotated[
+        bool, typer.Option("--two-temperatures", help="Also calibrate as the paper's released code does.")
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="Also write a report.", metavar="FILE.html")] = None,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out pictures that are damaged.")] = False,
     trust_encoder: Trust = False,
@@ -89,7 +95,7 @@ def evaluate(
     if runs[0].is_file():
         evaluate_model(runs, trust_encoder=trust_encoder, download=download, quiet=quiet, as_json=as_json)
         return
-    numbers = _parse_seeds(seeds)
+    numbers = parse_seeds(seeds)
     if checkpoint not in ("best", "last"):
         refuse(f"Expected --checkpoint to be best or last, but got {checkpoint!r}.")
     if report is not None:
@@ -97,11 +103,12 @@ def evaluate(
     with errors_as_messages():
         from mirrorshot.cli.results import Results, print_results, write_html, write_json
 
-        configs = _read_configs(runs)
+        configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
         found = _evaluate(
-            runs, sizes, checkpoint, device, skip_corrupt, quiet, n_query=n_query, n_tasks=n_tasks, seeds=numbers
-        )
+            runs, sizes, checkpoint, device, skip_corrupt, quiet, n_query=n_query, n_tasks=n_tasks, seeds=numbers,
+            two_temperatures=two_temperatures,
+        )  # fmt: skip
         results = Results(sizes.data, checkpoint, configs, found)
         record = write_json(results)
         if report is not None:
@@ -112,7 +119,8 @@ def evaluate(
         print_results(results, report)
 
 
-def _parse_seeds(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
+    """Seeds from `1,2,3`."""
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -122,7 +130,8 @@ def _parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _read_configs(runs: Sequence[Path]) -> dict[Path, "Config"]:
+def read_configs(runs: Sequence[Path]) -> dict[Path, "Config"]:
+    """Settings of the runs, each of which must be there once, in a folder that can be written."""
     from mirrorshot.checkpoint import read_config
     from mirrorshot.config import from_dict
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mirrorshot.cli.model_options import end_with_findings, load_model, shown, tell_damaged
-from mirrorshot.cli.terminal import errors_as_messages, plain_table, progress_bar, refuse
+from mirrorshot.cli.model_options import end_with_findings, load_model, shown, tell_damaged, work
+from mirrorshot.cli.terminal import plain_table, progress_bar, refuse
 
 if TYPE_CHECKING:
     from mirrorshot.models.scores import Scores
@@ -25,7 +25,7 @@ def evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, qu
     """
     if len(paths) != 2:
         refuse(f"Expected a model and a folder of labelled pictures, but got {len(paths)} paths.")
-    with errors_as_messages():
+    with work():
         from mirrorshot.models import encode_items, read_labelled
         from mirrorshot.models.scores import score
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, SkipCorrupt, note, pick_encoder
-from mirrorshot.cli.terminal import check_folder, errors_as_messages, progress_bar, refuse
+from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, SkipCorrupt, note, pick_encoder, work
+from mirrorshot.cli.terminal import check_folder, progress_bar, refuse
 
 if TYPE_CHECKING:
     from mirrorshot.models import Model
@@ -57,7 +57,7 @@ def fit(
     if output.is_dir():
         refuse(f"Expected --output to be a file, but got the folder {output}. Name a file in it.")
     check_folder("--output", output.parent)
-    with errors_as_messages():
+    with work():
         from mirrorshot.models import Model, read_labelled
 
         items = read_labelled(support)

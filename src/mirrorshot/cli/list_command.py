@@ -24,6 +24,7 @@ _NOTES = {
     "methods": "Options: mirrorshot train --set method_options.NAME=VALUE",
     "data": "Classes are those of training, validation and test. A data set is here if its files are in the folder "
     "MIRRORSHOT_DATA; glyphs are part of the package. Own data are given by their path.",
+    "encoders": "mirrorshot fit SUPPORT --encoder NAME. Weights of other packages are fetched only with --download.",
     "kernels": "Options: mirrorshot train --set method_options.kernel=NAME "
     "--set method_options.kernel_options.OPTION=VALUE",
     "settings": "mirrorshot train --set NAME=VALUE, or a line NAME = VALUE in a TOML file for --config. Presets change "
@@ -39,6 +40,7 @@ class Topic(str, enum.Enum):
     presets = "presets"
     backbones = "backbones"
     kernels = "kernels"
+    encoders = "encoders"
     settings = "settings"
 
 
@@ -46,7 +48,7 @@ def list_names(
     topic: Annotated[Topic | None, typer.Argument(help="What to list.", show_default="everything")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """List methods, data sets, presets, backbones, kernels and settings, with a line about each."""
+    """List methods, data sets, presets, backbones, kernels, encoders and settings, with a line about each."""
     with errors_as_messages():
         from mirrorshot.cli.listing import LISTS
 

@@ -2,11 +2,9 @@
 
 import dataclasses
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
@@ -78,6 +76,13 @@ def kernels() -> list[Row]:
     ]
 
 
+def encoders() -> list[Row]:
+    """What turns pictures into embeddings."""
+    from mirrorshot.encoders import ENCODERS
+
+    return [{"name": name, "what": about} for name, about in ENCODERS.items()]
+
+
 def settings() -> list[Row]:
     """Settings of a run with their defaults."""
     from mirrorshot.config import Config
@@ -96,6 +101,7 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
     "presets": presets,
     "backbones": backbones,
     "kernels": kernels,
+    "encoders": encoders,
     "settings": settings,
 }
 
@@ -122,17 +128,11 @@ def _first_line(thing: Any) -> str:
 
 def _is_here(name: str) -> bool:
     """Whether all files of a data set are there, packed or as published; nothing is read."""
-    from mirrorshot.data import public
+    from mirrorshot.data.loaders import check_present
+    from mirrorshot.types import DataError
 
-    folder = Path(os.environ.get("MIRRORSHOT_DATA") or os.devnull)
-    packed: dict[str, tuple[tuple[str, ...], Callable[[Path], Path | None]]] = {
-        "cub": (("cub192.npz",), public.find_cub),
-        "mini_imagenet": (("miniimagenet84_0.npz", "miniimagenet84_1.npz"), public.find_mini_imagenet),
-        "omniglot": (("omniglot.npz",), public.find_omniglot),
-        "emnist": (("emnist.npz",), public.find_emnist),
-    }
-    parts = [part for part in name.split("_to_") if part in packed]
-    return all(
-        all((folder / file).is_file() for file in files) or find(folder) is not None
-        for files, find in (packed[part] for part in parts)
-    )
+    try:
+        check_present(name)
+    except DataError:
+        return False
+    return True

@@ -1,13 +1,16 @@
 """What the commands for models share: their options, and reading models and items."""
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from mirrorshot.cli.names import complete_encoder
+from mirrorshot.cli.terminal import errors_as_messages
 
 if TYPE_CHECKING:
     from mirrorshot.encoders import Encoder
@@ -35,6 +38,18 @@ Trust = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SkipCorrupt = Annotated[bool, typer.Option("--skip-corrupt", help="Leave out pictures that are damaged.")]
+
+
+@contextmanager
+def work() -> Iterator[None]:
+    """Failures within the block are one line; torch is imported there, with threads that wait without spinning.
+
+    Design note: the work is a second of imports and some small products. Threads that spin between these take the
+    processor from other programs, and on a busy machine from this one. OpenMP reads the setting when torch is imported.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with errors_as_messages():
+        yield
 
 
 def load_model(path: Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":

@@ -65,6 +65,20 @@ def complete_preset(incomplete: str) -> list[str]:
     return [name for name in PRESETS if name.startswith(incomplete)]
 
 
+def complete_target(incomplete: str) -> list[str]:
+    """What can be reproduced and begins like this."""
+    from mirrorshot.reproduce.targets import TARGETS
+
+    return [name for name in TARGETS if name.startswith(incomplete)]
+
+
+def complete_budget(incomplete: str) -> list[str]:
+    """Budgets that begin like this."""
+    from mirrorshot.reproduce.targets import BUDGETS
+
+    return [name for name in BUDGETS if name.startswith(incomplete)]
+
+
 def complete_setting(incomplete: str) -> list[str]:
     """Settings that begin like this, ready for their value.
 

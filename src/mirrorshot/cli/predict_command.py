@@ -19,8 +19,9 @@ from mirrorshot.cli.model_options import (
     read_queries,
     shown,
     tell_damaged,
+    work,
 )
-from mirrorshot.cli.terminal import errors_as_messages, plain_table, progress_bar, refuse
+from mirrorshot.cli.terminal import plain_table, progress_bar, refuse
 
 if TYPE_CHECKING:
     from mirrorshot.models import Prediction
@@ -72,7 +73,7 @@ def predict(
         refuse("Expected --csv or --json, but got both.")
     if not 0.0 < coverage < 1.0:
         refuse(f"Expected --coverage to be between 0 and 1, but got {coverage}.")
-    with errors_as_messages():
+    with work():
         from mirrorshot.models import encode_items
 
         fitted = load_model(model, trust_encoder=trust_encoder, download=download)

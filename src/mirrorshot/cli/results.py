@@ -1,19 +1,27 @@
 """What evaluated runs have reached: as files, as tables, and as a report."""
 
-import itertools
 import json
-import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
 
-from mirrorshot.checkpoint import read_log, write_atomically
+from mirrorshot.checkpoint import load_info, read_log, write_atomically
 from mirrorshot.cli.terminal import package_version, print_tables
 from mirrorshot.config import Config
-from mirrorshot.evaluation import Evaluation, PairedDifference, paired_difference
-from mirrorshot.report import Picture, Section, Table, difference_table, evaluation_table, write_report
+from mirrorshot.evaluation import Evaluation
+from mirrorshot.report import (
+    ReportedRun,
+    Table,
+    calibration_table,
+    comparison_sections,
+    difference_table,
+    evaluation_table,
+    paired_differences,
+    write_report,
+)
 
 
 class Results(NamedTuple):
@@ -34,9 +42,13 @@ class Results(NamedTuple):
     @property
     def named(self) -> dict[str, Evaluation]:
         """The evaluations by the methods of the runs if these differ, else by short names of the runs."""
-        methods = [self.configs[run].method for run in self.found]
-        names = methods if len(set(methods)) == len(methods) else run_names(list(self.found))
-        return dict(zip(names, self.found.values(), strict=True))
+        return dict(zip(shown_names(self.configs), self.found.values(), strict=True))
+
+
+def shown_names(configs: Mapping[Path, Config]) -> list[str]:
+    """Names to show runs under: their methods if these differ, else short names of the runs."""
+    methods = [config.method for config in configs.values()]
+    return methods if len(set(methods)) == len(methods) else run_names(list(configs))
 
 
 def run_names(runs: Sequence[Path]) -> list[str]:
@@ -62,29 +74,45 @@ def write_json(results: Results) -> dict[str, Any]:
     """Write the numbers of each run into its folder; return those of all, and their differences in pairs."""
     records = []
     for run, found in results.found.items():
-        about = {"run": str(run), "method": results.configs[run].method, "data": results.data}
-        record = {"mirrorshot_version": package_version(), **about, "checkpoint": results.checkpoint, **found.record()}
-        text = json.dumps(record, indent=2, allow_nan=False) + "\n"
-        write_atomically(run / file_name(results, run), text.encode())
+        about: dict[str, Any] = {"run": str(run), "method": results.configs[run].method, "data": results.data}
+        about |= {"checkpoint": results.checkpoint, "validated": validated(run, results.checkpoint)}
+        record = {"mirrorshot_version": package_version(), **about, **found.record()}
+        tasks = found.record(with_tasks=True)
+        stored = record | {name: tasks[name] for name in ("task_accuracy", "task_nll")}
+        write_atomically(run / file_name(results, run), compact_json(stored).encode())
         records.append(record)
-    return {"evaluations": records, "differences": differences(results.named)}
+    return {"evaluations": records, "differences": paired_differences(results.named)}
 
 
-def differences(found: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
-    """All pairs of runs, task by task, ready for JSON."""
-    return [
+def read_stored(run: Path, checkpoint: str = "best") -> tuple[str, Evaluation] | None:
+    """Data and evaluation that `mirrorshot evaluate` left for the weights of now; None if there is none that serves."""
+    path = run / f"evaluation{'' if checkpoint == 'best' else '-last'}.json"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        is_of_now = record["validated"] == validated(run, checkpoint)
+        return (str(record["data"]), Evaluation.from_record(record)) if is_of_now else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # none, or one of an older version
+        return None
+
+
+def validated(run: Path, checkpoint: str) -> dict[str, Any]:
+    """How far the weights of a run had come when they were saved, to know an evaluation of older ones."""
+    info = load_info(run / f"{checkpoint}.safetensors")
+    return {name: value for name, value in info.items() if name in ("step", "episodes", "val_accuracy", "val_nll")}
+
+
+def compact_json(record: Mapping[str, Any]) -> str:
+    """Indented JSON with lists of numbers on one line each.
+
+    Example:
+        >>> print(compact_json({"a": [1, 2]}), end="")
         {
-            "run": a,
-            "minus": b,
-            "accuracy": _plain(paired_difference(found[a], found[b])),
-            "nll": _plain(paired_difference(found[a], found[b], "nll")),
+          "a": [1, 2]
         }
-        for a, b in itertools.combinations(found, 2)
-    ]
-
-
-def _plain(difference: PairedDifference) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in difference._asdict().items()}
+    """
+    text = json.dumps(record, indent=2, allow_nan=False)
+    plain = re.compile(r"\[\s*((?:-?[\d.eE+-]+|null)(?:,\s*(?:-?[\d.eE+-]+|null))*)\s*\]")
+    return plain.sub(lambda found: f"[{', '.join(part.strip() for part in found[1].split(','))}]", text) + "\n"
 
 
 def print_results(results: Results, report: Path | None) -> None:
@@ -100,6 +128,8 @@ def _tables(results: Results) -> list[Table]:
     protocol = next(iter(results.found.values())).protocol
     caption = f"{results.data}, {protocol.n_way} classes, {protocol.n_shot} labelled of each"
     tables = [evaluation_table(results.named, caption=caption)]
+    if any(found.tempered for found in results.named.values()):
+        tables.append(calibration_table(results.named, caption="Calibration: raw, one temperature, two temperatures"))
     if len(results.named) > 1:
         first = next(iter(results.named))
         tables.append(difference_table(results.named, reference=first, caption="On the same tasks, in pairs"))
@@ -107,25 +137,11 @@ def _tables(results: Results) -> list[Table]:
 
 
 def write_html(path: Path, results: Results) -> None:
-    """The report of an evaluation: tables, reliability diagrams, learning curves."""
-    from mirrorshot.plotting import ReliabilityDisplay, learning_curve_figure, reliability_figure
-
-    displays = [[ReliabilityDisplay(found.raw.bins, name=name) for name, found in results.named.items()]]
-    curves = reliability_figure([row[i : i + 3] for row in displays for i in range(0, len(row), 3)])
-    sections = [
-        Section("Results", _tables(results)),
-        Section("Reliability", [Picture(curves, "Reliability diagrams of the runs.", _RELIABILITY)]),
-    ]
-    logs = {name: read_log(run) for name, run in zip(results.named, results.found, strict=True)}
-    if any(logs.values()):
-        figure = learning_curve_figure({name: log for name, log in logs.items() if log})
-        sections.append(Section("Training", [Picture(figure, "Loss and validation of the runs while they trained.")]))
+    """The report of an evaluation: tables, reliability diagrams, risk, learning curves, settings."""
+    runs = {
+        name: ReportedRun(run, results.configs[run], results.data, results.found[run], read_log(run))
+        for name, run in zip(results.named, results.found, strict=True)
+    }
     title = f"Evaluation on {Path(results.data).name}"
-    intro = f"{len(results.found)} trained run{'s' if len(results.found) > 1 else ''}, on classes not seen in training."
-    write_report(path, title=title, intro=intro, sections=sections)
-
-
-_RELIABILITY = (
-    "How often predictions are right, at each confidence, before any temperature is fitted on validation classes. "
-    "Bars below the diagonal: they claim too much."
-)
+    intro = f"{len(runs)} trained run{'s' if len(runs) > 1 else ''}, on classes not seen in training."
+    write_report(path, title=title, intro=intro, sections=comparison_sections(runs))

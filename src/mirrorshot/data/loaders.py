@@ -1,6 +1,7 @@
 """One loader for each benchmark data set: packed if that is there, otherwise as its authors publish it."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +25,49 @@ _ORIGINS = {
 }
 
 
+_FILES: dict[str, tuple[tuple[str, ...], Callable[[Path], Path | None], str]] = {
+    "cub": (("cub192.npz",), public.find_cub, "cub192.npz or CUB_200_2011/images"),
+    "mini_imagenet": (
+        ("miniimagenet84_0.npz", "miniimagenet84_1.npz"),
+        public.find_mini_imagenet,
+        "miniimagenet84_0.npz and miniimagenet84_1.npz, or images, train.csv, val.csv and test.csv",
+    ),
+    "omniglot": (("omniglot.npz",), public.find_omniglot, "omniglot.npz or images_background"),
+    "emnist": (("emnist.npz",), public.find_emnist, "emnist.npz or emnist-byclass-train-images-idx3-ubyte.gz"),
+}
+"""For each data set: its packed files, what finds the published ones, and both in words."""
+
+
 class Request(NamedTuple):
     """Where to look, and how to read."""
 
     folder: Path | None
     progress: Progress | None
     skip_corrupt: bool
+
+
+def check_present(name: str, folder: Path | None = None) -> None:
+    """Look for the files of a benchmark data set, without reading them.
+
+    Args:
+        name: its name.
+        folder: where to look. None: the environment variable `MIRRORSHOT_DATA`.
+
+    Raises:
+        DataError: they are not there. The message says what to get.
+    """
+    where = folder or os.environ.get("MIRRORSHOT_DATA")
+    request = Request(Path(where) if where else None, None, False)
+    parts = {
+        "glyphs": (),
+        "mini_imagenet_to_cub": ("mini_imagenet", "cub"),
+        "omniglot_to_emnist": ("omniglot", "emnist"),
+    }
+    for part in parts.get(name, (name,)):
+        place = _folder(request, part)
+        packed, find, wanted = _FILES[part]
+        if not all((place / file).is_file() for file in packed):
+            _found(find(place), place, part, wanted)
 
 
 def glyphs(request: Request, split: str) -> ClassSource:
@@ -42,7 +80,7 @@ def cub(request: Request, split: str) -> ClassSource:
     folder = _folder(request, "cub")
     if (packed := folder / "cub192.npz").is_file():
         return read_packed(packed, split=split, progress=request.progress)
-    root = _found(public.find_cub(folder), folder, "cub", "cub192.npz or CUB_200_2011/images")
+    root = _found(public.find_cub(folder), folder, "cub", _FILES["cub"][2])
     source = public.read_cub(root, request.progress, request.skip_corrupt)
     return source.subset(public.cub_splits(source.class_names)[split])
 
@@ -53,8 +91,7 @@ def mini_imagenet(request: Request, split: str | None) -> ClassSource:
     parts = [folder / f"miniimagenet84_{i}.npz" for i in (0, 1)]
     if all(part.is_file() for part in parts):
         return read_packed(parts, split=split, progress=request.progress)
-    wanted = "miniimagenet84_0.npz and miniimagenet84_1.npz, or images, train.csv, val.csv and test.csv"
-    root = _found(public.find_mini_imagenet(folder), folder, "mini_imagenet", wanted)
+    root = _found(public.find_mini_imagenet(folder), folder, "mini_imagenet", _FILES["mini_imagenet"][2])
     source = public.read_mini_imagenet(root, request.progress, request.skip_corrupt)
     return source if split is None else source.subset(public.mini_imagenet_splits(root)[split])
 
@@ -83,7 +120,7 @@ def _read_omniglot(request: Request) -> tuple[ClassSource, public.Splits]:
     """All characters, white ink on black, and the split of Vinyals et al."""
     folder = _folder(request, "omniglot")
     if not (packed := folder / "omniglot.npz").is_file():
-        root = _found(public.find_omniglot(folder), folder, "omniglot", "omniglot.npz or images_background")
+        root = _found(public.find_omniglot(folder), folder, "omniglot", _FILES["omniglot"][2])
         return public.read_omniglot(root, request.progress, request.skip_corrupt), public.omniglot_splits(root)
     arrays = _arrays(packed, "images28", "cls", "class_names", "class_vinyals_split")
     source = _characters(packed, arrays["images28"], arrays["cls"], arrays["class_names"])
@@ -98,8 +135,7 @@ def _read_omniglot(request: Request) -> tuple[ClassSource, public.Splits]:
 def _read_emnist(request: Request) -> ClassSource:
     folder = _folder(request, "emnist")
     if not (packed := folder / "emnist.npz").is_file():
-        wanted = "emnist.npz or emnist-byclass-train-images-idx3-ubyte.gz"
-        return public.read_emnist(_found(public.find_emnist(folder), folder, "emnist", wanted))
+        return public.read_emnist(_found(public.find_emnist(folder), folder, "emnist", _FILES["emnist"][2]))
     arrays = _arrays(packed, "images", "labels", "label_chars")
     return _characters(packed, arrays["images"], arrays["labels"], arrays["label_chars"])
 

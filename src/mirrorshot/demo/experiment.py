@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from mirrorshot.checkpoint import read_log
 from mirrorshot.checkpoint.lock import RunLock
@@ -17,7 +15,8 @@ from mirrorshot.config import Config
 from mirrorshot.data import EpisodeSampler, load_glyphs
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
 from mirrorshot.data.benchmarks import Dataset
-from mirrorshot.evaluation import Evaluation, predict_tasks
+from mirrorshot.evaluation import Evaluation
+from mirrorshot.plotting import EpisodeDisplay
 from mirrorshot.runs import Run, evaluate_run, load_run, on_features
 from mirrorshot.training import build_preprocess, train
 
@@ -65,18 +64,11 @@ class Drawn(NamedTuple):
     """A test task to be drawn.
 
     Attributes:
-        support, query: its pictures, as bytes.
-        log_prob: what `mirror_gp` thinks of the queries.
-        y: their classes.
-        names: of the classes.
+        card: its pictures, and what `mirror_gp` thinks of the queries.
         right: share of right predictions, of each method.
     """
 
-    support: Tensor
-    query: Tensor
-    log_prob: Float[Tensor, "M C"]
-    y: Int[Tensor, " M"]
-    names: tuple[str, ...]
+    card: EpisodeDisplay
     right: dict[str, float]
 
 
@@ -190,19 +182,13 @@ def _draw(runs: dict[str, Run], dataset: Dataset) -> list[Drawn]:
     preprocess = build_preprocess(dataset, augment=False)
     assert preprocess is not None
     sampler = EpisodeSampler(dataset.test, N_WAY, 1, N_QUERY, seed=SEEDS[0])
-    numbers = range(_N_DRAWN)
-    found = {
-        name: predict_tasks(run.method, sampler, numbers, prepare=lambda items: preprocess(items), batch_size=_N_DRAWN)
+    cards = {
+        name: EpisodeDisplay.from_method(run.method, sampler, range(_N_DRAWN), prepare=lambda items: preprocess(items))
         for name, run in runs.items()
     }
-    index, (tasks, y) = sampler.index(numbers), sampler.tasks(numbers)
-    names = [[dataset.test.class_names[i] for i in dataset.test.labels[rows].tolist()] for rows in index.support]
-    ours = found[next(iter(METHODS))].log_prob
-    right = {name: (p.log_prob.argmax(-1) == p.y).double().mean(-1).tolist() for name, p in found.items()}
-    return [
-        Drawn(tasks.support_x[i], tasks.query_x[i], ours[i], y[i], tuple(names[i]), {n: r[i] for n, r in right.items()})
-        for i in numbers
-    ]
+    right = {name: [card.accuracy for card in found] for name, found in cards.items()}
+    ours = cards[next(iter(METHODS))]
+    return [Drawn(card, {name: shares[i] for name, shares in right.items()}) for i, card in enumerate(ours)]
 
 
 def _clear(folder: Path) -> None:

@@ -5,16 +5,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrorshot.demo.experiment import METHODS, SEEDS, DemoResult, Drawn
+from mirrorshot.demo.experiment import METHODS, DemoResult, Drawn
 from mirrorshot.evaluation import Calibration, paired_difference
 from mirrorshot.plotting import (
-    ReliabilityDisplay,
-    episode_figure,
     learning_curve_figure,
     reliability_figure,
     save_figure,
 )
-from mirrorshot.report import Picture, Section, Table, evaluation_table, write_report
+from mirrorshot.report import (
+    Picture,
+    Section,
+    Table,
+    difference_table,
+    evaluation_table,
+    reliability_of,
+    risk_section,
+    write_report,
+)
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
@@ -87,23 +94,12 @@ def _errors(calibration: Calibration) -> str:
     return f"NLL {calibration.nll:.3f} and ECE {calibration.ece:.3f}"
 
 
-def _difference_table(result: DemoResult) -> Table:
+def _difference_tables(result: DemoResult) -> list[Table]:
     """What one method reaches more than the other, task by task."""
-    rows = []
-    for n_shot, found in result.evaluations.items():
-        cells = []
-        for metric, scale, digits in (("accuracy", 100, 2), ("nll", 1, 3)):
-            mean, interval, _ = paired_difference(found[OURS], found[OTHER], metric)  # type: ignore[arg-type]
-            clear = "more" if mean > interval else "less" if mean < -interval else "not clear"
-            value = f"{scale * mean:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
-            cells += [value, f"{scale * interval:.{digits}f}", clear]
-        rows.append([_examples(n_shot), *cells])
-    columns = ("", "accuracy, points", "95 %", "", "NLL, nats", "95 %", "")
-    tasks = f"{len(SEEDS)} × {result.settings.n_tasks}"
-    return Table(
-        f"{OURS} minus {OTHER}, on the same tasks", columns, rows, {"test tasks": tasks, "compared": "task by task"},
-        note="95 %: half-width of the interval of the mean. The NLL is that of the predictions as they are.",
-    )  # fmt: skip
+    return [
+        difference_table(found, reference=OTHER, caption=f"On the same tasks, {_examples(n_shot)}")
+        for n_shot, found in result.evaluations.items()
+    ]
 
 
 def as_record(result: DemoResult) -> dict[str, Any]:
@@ -138,8 +134,9 @@ def _sections(result: DemoResult, folder: Path, picture: "matplotlib.figure.Figu
     learned = learning_curve_figure(result.logs)
     n_train, n_val = result.n_classes
     return [
-        Section("What came out", [in_words(result), *demo_tables(result), _difference_table(result)]),
+        Section("What came out", [in_words(result), *demo_tables(result), *_difference_tables(result)]),
         Section("Do the probabilities mean what they say?", [_RELIABILITY_TEXT, _reliability_picture(picture)]),
+        risk_section(result.evaluations[1]),
         Section("Three tasks", [_TASKS_TEXT, *map(_task_picture, result.drawn)]),
         Section(
             "How they learned",
@@ -162,7 +159,8 @@ _RELIABILITY_TEXT = (
 )
 _TASKS_TEXT = (
     "The first three tasks of the test, not chosen. Each column is a class with the one picture that mirror_gp learned "
-    "it from; each row is a picture it has to classify, with the probability that it gives to each class."
+    "it from; each row is a picture it has to classify, with the probability that it gives to each class. "
+    "On the right is its uncertainty: the aleatoric part would stay with more examples, the epistemic part would go."
 )
 
 
@@ -170,7 +168,7 @@ def _reliability(result: DemoResult) -> "matplotlib.figure.Figure":
     """A row for each number of examples, a column for each method; before any temperature."""
     return reliability_figure(
         [
-            [ReliabilityDisplay(e.raw.bins, name=f"{name}\n{_examples(n_shot)}") for name, e in found.items()]
+            [reliability_of(e.raw, f"{name}\n{_examples(n_shot)}") for name, e in found.items()]
             for n_shot, found in result.evaluations.items()
         ]
     )
@@ -182,10 +180,9 @@ def _reliability_picture(figure: "matplotlib.figure.Figure") -> Picture:
 
 
 def _task_picture(task: Drawn) -> Picture:
-    figure = episode_figure(task.support, task.query, task.log_prob, task.y, task.names)
-    alt = f"A task with the digits {', '.join(task.names)}: examples, queries and class probabilities."
-    right = ", ".join(f"{name} {share:.0%}" for name, share in task.right.items())
-    return Picture(figure, alt, f"6 of {len(task.y)} queries. Right among all {len(task.y)}: {right}.")
+    alt = f"A task with the digits {', '.join(task.card.class_names)}: examples, queries, probabilities, uncertainty."
+    right, n = ", ".join(f"{name} {share:.0%}" for name, share in task.right.items()), len(task.card.y)
+    return Picture(task.card.plot().figure_, alt, f"6 of {n} queries. Right among all {n}: {right}.")
 
 
 def _examples(n_shot: int) -> str:

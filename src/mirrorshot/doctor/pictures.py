@@ -127,7 +127,7 @@ def perceptual_hash(picture: Image.Image) -> NDArray[np.float32]:
     """
     grey = np.asarray(picture.convert("L").resize((_SIDE + 1, _SIDE), Image.Resampling.BILINEAR), dtype=np.int16)
     step = grey[:, 1:] - grey[:, :-1]
-    return (np.sign(step) * (np.abs(step) > _NOISE)).astype(np.float32).ravel()
+    return np.asarray(np.sign(step) * (np.abs(step) > _NOISE), dtype=np.float32).ravel()
 
 
 def _is_blank(picture: Image.Image) -> bool:

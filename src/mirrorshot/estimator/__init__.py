@@ -2,5 +2,7 @@
 
 from mirrorshot.estimator.classifier import FewShotClassifier
 from mirrorshot.estimator.decisions import Suspects, Uncertainty
+from mirrorshot.estimator.explanations import Evidence
+from mirrorshot.estimator.promises import Rejection
 
-__all__ = ["FewShotClassifier", "Suspects", "Uncertainty"]
+__all__ = ["Evidence", "FewShotClassifier", "Rejection", "Suspects", "Uncertainty"]

@@ -1,36 +1,38 @@
 """The classifier itself: fit and predict."""
 
 import math
-import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from mirrorshot.estimator.decisions import SMALL, DecisionsMixin
+from mirrorshot.estimator.base import SMALL, check_scores, to_numpy
+from mirrorshot.estimator.decisions import DecisionsMixin
+from mirrorshot.estimator.editing import EditingMixin, Rows, support_of
+from mirrorshot.estimator.explanations import ExplanationsMixin
+from mirrorshot.estimator.promises import PromisesMixin
 from mirrorshot.estimator.saving import SavingMixin
-from mirrorshot.gaussian import GaussianPosterior, GaussianSites, predict_latent
-from mirrorshot.inference import MirrorInfo, mirror_descent
+from mirrorshot.estimator.solving import SCREENING_TOLERANCE, descend, refine, solve
+from mirrorshot.gaussian import GaussianSites, predict_latent
 from mirrorshot.kernels import KERNELS, Kernel
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.selection import Candidate, Support, choose_centre, make_candidates, select
 from mirrorshot.threads import one_thread
 from mirrorshot.types import InvalidInputError
 
-_MAX_STEPS = 100
-_SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates
-_TOLERANCE = 1e-11  # and for the one that is chosen: probabilities to about 1e-6
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
-class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstimator):
+class FewShotClassifier(
+    EditingMixin, DecisionsMixin, ExplanationsMixin, PromisesMixin, SavingMixin, ClassifierMixin, BaseEstimator
+):
     """Gaussian-process classifier for a handful of labelled examples per class.
 
     One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class
@@ -55,7 +57,7 @@ class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstima
         outputscale_, temperature_: what was chosen.
         loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats.
         elbo_: lower bound of the log evidence of the labels, in nats.
-        n_iter_: mirror steps taken.
+        n_iter_: steps of inference taken.
 
     Example:
         >>> from sklearn.datasets import load_digits
@@ -82,42 +84,56 @@ class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstima
         self.centre = centre
         self.temperature = temperature
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "FewShotClassifier":
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, prior_scores: ArrayLike | None = None
+    ) -> "FewShotClassifier":
         """Learn from labelled examples.
 
         Args:
             X: embeddings, shape (n_examples, n_features).
             y: labels of any kind, shape (n_examples,).
             sample_weight: how often each example counts; an example of weight 2 is the same as two examples.
+            prior_scores: what is believed of each example before any label, shape (n_examples, n_classes), columns in
+                the order of `classes_`: for instance zero-shot scores of a text-image model. They are the prior mean of
+                the latents, in their unit (a difference of 1 is a factor e between probabilities, before the
+                temperature); the examples correct them. Queries then need theirs.
 
         Returns:
             The classifier itself. If an error is raised, an earlier fit stays as it was.
         """
         self._check_parameters()
+        x, targets, weight = self._check_examples(X, y, sample_weight)
+        rows = Rows(x, targets, weight, None)
+        if prior_scores is not None:
+            rows = rows._replace(prior=check_scores(prior_scores, len(x), len(rows.classes())))
+        fitted = self._learn(rows, None)
+        # everything that can fail is done; only now the object changes
+        validate_data(self, X, skip_check_array=True)
+        self._accept(fitted)
+        return self
+
+    def _check_examples(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
         x: NDArray[np.float64]
-        x, targets = check_X_y(_to_numpy(X), _to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
+        x, targets = check_X_y(to_numpy(X), to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
         _check_finite(x, X)
         check_classification_targets(targets)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-        classes, labels = np.unique(targets, return_inverse=True)
-        used = weight > 0
-        if len(np.unique(labels[used])) < 2:
-            only = f"one class, {targets[used][0]!r}" if used.any() else "no class"
-            raise InvalidInputError(
-                f"Expected examples of at least two classes with positive weight, but got {only}. "
-                "Add an example of another class."
-            )
-        support = Support(
-            torch.tensor(x[used])[None], torch.tensor(labels[used]), torch.tensor(weight[used]), len(classes)
-        )
+        return x, targets, weight
+
+    def _learn(self, rows: Rows, start: Callable[[Rows], GaussianSites] | None) -> dict[str, Any]:
+        """What is learned from the rows, as attributes; nothing of the object changes."""
+        classes, used = rows.classes(), rows.weight > 0
+        _check_classes(rows, classes, used)
+        support = support_of(rows)
         with one_thread(is_small=len(support.y) * support.n_way <= SMALL):
-            fitted = self._infer(support)
-        # everything that can fail is done; only now the object changes
-        validate_data(self, X, skip_check_array=True)
-        self.classes_, self._used = classes, used
+            fitted = self._infer(support, None if start is None else start(rows))
+        return {"classes_": classes, "_used": used, "_rows": rows, **fitted}
+
+    def _accept(self, fitted: dict[str, Any]) -> None:
         for name, value in fitted.items():
             setattr(self, name, value)
-        return self
 
     def _check_parameters(self) -> None:
         if isinstance(self.kernel, str):
@@ -140,35 +156,36 @@ class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstima
         if self.centre not in ("auto", "mean", "none"):
             raise InvalidInputError(f"Expected `centre` to be 'auto', 'mean' or 'none', but got {self.centre!r}.")
 
-    def _infer(self, support: Support) -> dict[str, Any]:
-        """Fit every candidate in one batch and choose among them."""
+    def _infer(self, support: Support, start: GaussianSites | None) -> dict[str, Any]:
+        """Fit every candidate in one batch, choose among them, and solve the chosen one to the last digits.
+
+        Args:
+            support: the labelled examples.
+            start: sites that are close to the solution, if such are known.
+        """
         candidates = self._candidates(support)
         fixed = None if self.temperature == "loo" else float(self.temperature)
         with torch.no_grad():
             K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])
-            g, start = 0, None
+            g, screened = 0, None
             if len(candidates) > 1:
-                screened, _ = _descend(support, K, None, _SCREENING_TOLERANCE)
-                g = select(support, candidates, screened, fixed).chosen
-                start = screened.task(g).sites
-            posterior, info = _descend(support, K[g : g + 1], start, _TOLERANCE)
-            choice = select(support, [candidates[g]], posterior, fixed)
-        if not bool(info.converged):
-            warnings.warn(
-                f"Inference stopped after {int(info.n_steps)} steps, {float(info.gap):.1e} nats from the optimum.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+                posteriors, _ = descend(support, K, None, SCREENING_TOLERANCE)
+                g = select(support, candidates, posteriors, fixed).chosen
+                screened = posteriors.task(g).sites
+            solved = None if start is None or screened else refine(support, K[g : g + 1], start, is_near=False)
+            if solved is None:
+                solved = solve(support, K[g : g + 1], screened)
+            choice = select(support, [candidates[g]], solved.posterior, fixed)
         return {
             "kernel_": candidates[g].kernel,
             "outputscale_": candidates[g].outputscale,
             "temperature_": choice.temperature,
             "loo_log_likelihood_": float(choice.log_likelihood),
-            "elbo_": float(info.elbo[0, -1]),
-            "n_iter_": int(info.n_steps),
+            "elbo_": solved.elbo,
+            "n_iter_": solved.n_steps,
             "_support": support,
             "_centre": candidates[g].centre,
-            "_posterior": posterior,
+            "_posterior": solved.posterior,
         }
 
     def _candidates(self, support: Support) -> list[Candidate]:
@@ -181,61 +198,60 @@ class FewShotClassifier(DecisionsMixin, SavingMixin, ClassifierMixin, BaseEstima
 
     def _check_queries(self, X: ArrayLike) -> NDArray[np.float64]:
         x: NDArray[np.float64] = validate_data(
-            self, _to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False
+            self, to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False
         )
         _check_finite(x, X)
         return x
 
-    def predict_latent(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
+    def predict_latent(
+        self, X: ArrayLike, prior_scores: ArrayLike | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes).
+
+        Args:
+            X: embeddings, shape (n_queries, n_features).
+            prior_scores: as of `fit`, for the queries; needed if and only if `fit` had them.
+        """
         check_is_fitted(self)
         x = self._check_queries(X)
+        prior_mean = self._prior_mean(prior_scores, len(x))[0].mT.numpy()
         chunk = max(1, _QUERY_ELEMENTS // (self._support.n_way * len(self._support.y)))
         with one_thread(is_small=len(x) * self._support.n_way <= SMALL):
             parts = [self._latent(torch.tensor(x[i : i + chunk])[None]) for i in range(0, len(x), chunk)]
         mean, var = (torch.cat(tensors, -1)[0].mT.numpy() for tensors in zip(*parts, strict=True))
-        return mean, var
+        return mean + prior_mean, var
 
     @torch.no_grad()
     def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         cross = self.kernel_(self._support.x, x, centre=self._centre)
         return predict_latent(self._posterior, cross, self.kernel_.diagonal(x, centre=self._centre))
 
-    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Logarithm of the class probabilities, shape (n_queries, n_classes)."""
-        mean, var = self.predict_latent(X)
+    def predict_log_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Logarithm of the class probabilities, shape (n_queries, n_classes); arguments as in `predict_latent`."""
+        mean, var = self.predict_latent(X, prior_scores)
         with one_thread(is_small=mean.size <= SMALL):
             log_prob = log_predictive(torch.tensor(mean), torch.tensor(var), temperature=self.temperature_)
         return np.asarray(log_prob.numpy())
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
-        return np.asarray(np.exp(self.predict_log_proba(X)))
+        return np.asarray(np.exp(self.predict_log_proba(X, prior_scores)))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[Any]:
         """Most probable class of each query, shape (n_queries,)."""
-        best = self.predict_log_proba(X).argmax(1)
+        best = self.predict_log_proba(X, prior_scores).argmax(1)
         return np.asarray(self.classes_[best])
 
 
-def _descend(
-    support: Support, K: Tensor, start: GaussianSites | None, tol: float
-) -> tuple[GaussianPosterior, MirrorInfo]:
-    G = len(K)
-    return mirror_descent(
-        K,
-        support.y.expand(G, -1),
-        n_way=support.n_way,
-        weight=support.weight.expand(G, -1),
-        start="prior" if start is None else start,
-        max_steps=_MAX_STEPS,
-        tol=tol,
+def _check_classes(rows: Rows, classes: NDArray[Any], used: NDArray[np.bool_]) -> None:
+    present = np.unique(rows.targets[used])
+    if len(present) >= 2 or (rows.declared is not None and len(classes) >= 2 and len(present)):
+        return
+    only = f"one class, {present[0]!r}" if len(present) else "no class"
+    raise InvalidInputError(
+        f"Expected examples of at least two classes with positive weight, but got {only}. "
+        "Add an example of another class."
     )
-
-
-def _to_numpy(data: Any) -> Any:
-    """Torch tensors as arrays; everything else as it is."""
-    return data.detach().cpu().numpy() if isinstance(data, Tensor) else data
 
 
 def _check_finite(X: NDArray[np.float64], original: Any) -> None:

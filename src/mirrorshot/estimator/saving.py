@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mirrorshot.checkpoint import CheckpointError, load_sealed, save_sealed
-from mirrorshot.gaussian import GaussianPosterior, GaussianSites, root_of
+from mirrorshot.estimator.editing import Rows, support_of
+from mirrorshot.gaussian import GaussianPosterior, GaussianSites, gain_of
 from mirrorshot.kernels import Kernel, build_kernel, describe_kernel
-from mirrorshot.selection import Support
 from mirrorshot.types import InvalidInputError
 
 HEAD_VERSION = 1
@@ -69,7 +69,7 @@ class SavingMixin:
 def head_state(head: Any) -> HeadState:
     """The state of a fitted classifier."""
     check_is_fitted(head)
-    support, posterior, kernel = head._support, head._posterior, head.kernel_
+    rows, posterior, kernel = head._rows, head._posterior, head.kernel_
     classes, kind = _plain_classes(head.classes_)
     own = head.get_params(deep=False)
     given = own.pop("kernel")
@@ -79,14 +79,15 @@ def head_state(head: Any) -> HeadState:
         "given_kernel": given if isinstance(given, str) else None,
         "classes": classes,
         "class_kind": kind,
+        "declared": None if rows.declared is None else np.searchsorted(head.classes_, rows.declared).tolist(),
         "feature_names": [str(name) for name in getattr(head, "feature_names_in_", [])] or None,
         "numbers": {name: getattr(head, name) for name in _NUMBERS},
     }
     tensors = {
-        "support.x": support.x,
-        "support.y": support.y,
-        "support.weight": support.weight,
-        "used": torch.from_numpy(np.asarray(head._used)),
+        "rows.x": torch.from_numpy(np.ascontiguousarray(rows.x)),
+        "rows.y": torch.from_numpy(rows.labels().astype(np.int64)),
+        "rows.weight": torch.from_numpy(np.ascontiguousarray(rows.weight)),
+        **({} if rows.prior is None else {"rows.prior": torch.from_numpy(np.ascontiguousarray(rows.prior))}),
         "centre": head._centre,
         "sites.shift": posterior.sites.shift,
         "sites.precision": posterior.sites.precision,
@@ -114,9 +115,9 @@ def restore_head(head: Any, state: HeadState, where: str) -> Any:
         parameters = {**info["parameters"], "kernel": info["given_kernel"] or kernel}
         head.set_params(**parameters)
         head._check_parameters()
-        learned = _learned(tensors, kernel, len(classes))
+        learned = _learned(tensors, kernel, _rows(tensors, classes, info["declared"]))
         numbers = {name: info["numbers"][name] for name in _NUMBERS}
-        if numbers["n_features_in_"] != tensors["support.x"].shape[-1]:
+        if numbers["n_features_in_"] != tensors["rows.x"].shape[-1]:
             raise ValueError("the number of features is not that of the examples")
     except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
         reason = f"a part of it is missing: {error}" if isinstance(error, KeyError) else str(error)
@@ -128,20 +129,35 @@ def restore_head(head: Any, state: HeadState, where: str) -> Any:
     return head
 
 
-def _learned(tensors: Mapping[str, Tensor], kernel: Kernel, n_way: int) -> dict[str, Any]:
-    support = Support(tensors["support.x"], tensors["support.y"], tensors["support.weight"], n_way)
+def _rows(tensors: Mapping[str, Tensor], classes: NDArray[Any], declared: list[int] | None) -> Rows:
+    prior = tensors.get("rows.prior")
+    rows = Rows(
+        tensors["rows.x"].numpy(),
+        classes[tensors["rows.y"].numpy()],
+        tensors["rows.weight"].numpy(),
+        None if declared is None else classes[np.array(declared, dtype=np.intp)],
+        None if prior is None else prior.numpy(),
+    )
+    if not np.array_equal(rows.classes(), classes):
+        raise ValueError("its classes are not those of its examples")
+    return rows
+
+
+def _learned(tensors: Mapping[str, Tensor], kernel: Kernel, rows: Rows) -> dict[str, Any]:
+    support = support_of(rows)
+    n_way = support.n_way
     sites = GaussianSites(tensors["sites.shift"], tensors["sites.precision"])
     chol, centre = tensors["posterior.chol"], tensors["centre"]
-    # V = L^-1 S K, which predictions do not need, is as large as L and made again
-    K = kernel(support.x, centre=centre)
-    gain = torch.linalg.solve_triangular(chol, root_of(sites.precision)[..., None] * K, upper=False)
+    # as large as the factor, and made again
+    gain = gain_of(kernel(support.x, centre=centre), sites.precision, chol)
     mean, var, alpha, slack = (tensors[f"posterior.{name}"] for name in _POSTERIOR)
     status = torch.zeros(1, n_way, dtype=torch.int32)
     return {
         "kernel_": kernel,
         "_support": support,
         "_centre": centre,
-        "_used": tensors["used"].numpy(),
+        "_used": rows.weight > 0,
+        "_rows": rows,
         "_posterior": GaussianPosterior(sites, mean, var, alpha, chol, gain, slack, status),
     }
 
@@ -160,18 +176,19 @@ def _plain_classes(classes: NDArray[Any]) -> tuple[list[Any], str]:
 
 def _check_shapes(tensors: Mapping[str, Tensor], n_way: int) -> None:
     """Refuse parts that do not fit each other or are not finite."""
-    x, y, used = tensors["support.x"], tensors["support.y"], tensors["used"]
-    if x.ndim != 3 or len(x) != 1 or x.shape[1] < 1 or n_way < 2:
-        raise ValueError(f"it has {n_way} classes and examples of shape {tuple(x.shape)}")
-    N, D = x.shape[1:]
+    x, y, weight = tensors["rows.x"], tensors["rows.y"], tensors["rows.weight"]
+    N = int((weight > 0).sum())
+    if x.ndim != 2 or N < 1 or n_way < 2:
+        raise ValueError(f"it has {n_way} classes and {N} examples that count, of shape {tuple(x.shape)}")
+    n, D = x.shape
     latent, double = (1, n_way, N), torch.float64
     wanted: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-        "support.x": ((1, N, D), double),
-        "support.y": ((N,), torch.int64),
-        "support.weight": ((N,), double),
+        "rows.x": ((n, D), double),
+        "rows.y": ((n,), torch.int64),
+        "rows.weight": ((n,), double),
         "centre": ((1, 1, D), double),
         "posterior.chol": ((1, n_way, N, N), double),
-        "used": (tuple(used.shape), torch.bool),
+        **({"rows.prior": ((n, n_way), double)} if "rows.prior" in tensors else {}),
         **{f"sites.{name}": (latent, double) for name in ("shift", "precision")},
         **{f"posterior.{name}": (latent, double) for name in _POSTERIOR},
     }
@@ -181,5 +198,5 @@ def _check_shapes(tensors: Mapping[str, Tensor], n_way: int) -> None:
             raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}, not {shape} of {dtype}")
         if not bool(tensor.isfinite().all()):
             raise ValueError(f"{name} has numbers that are not finite")
-    if used.ndim != 1 or int(used.sum()) != N or not 0 <= int(y.min()) <= int(y.max()) < n_way:
+    if not 0 <= int(y.min()) <= int(y.max()) < n_way:
         raise ValueError("labels and examples do not match")

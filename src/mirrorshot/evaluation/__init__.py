@@ -1,11 +1,13 @@
 """What a trained method is worth: the paper's protocol, with calibration, and comparisons in pairs."""
 
-from mirrorshot.evaluation.predictions import Predictions, Prepare, Progress, predict_tasks
+from mirrorshot.evaluation.calibration import Calibration, calibration_of
+from mirrorshot.evaluation.predictions import Latents, Predictions, Prepare, Progress, predict_latents, predict_tasks
 from mirrorshot.evaluation.protocol import evaluate
-from mirrorshot.evaluation.results import Calibration, Evaluation, PairedDifference, Protocol, paired_difference
+from mirrorshot.evaluation.results import Evaluation, PairedDifference, Protocol, paired_difference
+from mirrorshot.evaluation.temperatures import Tempered
 
 __all__ = [
-    "evaluate", "Evaluation", "Protocol", "Calibration",
-    "predict_tasks", "Predictions", "Prepare", "Progress",
+    "evaluate", "Evaluation", "Protocol", "Calibration", "calibration_of", "Tempered",
+    "predict_tasks", "Predictions", "predict_latents", "Latents", "Prepare", "Progress",
     "paired_difference", "PairedDifference",
 ]  # fmt: skip

@@ -35,6 +35,18 @@ class Predictions(NamedTuple):
     weight: Float[Tensor, "T M"]
 
 
+class Latents(NamedTuple):
+    """Gaussian latents of the queries of tasks, on the device of the method.
+
+    Attributes:
+        mean: `-inf` for classes that a task does not have; (T, M, C).
+        var: their variances; (T, M, C).
+    """
+
+    mean: Float[Tensor, "T M C"]
+    var: Float[Tensor, "T M C"]
+
+
 class Share(NamedTuple):
     """Which part of the tasks this process computes: that of `rank` among `world_size`.
 
@@ -100,6 +112,38 @@ def predict_tasks(
     return Predictions(*(torch.cat(tensors) for tensors in zip(*(parts[1:] or parts), strict=True)))
 
 
+def predict_latents(
+    method: FewShotMethod,
+    sampler: EpisodeSampler,
+    numbers: Sequence[int],
+    *,
+    prepare: Prepare,
+    batch_size: int,
+    progress: Progress | None = None,
+) -> Latents | None:
+    """The latents of some tasks, as `predict_tasks` has their predictions; None for methods without latents."""
+    parts = []
+    with _eval_mode(method), torch.no_grad():
+        for start in range(0, len(numbers), batch_size):
+            batch = numbers[start : start + batch_size]
+            tasks, _ = _draw_batch(method, sampler, batch, prepare)
+            found = method.predict_latent(tasks)
+            if found is None:
+                return None
+            absent = ~tasks.class_mask[:, None, :]
+            parts.append(Latents(found[0].masked_fill(absent, -torch.inf), found[1].masked_fill(absent, 0.0)))
+            if progress is not None:
+                progress(start + len(batch), len(numbers), "tasks")
+    return Latents(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+
+def gather_latents(part: Latents | None, numbers: Sequence[int], n_tasks: int, share: Share) -> Latents | None:
+    """Put the latents of all processes together, as `gather_predictions` does."""
+    if part is None or share.world_size == 1:
+        return part
+    return Latents(*(_sum_of_parts(tensor, numbers, n_tasks).to(tensor.device) for tensor in part))
+
+
 def gather_predictions(part: Predictions, numbers: Sequence[int], n_tasks: int, share: Share) -> Predictions:
     """Put the predictions of all processes together, in the order of the tasks; each process gets all of them.
 
@@ -150,10 +194,7 @@ def _eval_mode(method: nn.Module) -> Iterator[None]:
 def _predict_batch(
     method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], prepare: Prepare
 ) -> Predictions:
-    tasks, y = sampler.tasks(numbers)
-    tensor = next(itertools.chain(method.parameters(), method.buffers()), None)
-    tasks = _prepare_tasks(tasks if tensor is None else tasks.to(tensor.device), prepare)
-    method.seed(int(numbers[0]))  # what a stochastic method draws depends on the tasks, not on who predicts them
+    tasks, y = _draw_batch(method, sampler, numbers, prepare)
     log_prob = method.predict(tasks)
     expected = (*tasks.query_x.shape[:2], tasks.n_way)
     if log_prob.shape != expected:
@@ -162,6 +203,16 @@ def _predict_batch(
             f"but got {tuple(log_prob.shape)}."
         )
     return Predictions(log_prob.cpu(), y.cpu(), tasks.query_weight.cpu())
+
+
+def _draw_batch(
+    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], prepare: Prepare
+) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
+    tasks, y = sampler.tasks(numbers)
+    tensor = next(itertools.chain(method.parameters(), method.buffers()), None)
+    tasks = _prepare_tasks(tasks if tensor is None else tasks.to(tensor.device), prepare)
+    method.seed(int(numbers[0]))  # what a stochastic method draws depends on the tasks, not on who predicts them
+    return tasks, y
 
 
 def _prepare_tasks(tasks: TaskBatch, prepare: Prepare) -> TaskBatch:

@@ -10,25 +10,28 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.evaluation.calibration import calibration_of
 from mirrorshot.evaluation.predictions import (
+    Latents,
     Predictions,
     Prepare,
     Progress,
     Share,
     check_share,
+    gather_latents,
     gather_predictions,
+    predict_latents,
     predict_tasks,
 )
-from mirrorshot.evaluation.results import Calibration, Evaluation, Protocol, interval_95
-from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.metrics import (
-    apply_temperature,
-    brier,
-    calibration_bins,
-    expected_calibration_error,
-    fit_temperature,
-    maximum_calibration_error,
+from mirrorshot.evaluation.results import Evaluation, Protocol, interval_95
+from mirrorshot.evaluation.temperatures import (
+    Tempered,
+    fit_likelihood_temperature,
+    fit_two_temperatures,
+    tempered_calibrations,
 )
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.metrics import PAPER_GRID, apply_temperature, fit_temperature
 from mirrorshot.types import InvalidInputError, NumericalError
 
 
@@ -56,6 +59,7 @@ def evaluate(
     batch_size: int = 16,
     validation: ClassSource | None = None,
     n_validation_tasks: int = 600,
+    two_temperatures: bool = False,
     progress: Progress | None = None,
     rank: int = 0,
     world_size: int = 1,
@@ -77,6 +81,8 @@ def evaluate(
         batch_size: tasks at a time.
         validation: classes to fit the temperature on, neither trained on nor tested. None: no temperature.
         n_validation_tasks: tasks to fit it on, drawn with the first seed.
+        two_temperatures: also calibrate as the paper's released code does, with a likelihood temperature and a second
+            one chosen by the ECE and by the MCE of the validation tasks; see `mirrorshot.metrics.two_temperatures`.
         progress: told how far it has come.
         rank: number of this process among those of `torch.distributed`, which share the work. Each one gets the whole
             result, the same as one process would.
@@ -100,15 +106,50 @@ def evaluate(
     """
     share = Share(rank, world_size)
     _check_arguments(test, validation, n_tasks, n_validation_tasks, seeds)
+    if two_temperatures and validation is None:
+        raise InvalidInputError(
+            "Expected `validation` classes to choose the two temperatures on, but got None. Pass them, or leave out "
+            "`two_temperatures`."
+        )
     check_share(share)
     sizes = _Tasks(n_way, n_shot, n_query, prepare, batch_size, share)
-    counter = _Counter(progress, [n_validation_tasks] * (validation is not None) + [n_tasks] * len(seeds))
+    counter = _Counter(progress, _work(n_tasks, n_validation_tasks, seeds, validation, two_temperatures))
     run = partial(_run_pass, method, sizes=sizes, counter=counter)
-    temperature = None
+    temperature, validated = None, None
     if validation is not None:
-        temperature = fit_temperature(*run(validation, seeds[0], n_validation_tasks, label="validation"))
+        validated = run(validation, seeds[0], n_validation_tasks, label="validation")
+        temperature = fit_temperature(*validated)
     passes = [run(test, seed, n_tasks, label=f"test, seed {seed}") for seed in seeds]
-    return _summary(_protocol(sizes, test, validation, n_tasks, n_validation_tasks, seeds), passes, temperature)
+    found = _summary(_protocol(sizes, test, validation, n_tasks, n_validation_tasks, seeds), passes, temperature)
+    if not two_temperatures or validation is None or validated is None:
+        return found
+    latents = partial(_latent_pass, method, sizes=sizes, counter=counter)
+    fitted = latents(validation, seeds[0], n_validation_tasks, label="latents, validation")
+    tested = [latents(test, seed, n_tasks, label=f"latents, seed {seed}") for seed in seeds]
+    return found._replace(tempered=_tempered(validated, fitted, passes, tested, counter))
+
+
+def _work(
+    n_tasks: int, n_validation_tasks: int, seeds: Sequence[int], validation: ClassSource | None, two: bool
+) -> list[int]:
+    """Sizes of the passes, for the progress: tasks, and likelihood temperatures to try."""
+    once = [n_validation_tasks] * (validation is not None) + [n_tasks] * len(seeds)
+    return once + [*once, len(PAPER_GRID)] * two
+
+
+def _tempered(
+    validated: Predictions,
+    fitted: Latents | None,
+    passes: Sequence[Predictions],
+    tested: Sequence[Latents | None],
+    counter: "_Counter",
+) -> tuple[Tempered, ...]:
+    told = counter.of_pass("two temperatures", len(PAPER_GRID))
+    pairs = fit_two_temperatures(fitted, validated, None if told is None else lambda done, of: told(done, of, ""))
+    likelihood = None if fitted is None else fit_likelihood_temperature(fitted, validated)
+    parts = [part for part in tested if part is not None]
+    latents = Latents(*(torch.cat(tensors) for tensors in zip(*parts, strict=True))) if parts else None
+    return tempered_calibrations(likelihood, pairs, latents, _together(passes))
 
 
 def _run_pass(
@@ -136,8 +177,31 @@ def _run_pass(
     return predictions
 
 
+def _latent_pass(
+    method: FewShotMethod,
+    source: ClassSource,
+    seed: int,
+    n_tasks: int,
+    *,
+    label: str,
+    sizes: _Tasks,
+    counter: "_Counter",
+) -> Latents | None:
+    sampler = EpisodeSampler(source, sizes.n_way, sizes.n_shot, sizes.n_query, seed=seed)
+    numbers = sizes.share.of(n_tasks, sizes.batch_size)
+    part = predict_latents(
+        method, sampler, numbers, prepare=sizes.prepare, batch_size=sizes.batch_size,
+        progress=counter.of_pass(label, n_tasks),
+    )  # fmt: skip
+    return gather_latents(part, numbers, n_tasks, sizes.share)
+
+
+def _together(passes: Sequence[Predictions]) -> Predictions:
+    return Predictions(*(torch.cat(tensors) for tensors in zip(*passes, strict=True)))
+
+
 def _summary(protocol: Protocol, passes: Sequence[Predictions], temperature: float | None) -> Evaluation:
-    everything = Predictions(*(torch.cat(tensors) for tensors in zip(*passes, strict=True)))
+    everything = _together(passes)
     task_accuracy = torch.stack([_task_mean(p, _is_right(p)) for p in passes])
     task_nll = torch.stack([_task_mean(p, -_of_label(p)) for p in passes])
     means = task_accuracy.mean(1)
@@ -146,29 +210,18 @@ def _summary(protocol: Protocol, passes: Sequence[Predictions], temperature: flo
         accuracy=float(means.mean()),
         accuracy_sd=float(means.std(correction=0)),
         accuracy_interval=interval_95(task_accuracy),
-        raw=_calibration(everything, None),
+        raw=calibration_of(everything),
         temperature=temperature,
-        calibrated=None if temperature is None else _calibration(everything, temperature),
+        calibrated=None if temperature is None else calibration_of(_at_temperature(everything, temperature)),
         task_accuracy=task_accuracy,
         task_nll=task_nll,
     )
 
 
-def _calibration(predictions: Predictions, temperature: float | None) -> Calibration:
-    real = predictions.weight > 0
-    log_prob, y = predictions.log_prob[real], predictions.y[real]
-    if temperature is not None:
-        log_prob = apply_temperature(log_prob, temperature)
-    prob = log_prob.exp()
-    bins = calibration_bins(prob, y)
-    return Calibration(
-        # from the logarithms: the exponential of -800 is zero
-        nll=-float(log_prob.gather(-1, y[:, None]).mean()),
-        brier=float(brier(prob, y)),
-        ece=float(expected_calibration_error(bins)),
-        mce=float(maximum_calibration_error(bins)),
-        bins=bins,
-    )
+def _at_temperature(predictions: Predictions, temperature: float) -> Predictions:
+    real = (predictions.weight > 0)[..., None]  # padding may be anything, and must not become NaN
+    safe = torch.where(real, predictions.log_prob, 0.0)
+    return predictions._replace(log_prob=apply_temperature(safe, temperature))
 
 
 def _is_right(predictions: Predictions) -> Float[Tensor, "T M"]:

@@ -1,12 +1,15 @@
 """What an evaluation found, how it was made, and the comparison of two."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mirrorshot.metrics import CalibrationBins
+from mirrorshot.evaluation.calibration import Calibration, finite
+from mirrorshot.evaluation.temperatures import Tempered
 from mirrorshot.types import InvalidInputError
 
 Z_95 = 1.96  # as the references round it
@@ -36,27 +39,6 @@ class Protocol(NamedTuple):
     episodes: str
 
 
-class Calibration(NamedTuple):
-    """What the probabilities are worth, over the queries of all tasks.
-
-    Attributes:
-        nll: negative log-likelihood, nats per query.
-        brier: Brier score, 0 to 2.
-        ece, mce: expected and maximum calibration error.
-        bins: the 15 confidence bins, for a reliability diagram.
-    """
-
-    nll: float
-    brier: float
-    ece: float
-    mce: float
-    bins: CalibrationBins
-
-    def record(self) -> dict[str, float | None]:
-        """The numbers for JSON; None for one that is not finite."""
-        return {name: _finite(getattr(self, name)) for name in ("nll", "brier", "ece", "mce")}
-
-
 class Evaluation(NamedTuple):
     """What `evaluate` found.
 
@@ -70,6 +52,8 @@ class Evaluation(NamedTuple):
         temperature: fitted on validation tasks; None without them.
         calibrated: calibration at that temperature; None without it.
         task_accuracy, task_nll: of each task, to compare methods in pairs; (S, T).
+        tempered: calibration at the paper's two temperatures, and at a likelihood temperature by NLL; empty unless
+            asked for.
     """
 
     protocol: Protocol
@@ -81,6 +65,7 @@ class Evaluation(NamedTuple):
     calibrated: Calibration | None
     task_accuracy: Float[Tensor, "S T"]
     task_nll: Float[Tensor, "S T"]
+    tempered: tuple[Tempered, ...] = ()
 
     def record(self, *, with_tasks: bool = False) -> dict[str, Any]:
         """All numbers and how they were made, ready for JSON.
@@ -97,11 +82,43 @@ class Evaluation(NamedTuple):
             "temperature": self.temperature,
             "raw": self.raw.record(),
             "calibrated": None if self.calibrated is None else self.calibrated.record(),
+            "tempered": [{**t._asdict(), "calibration": t.calibration.record()} for t in self.tempered],
         }
         if with_tasks:
             record["task_accuracy"] = self.task_accuracy.tolist()
-            record["task_nll"] = [[_finite(value) for value in row] for row in self.task_nll.tolist()]
+            record["task_nll"] = [[finite(value) for value in row] for row in self.task_nll.tolist()]
         return record
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Evaluation":
+        """The evaluation that `record(with_tasks=True)` was made of.
+
+        Raises:
+            InvalidInputError: the record is not of that kind, or without tasks.
+        """
+        try:
+            protocol = Protocol(**{**record["protocol"], "seeds": tuple(record["protocol"]["seeds"])})
+            calibrated = record["calibrated"]
+            return cls(
+                protocol=protocol,
+                accuracy=float(record["accuracy"]),
+                accuracy_sd=float(record["accuracy_sd"]),
+                accuracy_interval=float(record["accuracy_interval_95"]),
+                raw=Calibration.from_record(record["raw"]),
+                temperature=record["temperature"],
+                calibrated=None if calibrated is None else Calibration.from_record(calibrated),
+                task_accuracy=_of_tasks(record["task_accuracy"], protocol),
+                task_nll=_of_tasks(record["task_nll"], protocol),
+                tempered=tuple(
+                    Tempered(t["rule"], t["likelihood"], t["predictive"], Calibration.from_record(t["calibration"]))
+                    for t in record["tempered"]
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidInputError(
+                f"Expected the record of an evaluation with its tasks, but got one that does not fit: {error!r}. "
+                "Evaluate the run again."
+            ) from error
 
 
 class PairedDifference(NamedTuple):
@@ -142,17 +159,25 @@ def interval_95(values: Float[Tensor, "..."]) -> float:
     """Half-width of the 95 % interval of a mean: 1.96 sd / sqrt(n), with the population's sd as in the references.
 
     Example:
-        >>> import torch
         >>> round(interval_95(torch.tensor([0.0, 1.0, 0.0, 1.0])), 4)
         0.49
     """
     return Z_95 * float(values.double().std(correction=0)) / math.sqrt(values.numel())
 
 
-def _check_same_episodes(a: Protocol, b: Protocol) -> None:
-    """Temperatures may differ: they change no accuracy, and the NLL of tasks is that before them."""
+def same_episodes(a: Protocol, b: Protocol) -> bool:
+    """Whether two evaluations saw the same episodes."""
+    return not _differences(a, b)
+
+
+def _differences(a: Protocol, b: Protocol) -> list[str]:
+    """What makes the episodes others. Temperatures may differ: the accuracy and NLL of tasks are those before them."""
     names = ("n_way", "n_shot", "n_query", "n_tasks", "seeds", "n_test_classes", "n_test_items", "episodes")
-    differences = [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]
+    return [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]
+
+
+def _check_same_episodes(a: Protocol, b: Protocol) -> None:
+    differences = _differences(a, b)
     if differences:
         raise InvalidInputError(
             f"Expected two evaluations on the same episodes, but got {'; '.join(differences)}. "
@@ -160,5 +185,8 @@ def _check_same_episodes(a: Protocol, b: Protocol) -> None:
         )
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _of_tasks(rows: Sequence[Sequence[float | None]], protocol: Protocol) -> Float[Tensor, "S T"]:
+    values = torch.tensor([[math.inf if v is None else v for v in row] for row in rows], dtype=torch.float64)
+    if tuple(values.shape) != (len(protocol.seeds), protocol.n_tasks):
+        raise ValueError(f"tasks of shape {tuple(values.shape)}")
+    return values

@@ -47,6 +47,10 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
         InvalidInputError: the kernel has no ONNX form, or its variance is too large.
     """
     check_is_fitted(head)
+    if head._support.prior_mean is not None:
+        raise InvalidInputError(
+            "Expected a classifier without prior scores, which the graph has no input for, but got one."
+        )
     try:
         import onnx
         from onnx import TensorProto, helper

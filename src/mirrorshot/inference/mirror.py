@@ -8,7 +8,8 @@ Gaussian sites (eqs. 9 to 11): each step replaces the likelihood by its best Gau
 (`quasi_newton`): the bound never falls and the loop stops by itself.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,7 +27,6 @@ CHUNK_ELEMENTS = 2**22
 of that size live together (340 MB in float64). A single task is never cut."""
 
 Gradient = Literal["envelope", "unroll", "implicit"]
-Update = Literal["paper", "released"]
 
 
 def mirror_descent(
@@ -41,8 +41,8 @@ def mirror_descent(
     weight: Float[Tensor, "T N"] | None = None,
     class_mask: Bool[Tensor, "T C"] | None = None,
     gradient: Gradient = "envelope",
-    update: Update = "paper",
     max_std: float | None = None,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
     validate: bool = True,
 ) -> tuple[GaussianPosterior, MirrorInfo]:
     """Infer the posterior of a batch of few-shot tasks.
@@ -61,8 +61,8 @@ def mirror_descent(
         gradient: how the posterior depends on `K` for back-propagation. "envelope" holds the sites fixed:
             right for the bound at its optimum, and cheapest. "implicit" differentiates the optimum itself: right
             for any loss of the posterior. "unroll" differentiates the steps taken; needs a fixed step size.
-        update: "paper" (eq. 10), or "released": the formula `g_m - 2 g_m g_v` of the authors' published code, which
-            has another fixed point. For comparison only, with a fixed step size.
+        prior_mean: mean of the prior at the points, (T, C, N); None is zero. The posterior is that of the latents
+            without it: add the prior mean at the points, or at new ones, to its mean.
         max_std: promise that no prior standard deviation exceeds this; saves looking.
         validate: check the arguments (reads values back from the device).
 
@@ -77,8 +77,8 @@ def mirror_descent(
         >>> bool(info.converged), posterior.mean.argmax(1).tolist()
         (True, [[0, 0, 1, 1]])
     """
-    _check_options(step_size, start, gradient, update, max_steps)
-    problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate)
+    _check_options(step_size, start, gradient, max_steps)
+    problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate, prior_mean)
     frozen = problem._replace(K=K.detach())
     if isinstance(step_size, str):
         origin = None if isinstance(start, str) else _given(start, frozen, validate)
@@ -88,32 +88,28 @@ def mirror_descent(
         prior = GaussianSites.zeros_like(frozen.K, n_way)
         origin = prior if isinstance(start, str) else _given(start, frozen, validate)
         with torch.set_grad_enabled(gradient == "unroll" and torch.is_grad_enabled()):
-            sites, info = _fixed_descent(
-                problem if gradient == "unroll" else frozen, origin, max_steps, step_size, update
-            )
+            sites, info = fixed_descent(problem if gradient == "unroll" else frozen, origin, max_steps, step_size)
     if gradient == "implicit":
         sites = attach_implicit_gradient(problem, sites)
     posterior = condition(K, sites)
     return (posterior.check() if validate else posterior), info
 
 
-def _check_options(step_size: float | str, start: object, gradient: str, update: str, max_steps: int) -> None:
+def _check_options(step_size: float | str, start: object, gradient: str, max_steps: int) -> None:
     if isinstance(step_size, str):
         if step_size != "safeguarded":
             raise InvalidInputError(f"Expected `step_size` to be a number or 'safeguarded', but got {step_size!r}.")
-        if gradient == "unroll" or update == "released":
+        if gradient == "unroll":
             raise InvalidInputError(
-                "Expected a fixed `step_size` (for example 1.0) with gradient='unroll' or update='released', but "
-                "got 'safeguarded'. Use gradient='implicit' for the derivative of the optimum."
+                "Expected a fixed `step_size` (for example 1.0) with gradient='unroll', but got 'safeguarded'. Use "
+                "gradient='implicit' for the derivative of the optimum."
             )
     elif not 0.0 < step_size <= 1.0:
         raise InvalidInputError(f"Expected `step_size` in (0, 1], but got {step_size}.")
-    for name, value, known in (
-        ("gradient", gradient, ("envelope", "unroll", "implicit")),
-        ("update", update, ("paper", "released")),
-    ):
-        if value not in known:
-            raise InvalidInputError(f"Expected `{name}` to be one of {', '.join(known)}, but got {value!r}.")
+    if gradient not in get_args(Gradient):
+        raise InvalidInputError(
+            f"Expected `gradient` to be one of {', '.join(get_args(Gradient))}, but got {gradient!r}."
+        )
     if isinstance(start, str) and start != "prior":
         raise InvalidInputError(f"Expected `start` to be 'prior', GaussianSites or AmortisedSites, but got {start!r}.")
     if max_steps < 1:
@@ -160,24 +156,36 @@ def _safeguarded_in_chunks(
     )
 
 
-def mirror_step(sites: GaussianSites, state: State, rho: float, update: Update = "paper") -> GaussianSites:
+def mirror_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites:
     """One step of paper eq. 9: the sites move a fraction rho towards the gradient in the mean parameters."""
-    target = mirror_target(state)
-    if update == "released":
-        # the authors' code: g_m - 2 g_m g_v in the place of g_m - 2 g_v m
-        target = target._replace(shift=state.grad_mean * (1 + state.curvature))
-    return GaussianSites(
-        (1 - rho) * sites.shift + rho * target.shift, (1 - rho) * sites.precision + rho * target.precision
-    )
+    return towards(sites, mirror_target(state), rho)
 
 
-def _fixed_descent(
-    problem: Problem, sites: GaussianSites, max_steps: int, rho: float, update: Update
+def towards(sites: GaussianSites, target: GaussianSites, rho: float) -> GaussianSites:
+    """A fraction rho of the way from the sites to the target."""
+    return GaussianSites(*((1 - rho) * now + rho * then for now, then in zip(sites, target, strict=True)))
+
+
+def fixed_descent(
+    problem: Problem,
+    sites: GaussianSites,
+    max_steps: int,
+    rho: float,
+    step: Callable[[GaussianSites, State, float], GaussianSites] = mirror_step,
 ) -> tuple[GaussianSites, MirrorInfo]:
+    """Steps of a fixed size, all of them taken.
+
+    Args:
+        problem: the tasks.
+        sites: where to start.
+        max_steps: number of steps.
+        rho: size of the steps.
+        step: another update than the paper's, for comparisons.
+    """
     state = evaluate(problem, sites)
     elbo = [state.elbo.detach()]
     for _ in range(max_steps):
-        sites = mirror_step(sites, state, rho, update)
+        sites = step(sites, state, rho)
         state = evaluate(problem, sites)
         elbo.append(state.elbo.detach())
     counts = torch.full_like(elbo[0], max_steps, dtype=torch.long)

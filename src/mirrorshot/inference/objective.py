@@ -26,6 +26,8 @@ class Problem(NamedTuple):
         weight: how often each point counts, (T, N); zero for padding.
         class_mask: which classes exist, (T, C).
         max_std: bound of every latent standard deviation, which chooses the quadrature.
+        prior_mean: mean of the prior, (T, C, N); None is zero. Sites and posterior are those of the latents without it:
+            only the likelihood sees the sum.
     """
 
     K: Float[Tensor, "T _ N N"]
@@ -33,6 +35,7 @@ class Problem(NamedTuple):
     weight: Float[Tensor, "T N"]
     class_mask: Bool[Tensor, "T C"]
     max_std: float
+    prior_mean: Float[Tensor, "T C N"] | None = None
 
     @property
     def n_way(self) -> int:
@@ -41,7 +44,10 @@ class Problem(NamedTuple):
 
     def select(self, index: Tensor) -> "Problem":
         """The sub-batch of the tasks in `index`."""
-        return Problem(self.K[index], self.Y[index], self.weight[index], self.class_mask[index], self.max_std)
+        prior_mean = None if self.prior_mean is None else self.prior_mean[index]
+        return Problem(
+            self.K[index], self.Y[index], self.weight[index], self.class_mask[index], self.max_std, prior_mean
+        )
 
 
 class State(NamedTuple):
@@ -68,6 +74,7 @@ def make_problem(
     class_mask: Bool[Tensor, "T C"] | None,
     max_std: float | None,
     validate: bool,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
 ) -> Problem:
     """Check the arguments of an inference method and bring them into one form."""
     if n_way < 2:
@@ -84,7 +91,11 @@ def make_problem(
         # the posterior variance never exceeds the prior's
         max_std = math.sqrt(float(K.detach().diagonal(dim1=-2, dim2=-1).amax()))
     Y = (y[:, None, :] == torch.arange(n_way, device=y.device)[:, None]).to(K.dtype)
-    return Problem(K, Y, weight.to(K.dtype), class_mask, max_std)
+    if prior_mean is not None and (prior_mean.shape != Y.shape or not bool(prior_mean.isfinite().all())):
+        raise InvalidInputError(
+            f"Expected `prior_mean` to be finite, of shape {tuple(Y.shape)}, but got {tuple(prior_mean.shape)}."
+        )
+    return Problem(K, Y, weight.to(K.dtype), class_mask, max_std, prior_mean)
 
 
 def _check_labels(K: Tensor, y: Tensor, n_way: int, weight: Tensor | None, class_mask: Tensor | None) -> None:
@@ -128,6 +139,8 @@ def expected_log_likelihood(
     problem: Problem, mean: Float[Tensor, "T C N"], var: Float[Tensor, "T C N"], max_std: float | None
 ) -> tuple[Float[Tensor, " T"], Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
     """`sum_n E log p(y_n | f_n)`, its gradient `g_m` in the mean, and `-2 g_v`, from the marginals."""
+    if problem.prior_mean is not None:
+        mean = mean + problem.prior_mean
     moments = softmax_moments(mean.mT, var.mT, problem.class_mask[:, None, :], max_std=max_std)
     weight = problem.weight[:, None, :]
     expected = (problem.weight * ((problem.Y * mean).sum(1) - moments.logsumexp)).sum(-1)

@@ -9,13 +9,13 @@ example of a class. Both starts exploit this:
 - `AmortisedSites` learns from tasks that were solved before: a linear map from cheap features of a point to its site.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mirrorshot.gaussian import GaussianPosterior, GaussianSites
+from mirrorshot.gaussian import GaussianSites
 from mirrorshot.inference.objective import Problem, make_problem
 from mirrorshot.likelihoods import softmax_moments
 
@@ -124,10 +124,27 @@ class AmortisedSites(NamedTuple):
         return GaussianSites(keep * value[..., 0], keep * value[..., 1].clamp(min=0.0))
 
 
+@runtime_checkable
+class SolvedTasks(Protocol):
+    """What is asked of a converged posterior."""
+
+    @property
+    def sites(self) -> GaussianSites:
+        """The sites."""
+
+    @property
+    def alpha(self) -> Float[Tensor, "T C N"]:
+        """`K^-1 m`."""
+
+    @property
+    def mean(self) -> Float[Tensor, "T C N"]:
+        """Means `m`."""
+
+
 def amortise(
     K: Float[Tensor, "T _ N N"],
     y: Int[Tensor, "T N"],
-    posterior: GaussianPosterior,
+    posterior: SolvedTasks,
     *,
     weight: Float[Tensor, "T N"] | None = None,
     class_mask: Bool[Tensor, "T C"] | None = None,
@@ -137,7 +154,7 @@ def amortise(
     Args:
         K: prior covariances of the tasks.
         y: their labels.
-        posterior: their converged posterior, from `mirror_descent`.
+        posterior: their converged posterior, from `mirror_descent` or from `bound.solve`.
         weight: weight of each point; zero marks padding.
         class_mask: classes that exist.
     """

@@ -14,11 +14,11 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, grad
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.methods.item_norm import replace_norms
+from mirrorshot.methods.per_task import replace_norms, side_by_side
 from mirrorshot.methods.slots import check_n_way, masked_log_softmax, mean_of_softmax, used_slots, xavier_rows
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -184,9 +184,9 @@ class ABML(FewShotMethod):
             logits: Tensor = functional_call(self, {**given, **dict.fromkeys(self._norms, counts)}, (x,))
             return logits
 
-        at_once = None if torch.is_grad_enabled() else 1
-        result: Tensor = vmap(vmap(one), in_dims=(1, None, None), out_dims=1, chunk_size=at_once)(weights, x, counts)
-        return result
+        if torch.is_grad_enabled():
+            return side_by_side(lambda flat, *task: side_by_side(lambda w: one(w, *task), flat), weights, x, counts)
+        return torch.stack([side_by_side(one, sampled, x, counts) for sampled in weights.unbind(1)], 1)
 
     def _nll(
         self,

@@ -1,6 +1,7 @@
 """What a few-shot method is: something that learns over many tasks and then classifies the queries of new ones."""
 
 import abc
+import copy
 import itertools
 from typing import cast
 
@@ -8,7 +9,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone
+from mirrorshot.backbones import Backbone, Identity
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 
@@ -47,6 +48,14 @@ class FewShotMethod(nn.Module, abc.ABC):
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Logarithm of the class probabilities of every query; `-inf` for classes that a task does not have."""
 
+    def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]] | None:
+        """Mean and variance of Gaussian latents f whose `E[softmax(f)]` is the prediction before any temperature.
+
+        Default: None, the method has no such latents. With them there can be a temperature inside the likelihood, and
+        uncertainty has an epistemic and an aleatoric part.
+        """
+        return None
+
     @property
     def is_tuned(self) -> bool:
         """Whether `tune` does anything. Default: if it is overridden."""
@@ -79,6 +88,18 @@ class FewShotMethod(nn.Module, abc.ABC):
     def accelerate(self) -> None:
         """Compile what pays on a GPU; results stay the same to rounding. Default: the backbone."""
         self.backbone.compile(dynamic=False)
+
+    def on_features(self) -> "FewShotMethod | None":
+        """A copy of the method that takes features in place of items; None if it needs more than a vector of them.
+
+        Design note: in eval mode the features of an item do not depend on the items beside it. They can be computed
+        once for all tasks, and the predictions are those of the whole method, up to rounding.
+        """
+        if not self.is_by_features or len(self.backbone.out_shape) > 1:
+            return None
+        backbone = self.backbone
+        memo = {id(backbone): Identity(backbone.out_features)}  # the network itself need not be copied
+        return copy.deepcopy(self, memo)
 
     def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N D"], Float[Tensor, "T M D"]]:
         """Features of support and query, through the backbone in one pass (so in train mode they share statistics)."""

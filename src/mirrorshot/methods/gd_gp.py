@@ -83,13 +83,25 @@ class GradientGP(GPMethod):
     def _log_prob(
         self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
     ) -> Float[Tensor, "T M C"]:
+        mean, var = self._latent(tasks, K, K_cross, prior_var)
+        return log_predictive(mean.mT, var.mT, tasks.class_mask[:, None, :])
+
+    @torch.no_grad()
+    def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]]:
+        """Mean and variance of the latents of every query, where the steps at test have come to."""
+        mean, var = self._latent(tasks, *self._task_covariances(tasks))
+        return mean.mT, var.mT
+
+    def _latent(
+        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor
+    ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
         K = self._with_noise(K)
         q, _ = self._climb(K, tasks.support_y, tasks.support_weight, tasks.class_mask, self.n_test_steps)
         # mu* = k*^T K^-1 m, var* = k** - k*^T K^-1 k* + k*^T K^-1 Sigma K^-1 k*
         pull = torch.linalg.solve(K, K_cross)
         mean = (pull.mT @ q.mean[..., None])[..., 0]
         var = prior_var - (pull * K_cross).sum(-2) + (pull * (q.covariance @ pull)).sum(-2)
-        return log_predictive(mean.mT, var.clamp(min=0.0).mT, tasks.class_mask[:, None, :])
+        return mean, var.clamp(min=0.0)
 
 
 def _cross_entropy(K: Float[Tensor, "T _ N N"], q: FullGaussian) -> Float[Tensor, "T C"]:

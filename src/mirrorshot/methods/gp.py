@@ -106,9 +106,11 @@ class GPMethod(FewShotMethod):
         return torch.log_softmax(log_prob / self.log_temperature.exp().to(log_prob.dtype), -1)
 
     def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        return self._log_prob(tasks, *self._task_covariances(tasks), differentiable=False)
+
+    def _task_covariances(self, tasks: TaskBatch) -> tuple[Tensor, Tensor, Tensor]:
         support, query = self.features(tasks)
-        covariances = self._covariances(support, query, self._centre(tasks, support))
-        return self._log_prob(tasks, *covariances, differentiable=False)
+        return self._covariances(support, query, self._centre(tasks, support))
 
     @property
     def is_tuned(self) -> bool:

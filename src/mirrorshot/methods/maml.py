@@ -13,11 +13,11 @@ from collections.abc import Mapping
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, grad
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod, query_nll
-from mirrorshot.methods.item_norm import replace_norms
+from mirrorshot.methods.per_task import replace_norms, side_by_side
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Weights = Mapping[str, Tensor]
@@ -37,9 +37,9 @@ class MAML(FewShotMethod):
     The loss of a step is the mean over its tasks. The references take the sum of `tasks_per_step=4` tasks (32 for
     characters), which is the same for Adam.
 
-    Design note: tasks are adapted side by side with `torch.func.vmap`, which makes the convolutions grouped ones. Norms
-    are replaced, because padding must not count and vmap cannot write running statistics. `accelerate` leaves the
-    network as it is: compiled networks within vmap and grad are untested on GPUs.
+    Design note: on a GPU tasks are adapted side by side with `torch.func.vmap`, which makes the convolutions grouped
+    ones. Norms are replaced, because padding must not count and vmap cannot write running statistics. `accelerate`
+    leaves the network as it is: compiled networks within vmap and grad are untested on GPUs.
 
     Args:
         backbone: from items to features. The method takes it over and replaces its norms.
@@ -115,8 +115,7 @@ class MAML(FewShotMethod):
             return self._task_log_prob(weights, both, only_support, mask)[len(x) :]
 
         x, y, query, _, counts, query_counts, mask = tasks
-        result: Tensor = vmap(one_task)(x, y, query, counts, query_counts, mask)
-        return result
+        return side_by_side(one_task, x, y, query, counts, query_counts, mask)
 
     def _adapt(
         self,

@@ -15,9 +15,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.backbones import Backbone
-from mirrorshot.gaussian import predict_latent
+from mirrorshot.gaussian import GaussianPosterior, predict_latent
 from mirrorshot.inference import AmortisedSites, amortise, mirror_descent
-from mirrorshot.inference.bound import TrainingGradient, can_fuse, fits_fused, predict_from, solve, training_elbo
+from mirrorshot.inference.bound import (
+    Solution,
+    TrainingGradient,
+    can_fuse,
+    fits_fused,
+    predict_from,
+    solve,
+    training_elbo,
+)
 from mirrorshot.inference.objective import make_problem
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods.gp import GPMethod, in_parts, with_mask
@@ -93,25 +101,30 @@ class MirrorGP(GPMethod):
     def _log_prob(
         self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
     ) -> Float[Tensor, "T M C"]:
+        mean, var = self._latent(tasks, K, K_cross, prior_var, differentiable=differentiable)
         if can_fuse(K, tasks.n_way) and not differentiable:
-            return self._log_prob_fused(tasks, K, K_cross, prior_var)
+            from mirrorshot.inference.fused import prob_fused
+
+            return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
+        return log_predictive(mean.mT, var.mT, tasks.class_mask[:, None, :])
+
+    @torch.no_grad()
+    def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]]:
+        """Mean and variance of the latents of every query, at the optimum of the bound."""
+        mean, var = self._latent(tasks, *self._task_covariances(tasks), differentiable=False)
+        return mean.mT, var.mT
+
+    def _latent(
+        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
+    ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
+        if can_fuse(K, tasks.n_way) and not differentiable:
+            solution = _solve_fused(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
+            return predict_from(solution, K_cross, prior_var)
         posterior, _ = mirror_descent(
             K, tasks.support_y, n_way=tasks.n_way, max_steps=100, weight=tasks.support_weight,
             class_mask=tasks.class_mask, gradient="implicit" if differentiable else "envelope", validate=False,
         )  # fmt: skip
-        mean, var = predict_latent(posterior, K_cross, prior_var.expand(-1, K.shape[1], -1))
-        return log_predictive(mean.mT, var.mT, tasks.class_mask[:, None, :])
-
-    def _log_prob_fused(self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor) -> Tensor:
-        """The same optimum by the paper's 50 steps of rho = 0.5, in fused kernels that read nothing back."""
-        from mirrorshot.inference.fused import prob_fused
-
-        problem = make_problem(
-            K.detach(), tasks.support_y, tasks.n_way, tasks.support_weight, tasks.class_mask, torch.inf, False
-        )
-        solution = solve(problem, None, n_steps=50, step_size=0.5)
-        mean, var = predict_from(solution, K_cross, prior_var)
-        return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
+        return predict_latent(posterior, K_cross, prior_var.expand(-1, K.shape[1], -1))
 
     def _joint_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
         support, query = self.features(tasks)
@@ -135,9 +148,18 @@ class MirrorGP(GPMethod):
             K = torch.cat([self._joint_covariance(part) for part in in_parts(tasks)])
             y = torch.cat([tasks.support_y, query_y], 1)
             weight, mask = torch.cat([tasks.support_weight, tasks.query_weight], 1), tasks.class_mask
-            posterior, _ = mirror_descent(K, y, n_way=tasks.n_way, weight=weight, class_mask=mask, validate=False)
-            fitted = amortise(K, y, posterior, weight=weight, class_mask=mask)
+            if can_fuse(K, tasks.n_way):
+                solved: Solution | GaussianPosterior = _solve_fused(K, y, weight, mask)
+            else:
+                solved, _ = mirror_descent(K, y, n_way=tasks.n_way, weight=weight, class_mask=mask, validate=False)
+            fitted = amortise(K, y, solved, weight=weight, class_mask=mask)
             for buffer, value in zip(
                 (self.amortised_strength, self.amortised_own, self.amortised_other), fitted, strict=True
             ):
                 buffer.copy_(value)
+
+
+def _solve_fused(K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor) -> Solution:
+    """The optimum, by the paper's 50 steps of rho = 0.5 in fused kernels that read nothing back."""
+    problem = make_problem(K.detach(), y, class_mask.shape[1], weight, class_mask, torch.inf, False)
+    return solve(problem, None, n_steps=50, step_size=0.5)

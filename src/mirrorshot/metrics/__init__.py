@@ -3,6 +3,7 @@
 from mirrorshot.metrics.bootstrap import (
     Interval,
     TaskStatistics,
+    bootstrap_bins,
     bootstrap_intervals,
     bootstrap_mean,
     join_statistics,
@@ -26,17 +27,29 @@ from mirrorshot.metrics.functional import (
     maximum_calibration_error,
     nll,
 )
-from mirrorshot.metrics.ranking import aurc, auroc, correctness_auroc, excess_aurc
+from mirrorshot.metrics.ranking import RiskCoverage, aurc, auroc, correctness_auroc, excess_aurc, risk_coverage
 from mirrorshot.metrics.streaming import SeparationSummary, Summary
 from mirrorshot.metrics.temperature import apply_temperature, fit_temperature
+from mirrorshot.metrics.two_temperatures import (
+    PAPER_GRID,
+    GridErrors,
+    TemperaturePair,
+    TwoTemperatures,
+    minimise_over_temperature,
+    search_two_temperatures,
+    temperature_errors,
+)
 
 __all__ = [
     "accuracy", "nll", "brier",
     "CalibrationBins", "calibration_bins", "expected_calibration_error", "maximum_calibration_error",
     "adaptive_calibration_bins", "class_calibration_bins", "class_calibration_error",
     "debiased_calibration_error", "debiased_squared_error", "BrierDecomposition", "brier_decomposition",
-    "auroc", "correctness_auroc", "aurc", "excess_aurc",
+    "auroc", "correctness_auroc", "aurc", "excess_aurc", "RiskCoverage", "risk_coverage",
     "Interval", "TaskStatistics", "task_statistics", "join_statistics", "bootstrap_intervals", "bootstrap_mean",
+    "bootstrap_bins",
     "Summary", "SeparationSummary",
     "fit_temperature", "apply_temperature",
+    "PAPER_GRID", "TemperaturePair", "TwoTemperatures", "GridErrors", "search_two_temperatures", "temperature_errors",
+    "minimise_over_temperature",
 ]  # fmt: skip

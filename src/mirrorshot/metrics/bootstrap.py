@@ -155,6 +155,37 @@ def bootstrap_intervals(
     return {name: _interval(METRICS[name](whole), METRICS[name](resamples), level) for name in dict.fromkeys(metrics)}
 
 
+def bootstrap_bins(
+    statistics: TaskStatistics, generator: torch.Generator, n_resamples: int = 1000, level: float = 0.95
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    """Percentile intervals of the accuracy in each calibration bin, for a reliability diagram.
+
+    Resamples in which a bin is empty say nothing about it.
+
+    Args:
+        statistics: of all tasks; those without any weight are left out.
+        generator: source of the resamples.
+        n_resamples: their number.
+        level: share of resamples within the interval.
+
+    Returns:
+        Lower and upper ends; NaN for bins without predictions.
+
+    Example:
+        >>> g = torch.Generator().manual_seed(0)
+        >>> prob, y = torch.tensor([0.8, 0.2]).expand(200, 5, 2), (torch.rand(200, 5, generator=g) > 0.8).long()
+        >>> low, high = bootstrap_bins(task_statistics(prob, y), g)
+        >>> bool(low[11] < 0.8 < high[11]), bool(low[0].isnan())
+        (True, True)
+    """
+    _check_bootstrap(statistics, n_resamples, level, ())
+    table = _table(statistics)
+    bins = _from_table(_resampled(table[table[:, 0] > 0], generator, n_resamples), statistics.bins.edges).bins
+    ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=bins.counts.dtype, device=bins.counts.device)
+    low, high = bins.accuracy.nanquantile(ends, 0)
+    return low, high
+
+
 def bootstrap_mean(
     values: Float[Tensor, " T"], generator: torch.Generator, n_resamples: int = 1000, level: float = 0.95
 ) -> Interval:

@@ -4,12 +4,26 @@ They depend on every single score, so their streaming forms store scores and not
 they came in random order, and the mean over these orders is taken.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.metrics._terms import TopLabel, checked, top_label
 from mirrorshot.types import InvalidInputError
+
+
+class RiskCoverage(NamedTuple):
+    """Error rates of the most confident predictions.
+
+    Attributes:
+        coverage: shares of predictions that are answered, ascending up to 1; (n,).
+        risk: error rate of those; (n,).
+    """
+
+    coverage: Float[Tensor, " n"]
+    risk: Float[Tensor, " n"]
 
 
 def auroc(
@@ -84,6 +98,40 @@ def aurc(
     return aurc_of(top_label(*checked(prob, y, weight)))
 
 
+def risk_coverage(
+    prob: Float[Tensor, "*batch M C"],
+    y: Int[Tensor, "*batch M"],
+    weight: Float[Tensor, "*batch M"] | None = None,
+    n_points: int = 100,
+) -> RiskCoverage:
+    """Error rate among the most confident predictions, at evenly spaced shares of them; `aurc` is its area.
+
+    Args:
+        prob: class probabilities.
+        y: labels 0 .. C - 1.
+        weight: how often each query counts; zero is padding. None: once.
+        n_points: number of shares, the last of which is all predictions.
+
+    Example:
+        >>> risk_coverage(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]), n_points=2).risk
+        tensor([0.0000, 0.5000], dtype=torch.float64)
+    """
+    if n_points < 1:
+        raise InvalidInputError(f"Expected `n_points` to be at least 1, but got {n_points}.")
+    return risk_coverage_of(top_label(*checked(prob, y, weight)), n_points)
+
+
+def risk_coverage_of(top: TopLabel, n_points: int) -> RiskCoverage:
+    """`risk_coverage` of pooled predictions. Equal confidences share their errors evenly."""
+    weight, errors = _groups(top)
+    mass, wrong = (torch.cat([x.new_zeros(1), x.cumsum(0)]) for x in (weight, errors))
+    coverage = torch.arange(1, n_points + 1, dtype=mass.dtype, device=mass.device) / n_points
+    wanted = coverage * mass[-1]
+    group = torch.searchsorted(mass, wanted).clamp(1, len(weight))
+    inside = ((wanted - mass[group - 1]) / weight[group - 1]).clamp(max=1.0)
+    return RiskCoverage(coverage, (wrong[group - 1] + inside * errors[group - 1]) / wanted)
+
+
 def excess_aurc(
     prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
 ) -> Float[Tensor, ""]:
@@ -116,10 +164,7 @@ def correctness_auroc_of(top: TopLabel) -> Float[Tensor, ""]:
 
 def aurc_of(top: TopLabel) -> Float[Tensor, ""]:
     """`aurc` of pooled predictions."""
-    _, group = top.confidence.unique(return_inverse=True)  # ascending
-    group = group.amax() - group
-    errors = torch.bincount(group, weights=top.weight * (1 - top.correct))
-    return _area(torch.bincount(group, weights=top.weight), errors)
+    return _area(*_groups(top))
 
 
 def excess_aurc_of(top: TopLabel) -> Float[Tensor, ""]:
@@ -127,6 +172,13 @@ def excess_aurc_of(top: TopLabel) -> Float[Tensor, ""]:
     right, wrong = (top.weight * top.correct).sum(), (top.weight * (1 - top.correct)).sum()
     best = _area(torch.stack([right, wrong]), torch.stack([torch.zeros_like(wrong), wrong]))
     return (aurc_of(top) - best).clamp(min=0.0)  # rounding
+
+
+def _groups(top: TopLabel) -> tuple[Tensor, Tensor]:
+    """Weights and errors of the groups of equal confidence, the most confident first."""
+    _, group = top.confidence.unique(return_inverse=True)  # ascending
+    group = group.amax() - group
+    return torch.bincount(group, weights=top.weight), torch.bincount(group, weights=top.weight * (1 - top.correct))
 
 
 def _area(weight: Tensor, errors: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def fit_temperature(
         >>> round(T, 6), apply_temperature(log_prob[0], T).exp()
         (2.0, tensor([0.7500, 0.2500]))
     """
-    _check_scores(log_prob, y, weight)
+    check_scores(log_prob, y, weight)
     scores, right, share = _as_rows(log_prob, y, weight)
     low, high = -math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE)  # of log(1 / T)
     at_low, at_high = _slope(scores, right, share, low).value, _slope(scores, right, share, high).value
@@ -123,7 +123,8 @@ def _root(scores: Tensor, right: Tensor, share: Tensor, low: float, high: float)
     return point
 
 
-def _check_scores(log_prob: Tensor, y: Tensor, weight: Tensor | None) -> None:
+def check_scores(log_prob: Tensor, y: Tensor, weight: Tensor | None) -> None:
+    """Refuse scores that no temperature can be fitted to."""
     shape = tuple(log_prob.shape)
     if log_prob.ndim < 2 or shape[:-1] != tuple(y.shape) or (weight is not None and weight.shape != y.shape):
         raise InvalidInputError(

@@ -77,7 +77,7 @@ def _encode_pictures(encoder: Encoder, items: Items, thumbnails: bool, progress:
     for start in range(0, len(paths), _AT_ONCE):
         if progress is not None:
             progress(start, len(paths), "reading pictures")
-        found = read_pictures([Path(path) for path in paths[start : start + _AT_ONCE]])
+        found = read_pictures(paths[start : start + _AT_ONCE])
         pictures = [picture for picture in found if isinstance(picture, Image.Image)]
         kept += [start + i for i, picture in enumerate(found) if isinstance(picture, Image.Image)]
         damaged |= {items.names[start + i]: why for i, why in enumerate(found) if isinstance(why, str)}
@@ -111,7 +111,7 @@ def decide(items: Items) -> Choice:
             "then --encoder sentence-transformers:all-MiniLM-L6-v2 --download"
         )
     step = max(1, len(items.content) // _LOOKED_AT)
-    found = read_pictures([Path(str(path)) for path in items.content[::step]])
+    found = read_pictures([path for path in items.content[::step] if isinstance(path, (Path, bytes))])
     return choose_encoder([picture for picture in found if isinstance(picture, Image.Image)])
 
 

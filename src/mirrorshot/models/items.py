@@ -27,13 +27,13 @@ class Items(NamedTuple):
     Attributes:
         kind: "picture", "text" or "embedding".
         names: what each is called, as the user gave it.
-        content: paths, texts, or embeddings (n, D).
+        content: pictures as paths or as the bytes of their files, texts, or embeddings (n, D).
         labels: class of each; None if they are not labelled.
     """
 
     kind: Kind
     names: list[str]
-    content: list[Path] | list[str] | Embeddings
+    content: list[Path] | list[bytes] | list[str] | Embeddings
     labels: list[str] | None
 
     def take(self, rows: Sequence[int]) -> "Items":

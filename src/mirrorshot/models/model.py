@@ -123,7 +123,7 @@ class Model:
                 f"Expected examples of at least two classes, but got {len(labels)} of one: {first(list(set(labels)))}. "
                 "Add a folder for another class; for 'this or something else' make a class of other things."
             )
-        head = _fitted(FewShotClassifier(**(parameters or {})), found.embeddings, labels)
+        head = FewShotClassifier(**(parameters or {})).fit(found.embeddings, np.array(labels, dtype=np.str_))
         return cls(encoder, unique_names(found.items.names), labels, found.embeddings, head, found.thumbnails)
 
     @property
@@ -215,12 +215,14 @@ class Model:
         """
         if len(labels) != len(found.embeddings) or not all(labels):
             raise InvalidInputError(f"Expected a label for each of {len(found.embeddings)} items, but got {labels!r}.")
-        X = np.concatenate([self.embeddings, self.check_embeddings(found.embeddings)])
+        X = self.check_embeddings(found.embeddings)
+        together = np.concatenate([self.embeddings, X])
         names = unique_names([*self.names, *found.items.names])
         thumbnails = self.thumbnails
         if thumbnails is not None:
             thumbnails = None if found.thumbnails is None else np.concatenate([thumbnails, found.thumbnails])
-        self._become(names, [*self.labels, *labels], X, thumbnails)
+        self.head.add(X, np.array(labels, dtype=np.str_))
+        self._keep(names, [*self.labels, *labels], together, thumbnails)
         return self
 
     def remove(self, names: Iterable[str]) -> "Model":
@@ -237,11 +239,11 @@ class Model:
         if len(set(labels)) < 2:
             raise InvalidInputError("Expected examples of at least two classes to stay, but too few would. Keep some.")
         thumbnails = None if self.thumbnails is None else self.thumbnails[rows]
-        self._become([self.names[i] for i in rows], labels, self.embeddings[rows], thumbnails)
+        self.head.remove(np.setdiff1d(np.arange(len(self.names)), rows), drop_class=True)
+        self._keep([self.names[i] for i in rows], labels, self.embeddings[rows], thumbnails)
         return self
 
-    def _become(self, names: list[str], labels: list[str], X: Embeddings, thumbnails: NDArray[np.uint8] | None) -> None:
-        self.head = _fitted(FewShotClassifier(**self.head.get_params(deep=False)), X, labels)
+    def _keep(self, names: list[str], labels: list[str], X: Embeddings, thumbnails: NDArray[np.uint8] | None) -> None:
         self.names, self.labels, self.embeddings, self.thumbnails = names, labels, X, thumbnails
 
     def check_embeddings(self, X: Embeddings) -> Embeddings:
@@ -274,14 +276,6 @@ class Model:
         from mirrorshot.models.file import load_model
 
         return load_model(Path(path), trust_encoder=trust_encoder, download=download)
-
-
-def _fitted(head: FewShotClassifier, X: Embeddings, labels: Sequence[str]) -> FewShotClassifier:
-    """A classifier for a changed support: fitted anew.
-
-    Design note: the one place that an update in the posterior would replace.
-    """
-    return head.fit(X, np.array(labels, dtype=np.str_))
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

@@ -4,14 +4,18 @@ Everything is drawn on `matplotlib.figure.Figure` directly: no pyplot, no global
 those of Okabe and Ito, which people with any colour vision can tell apart; no meaning rests on colour alone.
 """
 
-from mirrorshot.plotting.episode import episode_figure
-from mirrorshot.plotting.learning import learning_curve_figure
+from mirrorshot.plotting.episode import EpisodeDisplay, episode_figure
+from mirrorshot.plotting.learning import learning_curve_figure, with_elbo
 from mirrorshot.plotting.reliability import ReliabilityDisplay, reliability_figure, wilson_interval
-from mirrorshot.plotting.style import FORMATS, save_figure
+from mirrorshot.plotting.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
+from mirrorshot.plotting.style import FORMATS, save_figure, save_pictures
+from mirrorshot.plotting.uncertainty_map import UncertaintyMapDisplay
 
 __all__ = [
     "ReliabilityDisplay", "reliability_figure", "wilson_interval",
-    "learning_curve_figure",
-    "episode_figure",
-    "save_figure", "FORMATS",
+    "RiskCoverageDisplay", "risk_coverage_figure",
+    "learning_curve_figure", "with_elbo",
+    "EpisodeDisplay", "episode_figure",
+    "UncertaintyMapDisplay",
+    "save_figure", "save_pictures", "FORMATS",
 ]  # fmt: skip

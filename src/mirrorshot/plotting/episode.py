@@ -1,5 +1,6 @@
 """One episode as a picture: what was learned from, what was asked, and what the method thought of it."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,15 +9,138 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrorshot.plotting.style import BLUE, GAP, GREY, INK, SKY, VERMILION
+from mirrorshot import decisions
+from mirrorshot.data import EpisodeSampler
+from mirrorshot.decisions import EntropyParts
+from mirrorshot.evaluation import Prepare, predict_latents, predict_tasks
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.plotting.style import BLUE, GAP, GREY, INK, ORANGE, PURPLE, SKY, VERMILION
 from mirrorshot.types import InvalidInputError
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
 
 _COLUMN, _ROW, _LABEL, _HEADER = 1.35, 0.62, 1.15, 0.95  # inches: a class, a query, their column, at most a header
+_VERDICT, _UNCERTAINTY = 0.75, 1.65  # inches: right or wrong, and the column of uncertainty
 _MAX_SHOTS = 6  # support pictures shown of a class
 _MAX_NAME = 16  # letters of a name that fit
+
+
+class EpisodeDisplay:
+    """One episode as a card: a column for each class, headed by its support, and a row for each query.
+
+    A cell has a bar as long as the probability of the class. The cell of the right class is framed, and its number is
+    bold; the bar of the predicted class is dark where it is right, and hatched where it is wrong. With `uncertainty` a
+    last column has its two parts: aleatoric, what more examples cannot remove, and epistemic, what they can. It is that
+    of the latents; where a method has a predictive temperature on top, the column says so.
+
+    Args:
+        support: pictures (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
+        query: pictures to classify.
+        log_prob: logarithm of the class probabilities of the queries.
+        y: their right classes.
+        class_names: of the C classes.
+        uncertainty: of the queries, in nats; None: not shown.
+
+    Attributes:
+        figure_: what `plot` has drawn on.
+
+    Example:
+        >>> import torch
+        >>> pictures = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
+        >>> log_prob = torch.full((6, 3), 1 / 3).log()
+        >>> display = EpisodeDisplay(pictures, pictures, log_prob, torch.arange(6) // 2, ["a", "b", "c"])
+        >>> len(display.plot().figure_.axes)  # 3 headers, and 6 queries with 3 bars each
+        27
+    """
+
+    def __init__(
+        self,
+        support: Shaped[Tensor, "N ..."],
+        query: Shaped[Tensor, "M ..."],
+        log_prob: Float[Tensor, "M C"],
+        y: Int[Tensor, " M"],
+        class_names: Sequence[str],
+        uncertainty: EntropyParts | None = None,
+    ) -> None:
+        _check_episode(support, query, log_prob, y, len(class_names))
+        self.support, self.query, self.log_prob, self.y = support, query, log_prob, y
+        self.class_names, self.uncertainty = tuple(class_names), uncertainty
+
+    @classmethod
+    def from_method(
+        cls, method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare
+    ) -> "list[EpisodeDisplay]":
+        """Let a method predict some episodes of pictures; a display for each.
+
+        Args:
+            method: a trained one. Its latents, if it has them, give the parts of the uncertainty.
+            sampler: draws the episodes.
+            numbers: which episodes.
+            prepare: from pictures as bytes to what the backbone takes, on the device of the method.
+        """
+        options = {"prepare": prepare, "batch_size": len(numbers)}
+        found = predict_tasks(method, sampler, numbers, **options)  # type: ignore[arg-type]
+        latents = predict_latents(method, sampler, numbers, **options)  # type: ignore[arg-type]
+        parts = None if latents is None else decisions.uncertainty(*(t.double().cpu() for t in latents))
+        index, (tasks, y) = sampler.index(numbers), sampler.tasks(numbers)
+        source = sampler.source
+        names = [list(dict.fromkeys(source.labels[rows].tolist())) for rows in index.support]
+        return [
+            cls(
+                tasks.support_x[i].cpu(), tasks.query_x[i].cpu(), found.log_prob[i], y[i].cpu(),
+                [source.class_names[c] for c in names[i]],
+                None if parts is None else EntropyParts(*(part[i] for part in parts)),
+            )
+            for i in range(len(numbers))
+        ]  # fmt: skip
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the queries that are right."""
+        return float((self.log_prob.argmax(-1) == self.y).double().mean())
+
+    def _is_untempered(self, prob: NDArray[np.float64]) -> bool:
+        """Whether the uncertainty is that of the probabilities shown, and not that before a temperature."""
+        assert self.uncertainty is not None
+        shown = -(prob * np.log(np.maximum(prob, 1e-300))).sum(-1)
+        return bool(np.abs(shown - self.uncertainty.total.detach().cpu().double().numpy()).max() < 0.01)
+
+    def plot(self, *, n_queries: int = 6) -> "EpisodeDisplay":
+        """Draw the card on a figure of its own.
+
+        Args:
+            n_queries: queries shown, spread evenly over those there are.
+        """
+        from matplotlib.figure import Figure
+
+        n_way = len(self.class_names)
+        rows = np.unique(np.linspace(0, len(self.y) - 1, min(n_queries, len(self.y))).round().astype(int))
+        pictures = _as_pictures(self.support).reshape(n_way, -1, *_hwc(self.support))
+        shots = [_montage(part, n_columns=3) for part in pictures]
+        header = min(_COLUMN * shots[0].shape[0] / shots[0].shape[1], _HEADER)
+        heights = [header, *[_ROW] * len(rows)]
+        right = _VERDICT + (_UNCERTAINTY if self.uncertainty is not None else 0.0)
+        size = (_LABEL + _COLUMN * n_way + right, sum(heights) + 0.75)
+        figure = Figure(figsize=size)
+        grid = figure.add_gridspec(
+            len(rows) + 1, n_way + 1, width_ratios=[_LABEL, *[_COLUMN] * n_way], height_ratios=heights,
+            left=0.02, right=1 - right / size[0], top=1 - 0.42 / size[1], bottom=0.3 / size[1],
+            wspace=0.14, hspace=0.16,
+        )  # fmt: skip
+        for c, (name, picture) in enumerate(zip(self.class_names, shots, strict=True)):
+            _draw_header(figure.add_subplot(grid[0, c + 1]), name, picture)
+        prob, queries = self.log_prob.detach().exp().cpu().double().numpy(), _as_pictures(self.query)
+        for i, row in enumerate(rows):
+            _draw_picture(figure.add_subplot(grid[i + 1, 0]), queries[row])
+            axes = [figure.add_subplot(grid[i + 1, c + 1]) for c in range(n_way)]
+            _draw_probabilities(axes, prob[row], int(self.y[row]))
+        if self.uncertainty is not None:
+            title = "uncertainty, nats" + ("" if self._is_untempered(prob) else "\n(before temperature)")
+            _draw_uncertainty(figure, self.uncertainty, rows, heights, size, math.log(n_way), title)
+        _draw_words(figure, header / size[1], size, len(self.support) // n_way)
+        self.figure_ = figure
+        return self
 
 
 def episode_figure(
@@ -28,53 +152,43 @@ def episode_figure(
     *,
     n_queries: int = 6,
 ) -> "matplotlib.figure.Figure":
-    """Draw one episode as a table: a column for each class, headed by its support, and a row for each query.
-
-    A cell has a bar as long as the probability of the class. The cell of the right class is framed, and its number is
-    bold; the bar of the predicted class is dark where it is right, and hatched where it is wrong.
-
-    Args:
-        support: pictures (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
-        query: pictures to classify.
-        log_prob: logarithm of the class probabilities of the queries.
-        y: their right classes.
-        class_names: of the C classes.
-        n_queries: queries shown, spread evenly over those given.
+    """Draw one episode; see `EpisodeDisplay`.
 
     Returns:
         The figure, for `save_figure` or a report.
-
-    Example:
-        >>> import torch
-        >>> pictures = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
-        >>> log_prob = torch.full((6, 3), 1 / 3).log()
-        >>> figure = episode_figure(pictures, pictures, log_prob, torch.arange(6) // 2, ["a", "b", "c"])
-        >>> len(figure.axes)  # 3 headers, and 6 queries with 3 bars each
-        27
     """
-    from matplotlib.figure import Figure
+    return EpisodeDisplay(support, query, log_prob, y, class_names).plot(n_queries=n_queries).figure_
 
-    n_way = len(class_names)
-    _check_episode(support, query, log_prob, y, n_way)
-    rows = np.unique(np.linspace(0, len(y) - 1, min(n_queries, len(y))).round().astype(int))
-    shots = [_montage(part, n_columns=3) for part in _as_pictures(support).reshape(n_way, -1, *_hwc(support))]
-    header = min(_COLUMN * shots[0].shape[0] / shots[0].shape[1], _HEADER)
-    heights = [header, *[_ROW] * len(rows)]
-    size = (_LABEL + _COLUMN * n_way + 0.75, sum(heights) + 0.75)
-    figure = Figure(figsize=size)
-    grid = figure.add_gridspec(
-        len(rows) + 1, n_way + 1, width_ratios=[_LABEL, *[_COLUMN] * n_way], height_ratios=heights,
-        left=0.02, right=1 - 0.75 / size[0], top=1 - 0.42 / size[1], bottom=0.3 / size[1], wspace=0.14, hspace=0.16,
+
+def _draw_uncertainty(
+    figure: Any,
+    parts: EntropyParts,
+    rows: NDArray[np.int64],
+    heights: Sequence[float],
+    size: tuple[float, float],
+    most: float,
+    title: str,
+) -> None:
+    """One panel beside the rows, with a bar for each query: aleatoric, then epistemic, of at most log C."""
+    total = sum(heights[1:])
+    left, width = (size[0] - _UNCERTAINTY) / size[0], (_UNCERTAINTY - 0.22) / size[0]
+    ax = figure.add_axes((left, 0.3 / size[1], width, total / size[1]))
+    ax.set_label("uncertainty")
+    place = np.arange(len(rows), 0, -1) - 0.5
+    aleatoric, epistemic = (t.detach().cpu().double().numpy()[rows] for t in (parts.aleatoric, parts.epistemic))
+    ax.barh(place, most, height=0.34, facecolor=GREY, alpha=0.13, zorder=0)
+    ax.barh(place, aleatoric, height=0.34, color=ORANGE, label="aleatoric")
+    ax.barh(place, epistemic, height=0.34, left=aleatoric, color=PURPLE, edgecolor="white", hatch="....",
+            linewidth=0.0, label="epistemic")  # fmt: skip
+    for y, a, e in zip(place, aleatoric, epistemic, strict=True):
+        ax.text(0, y + 0.2, f"{a:.2f} + {e:.2f}", fontsize=9, color=INK, va="bottom", ha="left")
+    ax.set(xlim=(0, most), ylim=(0, len(rows)))
+    ax.set_axis_off()
+    figure.legend(
+        *ax.get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(left - 0.01, (0.3 + total) / size[1]),
+        fontsize=9, frameon=False, title=title, title_fontsize=9, alignment="left", handlelength=1.2,
+        borderpad=0.1, labelspacing=0.3,
     )  # fmt: skip
-    for c, (name, picture) in enumerate(zip(class_names, shots, strict=True)):
-        _draw_header(figure.add_subplot(grid[0, c + 1]), name, picture)
-    prob, pictures = log_prob.detach().exp().cpu().double().numpy(), _as_pictures(query)
-    for i, row in enumerate(rows):
-        _draw_picture(figure.add_subplot(grid[i + 1, 0]), pictures[row])
-        axes = [figure.add_subplot(grid[i + 1, c + 1]) for c in range(n_way)]
-        _draw_probabilities(axes, prob[row], int(y[row]))
-    _draw_words(figure, header / size[1], size, len(support) // n_way)
-    return figure
 
 
 def _draw_header(ax: Any, name: str, picture: NDArray[Any]) -> None:

@@ -16,6 +16,7 @@ History = Sequence[Mapping[str, Any]]
 
 # key of a record: (title of its panel, whether it is a share)
 _PANELS = {
+    "elbo": ("ELBO of training tasks, nats per point", False),
     "loss": ("training loss, nats per point", False),
     "val_accuracy": ("validation accuracy", True),
     "val_nll": ("validation NLL, nats per query", False),
@@ -26,14 +27,14 @@ _MANY = 60  # records above which a line has no markers
 
 
 def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figure.Figure":
-    """Draw how runs learned: training loss, validation accuracy and, where logged, validation NLL.
+    """Draw how runs learned: training bound or loss, validation accuracy and, where logged, validation NLL.
 
-    The training loss is shown faintly as it is and, above that, smoothed by a moving mean. Runs differ in colour and
+    Bound and loss are shown faintly as they are and, above that, smoothed by a moving mean. Runs differ in colour and
     in marker.
 
     Args:
-        histories: for each name, the records of a run (`read_log`), with "step" or "episodes" and any of "loss",
-            "val_accuracy" and "val_nll"; a key that is missing or None is passed over.
+        histories: for each name, the records of a run (`read_log`), with "step" or "episodes" and any of "elbo" (see
+            `with_elbo`), "loss", "val_accuracy" and "val_nll"; a key that is missing or None is passed over.
 
     Returns:
         The figure, for `save_figure` or a report.
@@ -53,8 +54,11 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
             f"Expected records with a step and one of {', '.join(_PANELS)}, but got none in {len(histories)} histories."
         )
     axis = "episodes" if all(_has_episodes(history) for history in histories.values()) else "step"
-    figure = Figure(figsize=(4.3 * len(shown), 3.9), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
-    for ax, key in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+    n_rows = 1 if len(shown) <= 3 else 2
+    n_columns = -(-len(shown) // n_rows)
+    size = (4.3 * n_columns, 3.4 * n_rows + 0.5)
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
+    for ax, key in zip(figure.subplots(n_rows, n_columns, squeeze=False).flat, shown, strict=True):
         _draw_panel(ax, key, axis, histories)
     handles = {
         label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
@@ -63,6 +67,20 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
         handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 4), frameon=False
     )
     return figure
+
+
+def with_elbo(history: History) -> list[dict[str, Any]]:
+    """The records of a run whose loss is minus the evidence lower bound, with the bound in place of the loss.
+
+    Example:
+        >>> with_elbo([{"step": 1, "loss": 1.5}])
+        [{'step': 1, 'elbo': -1.5}]
+    """
+    return [
+        {("elbo" if key == "loss" else key): (-value if key == "loss" and value is not None else value)
+         for key, value in record.items()}
+        for record in history
+    ]  # fmt: skip
 
 
 def smooth(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
@@ -82,9 +100,11 @@ def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) 
     title, is_share = _PANELS[key]
     for i, (name, history) in enumerate(histories.items()):
         x, y = _series(history, key, axis)
+        if not len(x):
+            continue
         style = {"color": LINES[i % len(LINES)], "label": name, "linewidth": 1.9}
         every = max(1, len(x) // 8)
-        if len(x) > _MANY and key == "loss":
+        if len(x) > _MANY and key in ("elbo", "loss"):
             ax.plot(x, y, color=style["color"], alpha=0.22, linewidth=0.7)
             y = smooth(y, len(x) // _SMOOTHED)
         marker = {"marker": _MARKERS[i % len(_MARKERS)], "markersize": 6, "markeredgecolor": "white"}

@@ -9,9 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrorshot.metrics import (
     CalibrationBins,
+    bootstrap_bins,
     calibration_bins,
     expected_calibration_error,
     maximum_calibration_error,
+    task_statistics,
 )
 from mirrorshot.plotting.style import BLUE, BOX, GAP, GREY, INK, SKY
 from mirrorshot.types import InvalidInputError
@@ -27,19 +29,19 @@ _PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.9, 4.6, 0.5  # inches
 class ReliabilityDisplay:
     """Reliability diagram: how often predictions are right, at each confidence.
 
-    Bars are the accuracy per confidence bin, with 95 % intervals (Wilson's, as if all predictions were
-    independent; queries of one task share their support, so the truth is somewhat wider). The hatched part is
-    the gap between accuracy and mean confidence: where accuracy is below the diagonal the predictions claim
-    too much, where it is above, too little. The panel underneath shows how the predictions are spread over
-    the bins.
+    Bars are the accuracy per confidence bin, with 95 % intervals: by the bootstrap over tasks where these are known,
+    else Wilson's, as if all predictions were independent (queries of one task share their support, so that is somewhat
+    too narrow). The hatched part is the gap between accuracy and mean confidence: where accuracy is below the diagonal
+    the predictions claim too much, where it is above, too little. The panel underneath counts the predictions in the
+    bins.
 
     Args:
         bins: the predictions, sorted into bins.
         name: what made them; the title of the picture.
+        intervals: lower and upper ends of the accuracy in each bin, (2, B), as from `bootstrap_bins`. None: Wilson's.
 
     Attributes:
-        bins: as given.
-        name: as given.
+        bins, name, intervals: as given.
         ece, mce: expected and maximum calibration error.
         ax_, share_ax_, figure_: what `plot` has drawn on.
 
@@ -51,9 +53,10 @@ class ReliabilityDisplay:
         >>> save_figure(display.figure_, "reliability.png")  # doctest: +SKIP
     """
 
-    def __init__(self, bins: CalibrationBins, *, name: str | None = None) -> None:
-        self.bins = bins
-        self.name = name
+    def __init__(
+        self, bins: CalibrationBins, *, name: str | None = None, intervals: torch.Tensor | None = None
+    ) -> None:
+        self.bins, self.name, self.intervals = bins, name, intervals
         self.ece = float(expected_calibration_error(bins))
         self.mce = float(maximum_calibration_error(bins))
 
@@ -70,14 +73,19 @@ class ReliabilityDisplay:
         """Compute the diagram of predicted probabilities and draw it.
 
         Args:
-            prob: class probabilities, shape (..., n_queries, n_classes).
+            prob: class probabilities, shape (..., n_queries, n_classes). With one dimension of tasks in front the
+                intervals are bootstrapped over them.
             y: labels 0 .. n_classes - 1, shape (..., n_queries).
             n_bins: number of confidence bins.
             name: what made the predictions.
             ax: where to draw; None: on a new figure.
         """
-        bins = calibration_bins(_to_tensor(prob), _to_tensor(y), n_bins)
-        return cls(bins, name=name).plot(ax)
+        p, labels = _to_tensor(prob), _to_tensor(y)
+        bins, intervals = calibration_bins(p, labels, n_bins), None
+        if p.ndim == 3 and len(p) > 1:
+            found = bootstrap_bins(task_statistics(p, labels, n_bins), torch.Generator().manual_seed(0))
+            intervals = torch.stack(found)
+        return cls(bins, name=name, intervals=intervals).plot(ax)
 
     def plot(self, ax: "matplotlib.axes.Axes | None" = None, *, legend: bool = True) -> "ReliabilityDisplay":
         """Draw the diagram.
@@ -108,7 +116,10 @@ class ReliabilityDisplay:
             ax.bar(left, confidence - accuracy, width, accuracy, align="edge", **style)
         ax.containers[-1].set_label("gap to confidence")
         ax.hlines(accuracy, left, left + width, color=BLUE, linewidth=2.5, zorder=4, label="accuracy")
-        low, high = wilson_interval(accuracy, counts)
+        if self.intervals is None:
+            low, high = wilson_interval(accuracy, counts)
+        else:
+            low, high = self.intervals.numpy(force=True)[:, filled]
         ax.vlines(left + width / 2, low, high, color=INK, linewidth=1.2, zorder=5, label="95 % interval")
         ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1.0, zorder=3, label="calibrated")
         ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel="accuracy")
@@ -117,12 +128,12 @@ class ReliabilityDisplay:
 
     def _draw_share(self, ax: Any) -> None:
         left, width, filled = self._geometry()
-        share = self.bins.share.numpy(force=True)[filled]
-        ax.bar(left, share, width, align="edge", color=GREY, edgecolor="white")
-        top = float(share.max())
-        n = f"{int(self.bins.counts.sum()):,}"
-        ax.set(xlabel=f"confidence ({n} predictions)", ylabel="share", ylim=(0, 1.05 * top), yticks=[0, top])
-        ax.set_yticklabels(["0", f"{top:.0%}"])
+        counts = self.bins.counts.numpy(force=True)[filled]
+        ax.bar(left, counts, width, align="edge", color=GREY, edgecolor="white")
+        top, n = float(counts.max()), float(counts.sum())
+        ax.set(xlabel=f"confidence ({n:,.0f} predictions)", ylabel="count", ylim=(0, 1.05 * top), yticks=[0, top])
+        ax.set_yticklabels(["0", f"{top:,.0f}\n({top / n:.0%})"], fontsize="small")
+        ax.yaxis.get_ticklabels()[-1].set_verticalalignment("top")
         ax.spines[["top", "right"]].set_visible(False)
 
     def _geometry(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:

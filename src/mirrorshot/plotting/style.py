@@ -37,3 +37,20 @@ def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int =
     undated = {"Date": None} if suffix == ".svg" else None
     with rc_context({"svg.hashsalt": "mirrorshot"}):
         fig.savefig(path, dpi=dpi, format=suffix[1:], metadata=undated)
+
+
+def save_pictures(fig: "matplotlib.figure.Figure", stem: str | Path, *, dpi: int = 150) -> list[Path]:
+    """Write a figure as SVG and as PNG, side by side.
+
+    Args:
+        fig: the figure.
+        stem: file name without its ending, in a folder that exists.
+        dpi: dots per inch of the PNG.
+
+    Returns:
+        The two files.
+    """
+    paths = [Path(f"{stem}{suffix}") for suffix in FORMATS]
+    for path in paths:
+        save_figure(fig, path, dpi=dpi)
+    return paths

@@ -73,7 +73,8 @@ def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Secti
     Args:
         path: name of the file.
         title: heading of the report.
-        intro: what it is about. As in all texts here, an empty line begins a new paragraph, and markup is shown as is.
+        intro: what it is about. As in all texts here, an empty line begins a new paragraph, `$ ` begins a command
+            line, and markup is shown as is.
         sections: its parts.
 
     Example:
@@ -117,18 +118,30 @@ def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Secti
 
 
 def _section(section: Section, number: int) -> str:
-    blocks = "\n".join(_block(block, f"f{number}-{i}-") for i, block in enumerate(section.blocks))
+    parts, shown = [], None
+    for i, block in enumerate(section.blocks):
+        is_new = isinstance(block, Table) and block.protocol != shown  # the same protocol is said once
+        parts.append(_block(block, f"f{number}-{i}-", with_protocol=is_new))
+        shown = block.protocol if isinstance(block, Table) else shown
+    blocks = "\n".join(parts)
     return f'<section id="part-{number}">\n<h2>{escape(section.title)}</h2>\n{blocks}\n</section>'
 
 
-def _block(block: str | Table | Picture, prefix: str) -> str:
+def _block(block: str | Table | Picture, prefix: str, *, with_protocol: bool) -> str:
     if isinstance(block, str):
         return f'<div class="text">{_paragraphs(block)}</div>'
-    return _table(block) if isinstance(block, Table) else _picture(block, prefix)
+    return _table(block, with_protocol) if isinstance(block, Table) else _picture(block, prefix)
 
 
 def _paragraphs(text: str) -> str:
-    return "".join(f"<p>{escape(part.strip())}</p>" for part in text.split("\n\n") if part.strip())
+    return "".join(_paragraph(part.strip()) for part in text.split("\n\n") if part.strip())
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph; one that begins with `$ ` is a command line to copy."""
+    if text.startswith("$ "):
+        return f'<pre class="command"><code>{escape(text[2:])}</code></pre>'
+    return f"<p>{escape(text)}</p>"
 
 
 def _picture(picture: Picture, prefix: str) -> str:
@@ -140,13 +153,14 @@ def _picture(picture: Picture, prefix: str) -> str:
     return f'<figure class="picture" style="max-width:{inches * 92 + 48:.0f}px">{scroll}{caption}</figure>'
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, with_protocol: bool = True) -> str:
     _check_table(table)
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
     rows = "\n".join(_row(row, {c for r, c in table.best if r == i}) for i, row in enumerate(table.rows))
     facts = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in table.protocol.items())
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    return f"""<div class="result">
+    aside = f'<aside aria-label="Protocol"><h3>Protocol</h3><dl>{facts}</dl></aside>' if with_protocol else ""
+    return f"""<div class="result{"" if with_protocol else " wide"}">
 <div class="numbers"><div class="scroll" tabindex="0"><table>
 <caption>{escape(table.caption)}</caption>
 <thead><tr>{head}</tr></thead>
@@ -154,7 +168,7 @@ def _table(table: Table) -> str:
 {rows}
 </tbody>
 </table></div>{note}</div>
-<aside aria-label="Protocol"><h3>Protocol</h3><dl>{facts}</dl></aside>
+{aside}
 </div>"""
 
 

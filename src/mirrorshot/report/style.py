@@ -44,6 +44,11 @@ section { padding: 2.6rem 0 1.2rem; border-top: 1px solid var(--line); margin-to
 .result {
   display: grid; grid-template-columns: minmax(0, 1fr) 15.5rem; gap: 2rem; align-items: start; margin: 1.6rem 0 2.2rem;
 }
+.result.wide { grid-template-columns: minmax(0, 1fr); }
+.command {
+  margin: 0 0 1rem; padding: .7rem .9rem; border-radius: .5rem; background: var(--wash); font-size: .85rem;
+  line-height: 1.5; white-space: pre-wrap; overflow-wrap: anywhere; user-select: all;
+}
 .scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
 table { width: 100%; border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabular-nums; }
 caption { padding: 0 0 .7rem; font-weight: 650; text-align: left; }
@@ -85,7 +90,8 @@ footer {
   .picture .scroll { padding: .8rem; }
   th, td { padding-left: .5rem; padding-right: .5rem; }
   thead th { white-space: normal; }
-  tbody th { position: sticky; left: 0; z-index: 1; max-width: 9rem; background: var(--paper); white-space: normal; }
+  tbody th { position: sticky; left: 0; z-index: 1; max-width: 9rem; background: var(--paper); white-space: normal;
+    overflow-wrap: anywhere; }
 }
 @media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
 @media print {

@@ -1,6 +1,7 @@
 """Tables of evaluations, with the protocol that made them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from mirrorshot.evaluation import Calibration, Evaluation, Protocol, paired_difference
 from mirrorshot.report.page import Table
@@ -8,6 +9,8 @@ from mirrorshot.types import InvalidInputError
 
 _COLUMNS = ("method", "accuracy, %", "± sd", "95 %", "NLL", "Brier", "ECE", "MCE")
 _ACCURACY, _COMPARED = 1, (1, 4, 5, 6, 7)
+_Metric = Literal["accuracy", "nll"]
+_PAIRED: tuple[_Metric, ...] = ("accuracy", "nll")
 _NOTE = (
     "sd: population standard deviation of the seeds' means. 95 %: half-width of the interval over all tasks. "
     "NLL in nats per query. ECE, MCE: 15 bins of equal width over the queries of all tasks."
@@ -50,6 +53,65 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> 
     return Table(caption, _COLUMNS, rows, _facts(protocol), best, _NOTE + (_FITTED if groups[1] else ""))
 
 
+def calibration_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> Table:
+    """Calibration errors as they are, at one temperature and at two, side by side, with intervals over tasks.
+
+    The columns of two temperatures are there if an evaluation has them: the ECE at the pair with the smallest
+    validation ECE, the MCE at the pair with the smallest validation MCE, as the paper's released code reports them.
+
+    Args:
+        evaluations: for each name, what `evaluate` found.
+        caption: what the table shows.
+    """
+    protocol = _common_protocol(evaluations)
+    has_one = any(e.calibrated is not None for e in evaluations.values())
+    has_two = any(e.tempered for e in evaluations.values())
+    kinds = ["raw", *["one T"] * has_one, *["two T"] * has_two]
+    columns = ["method", *(f"{metric}, {kind}" for metric in ("ECE", "MCE") for kind in kinds), "debiased ECE, raw"]
+    rows = []
+    for name, found in evaluations.items():
+        cells = [_with_interval(_kind(found, kind, m), m) for m in ("ece", "mce") for kind in kinds]
+        rows.append([name, *cells, _with_interval(found.raw, "debiased_ece")])
+    note = "In brackets: 95 % intervals by the bootstrap over tasks. raw: the predictions as they are."
+    if has_one:
+        note += " one T: one temperature, fitted by NLL on validation tasks."
+    return Table(caption, columns, rows, _facts(protocol), note=note + (_TWO + _pairs(evaluations) if has_two else ""))
+
+
+_TWO = (
+    " two T: the protocol of the paper's released code, p = E[softmax(f / T1)] and then softmax(log p / T2), each of "
+    "260 values, chosen by the smallest validation ECE (for the ECE) or MCE (for the MCE). These compare only with "
+    "numbers made alike."
+)
+
+
+def _pairs(evaluations: Mapping[str, Evaluation]) -> str:
+    """The temperatures of each method, and where there is no T1."""
+    said = []
+    for name, found in evaluations.items():
+        for t in found.tempered:
+            T1 = "without latents, T2 alone" if t.likelihood is None else f"T1 = {t.likelihood:.3g}"
+            said.append(f"{name} by {t.rule.upper()}: {T1}, T2 = {t.predictive:.3g}")
+    return f" {'; '.join(said)}."
+
+
+def _kind(found: Evaluation, kind: str, metric: str) -> Calibration | None:
+    if kind == "raw":
+        return found.raw
+    if kind == "one T":
+        return found.calibrated
+    return next((t.calibration for t in found.tempered if t.rule == metric), None)
+
+
+def _with_interval(calibration: Calibration | None, metric: str) -> str:
+    if calibration is None:
+        return "\N{EN DASH}"
+    value = calibration.scores[metric] if metric in calibration.scores else getattr(calibration, metric, None)
+    interval = calibration.intervals.get(metric)
+    shown = "\N{EN DASH}" if value is None else f"{value:.3f}"
+    return shown if interval is None else f"{shown} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
 def difference_table(evaluations: Mapping[str, Evaluation], *, reference: str, caption: str) -> Table:
     """How much more the methods reach than one of them, task by task.
 
@@ -60,14 +122,23 @@ def difference_table(evaluations: Mapping[str, Evaluation], *, reference: str, c
     """
     if reference not in evaluations:
         raise InvalidInputError(f"Expected `reference` to be one of {', '.join(evaluations)}, but got {reference!r}.")
-    rows = []
-    for name, found in evaluations.items():
-        if name != reference:
-            mean, interval, _ = paired_difference(found, evaluations[reference])
-            clear = "more" if mean > interval else "less" if mean < -interval else "not clear"
-            rows.append([name, f"{100 * mean:+.2f}".replace("-", "\N{MINUS SIGN}"), f"{100 * interval:.2f}", clear])
-    columns = ("method", f"points more than {reference}", "95 %", "difference")
-    return Table(caption, columns, rows, _facts(_common_protocol(evaluations)))
+    rows = [
+        [name, *(cell for metric in _PAIRED for cell in _difference(found, evaluations[reference], metric))]
+        for name, found in evaluations.items()
+        if name != reference
+    ]
+    columns = ("method", f"points more than {reference}", "95 %", "accuracy", "NLL, nats more", "95 %", "NLL")
+    note = "95 %: half-width of the interval of the mean difference over tasks. NLL of the predictions as they are."
+    return Table(caption, columns, rows, _facts(_common_protocol(evaluations)), note=note)
+
+
+def _difference(a: Evaluation, b: Evaluation, metric: _Metric) -> list[str]:
+    """Mean, half-width of its interval, and whether it is clear."""
+    scale, digits = (100, 2) if metric == "accuracy" else (1, 3)
+    mean, interval, _ = paired_difference(a, b, metric)
+    clear = "more" if mean > interval else "less" if mean < -interval else "not clear"
+    value = f"{scale * mean:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    return [value, f"{scale * interval:.{digits}f}", clear]
 
 
 def _cells(calibration: Calibration) -> list[str]:

@@ -1,7 +1,10 @@
 """What a run learns from, a block of steps at a time: drawn on the host, gathered and augmented on the device."""
 
 import abc
+import copy
+import math
 import zlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -137,6 +140,31 @@ class PlainTasks:
     def device(self) -> torch.device:
         """Where tasks are assembled."""
         return self._stream.device
+
+    @property
+    def n_items(self) -> int:
+        """Number of items that the tasks are drawn from."""
+        return self._stream.source.n_items
+
+    @property
+    def n_points(self) -> int:
+        """Items of one task."""
+        sampler = self._stream.sampler
+        return sampler.n_way * (sampler.n_shot + sampler.n_query)
+
+    def chunks(self, size: int) -> Iterator[Tensor]:
+        """All items in their order, prepared, in chunks of at most `size`, equally long but for repeated last items."""
+        n_chunks = math.ceil(self.n_items / size)
+        rows = torch.arange(n_chunks * math.ceil(self.n_items / n_chunks), device=self.device)
+        for chunk in rows.clamp(max=self.n_items - 1).chunk(n_chunks):
+            yield self._stream.items(chunk[None], torch.empty(1, len(chunk), 0, device=self.device))
+
+    def with_items(self, items: Tensor) -> "PlainTasks":
+        """The same tasks with other items in place of theirs, which need no preparation."""
+        other = copy.copy(self)
+        other._stream = copy.copy(self._stream)
+        other._stream.source, other._stream.preprocess = self._stream.source._replace(items=items, sizes=None), None
+        return other
 
     def tasks(self, numbers: range) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """The tasks of these numbers, and apart from them the labels of their queries."""

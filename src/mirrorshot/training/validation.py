@@ -1,7 +1,7 @@
 """What a method is worth while it learns: tuned on training tasks, scored on validation tasks."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor
 from mirrorshot.methods import FewShotMethod
 from mirrorshot.training.stream import PlainTasks
 from mirrorshot.training.world import World
-from mirrorshot.types import TaskBatch
 
 _TASKS_AT_ONCE = {"cpu": 10, "cuda": 50}
+_TASKS_OF_FEATURES = {"cpu": 50, "cuda": 200}
+_ITEMS_AT_ONCE = {"cpu": 256, "cuda": 1024}
 _FIRST_TUNING_TASK = 2**40  # far beyond the tasks of training: others of the same classes
 
 
@@ -39,6 +40,7 @@ class Validator:
     def __init__(self, method: FewShotMethod, tuning: PlainTasks, validation: PlainTasks, world: World) -> None:
         self.method = copy.deepcopy(method).eval().requires_grad_(False)
         self._plain = copy.deepcopy(self.method)
+        self._head = self.method.on_features()
         self._tuning, self._validation, self._world = tuning, validation, world
 
     def accelerate(self) -> None:
@@ -64,9 +66,12 @@ class Validator:
     def score(self, n_tasks: int) -> Score:
         """Score the weights of this moment on the validation tasks, shared between the processes."""
         sums = torch.zeros(3, dtype=torch.float64, device=self._world.device)
-        self.method.seed(self._world.rank)
-        for tasks, query_y in self._batches(self._world.part_of(n_tasks)):
-            log_prob = self.method.predict(tasks)
+        method, source, size = self._prepared(n_tasks)
+        method.seed(self._world.rank)
+        numbers = self._world.part_of(n_tasks)
+        for start in range(0, len(numbers), size):
+            tasks, query_y = source.tasks(numbers[start : start + size])
+            log_prob = method.predict(tasks)
             right = (log_prob.argmax(-1) == query_y).double()
             lost = -log_prob.gather(-1, query_y[..., None])[..., 0].double()
             weight = tasks.query_weight.double()
@@ -74,10 +79,16 @@ class Validator:
         total = self._world.sum_(sums).tolist()
         return Score(total[0] / total[2], total[1] / total[2])
 
-    def _batches(self, numbers: range) -> Iterator[tuple[TaskBatch, Tensor]]:
-        size = _TASKS_AT_ONCE[self._world.device.type]
-        for start in range(0, len(numbers), size):
-            yield self._validation.tasks(numbers[start : start + size])
+    def _prepared(self, n_tasks: int) -> tuple[FewShotMethod, PlainTasks, int]:
+        """Method, tasks, and how many of them at once: on features, where computing all of them once is less work."""
+        kind = self._world.device.type
+        if self._head is None or self._validation.n_items > n_tasks * self._validation.n_points:
+            return self.method, self._validation, _TASKS_AT_ONCE[kind]
+        rest = {name: t for name, t in self.method.state_dict().items() if not name.startswith("backbone.")}
+        self._head.load_state_dict(rest)
+        chunks = self._validation.chunks(_ITEMS_AT_ONCE[kind])
+        features = torch.cat([self.method.embed(chunk)[0] for chunk in chunks])[: self._validation.n_items]
+        return self._head, self._validation.with_items(features), _TASKS_OF_FEATURES[kind]
 
     def describe(self) -> dict[str, float]:
         """Scalars worth logging: those stored as logarithms, as the parameters of a kernel and a temperature are."""

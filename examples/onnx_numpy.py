@@ -1,0 +1,31 @@
+"""Classify embeddings with numpy and onnxruntime alone; neither torch nor mirrorshot is needed.
+
+    mirrorshot export model.mirrorshot -o head.onnx
+    python examples/onnx_numpy.py head.onnx embeddings.npy
+
+`embeddings.npy` has one embedding a row, from the encoder that the model was fitted with. Without it, random ones are
+classified, which shows that the file works.
+"""
+
+import json
+import sys
+
+import numpy as np
+import onnxruntime
+
+
+def main() -> None:
+    """Print the most probable class of each embedding, its probability and how uncertain its latent is."""
+    session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+    classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
+    size = session.get_inputs()[0].shape[1]
+    random = np.random.default_rng(0).normal(size=(3, size))
+    X = (np.load(sys.argv[2]) if len(sys.argv) > 2 else random).astype(np.float32)
+    prob, mean, variance = session.run(None, {"embeddings": X})
+    for row, best in enumerate(prob.argmax(1)):
+        std = np.sqrt(variance[row, best])
+        print(f"{row}: {classes[best]} {prob[row, best]:.3f} (latent {mean[row, best]:.2f} +- {std:.2f})")
+
+
+if __name__ == "__main__":
+    main()

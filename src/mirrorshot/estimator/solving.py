@@ -1,0 +1,69 @@
+"""From covariances of the support to its posterior: how far each stage of a fit goes."""
+
+import warnings
+from typing import NamedTuple
+
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from mirrorshot.gaussian import GaussianPosterior, GaussianSites
+from mirrorshot.inference import MirrorInfo, mirror_descent, newton_solve
+from mirrorshot.selection import Support
+
+_MAX_STEPS = 100
+SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates
+_TOLERANCE = 1e-11  # and for the one that is chosen, before the last digits
+
+
+class Solved(NamedTuple):
+    """A posterior with the bound it reaches, in nats, and the number of steps to it."""
+
+    posterior: GaussianPosterior
+    elbo: float
+    n_steps: int
+
+
+def descend(
+    support: Support, K: Tensor, start: GaussianSites | None, tol: float
+) -> tuple[GaussianPosterior, MirrorInfo]:
+    """Mirror descent for every candidate, from the prior (None) or from given sites."""
+    G = len(K)
+    return mirror_descent(
+        K,
+        support.y.expand(G, -1),
+        n_way=support.n_way,
+        weight=support.weight.expand(G, -1),
+        start="prior" if start is None else start,
+        max_steps=_MAX_STEPS,
+        tol=tol,
+        prior_mean=None if support.prior_mean is None else support.prior_mean.expand(G, -1, -1),
+    )
+
+
+def solve(support: Support, K: Tensor, start: GaussianSites | None) -> Solved:
+    """Mirror descent, then Newton's method for the digits that do not depend on the start any more."""
+    posterior, info = descend(support, K, start, _TOLERANCE)
+    if not bool(info.converged):
+        warnings.warn(
+            f"Inference stopped after {int(info.n_steps)} steps, {float(info.gap):.1e} nats from the optimum.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    refined = refine(support, K, posterior.sites, is_near=True)
+    if refined is None:
+        return Solved(posterior, float(info.elbo[0, -1]), int(info.n_steps))
+    return refined._replace(n_steps=refined.n_steps + int(info.n_steps))
+
+
+def refine(support: Support, K: Tensor, start: GaussianSites, *, is_near: bool) -> Solved | None:
+    """Newton's method from sites close to the solution; None if it does not get there."""
+    found = newton_solve(
+        K,
+        support.y[None],
+        start,
+        n_way=support.n_way,
+        weight=support.weight[None],
+        is_near=is_near,
+        prior_mean=support.prior_mean,
+    )
+    return None if found is None else Solved(found[0], *found[1])

@@ -1,0 +1,203 @@
+"""Two temperatures: one inside the likelihood, one on the averaged probabilities.
+
+Of latents f with Gaussian posteriors, `p = E[softmax(f / T1)]` has the likelihood temperature T1; `softmax(log p / T2)`
+has the predictive temperature T2. The released code of the paper chooses both on a grid by the smallest calibration
+error of validation tasks, once by ECE and once by MCE. That protocol is here under its own name, because its numbers
+compare only with numbers made alike. For probabilities that are to be used, fit one temperature by NLL.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.metrics.temperature import check_scores
+from mirrorshot.types import InvalidInputError
+
+PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
+"""0.05 to 0.345 and 1 to 1.995 in steps of 0.005: the 260 values that each temperature takes."""
+
+_CHUNK = 2**17  # confidences held at a time; more do not fit into the cache of a core
+_LEAST = -80.0  # what is added to one; below, numbers are subnormal, and processors slow
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_STARTS = 7  # values of log T that bracket the minimum
+
+
+class TemperaturePair(NamedTuple):
+    """Two temperatures, and what they reach on the validation tasks.
+
+    Attributes:
+        likelihood: T1, inside the expected softmax; 1 for methods without latents.
+        predictive: T2, on the logarithm of the averaged probabilities.
+        ece, mce: calibration errors of the validation tasks.
+    """
+
+    likelihood: float
+    predictive: float
+    ece: float
+    mce: float
+
+
+class TwoTemperatures(NamedTuple):
+    """The two pairs that a search keeps.
+
+    Attributes:
+        by_ece: the pair of the smallest expected calibration error.
+        by_mce: the pair of the smallest maximum calibration error.
+    """
+
+    by_ece: TemperaturePair
+    by_mce: TemperaturePair
+
+
+class GridErrors(NamedTuple):
+    """Calibration errors at each of several temperatures.
+
+    Attributes:
+        ece: expected calibration errors.
+        mce: maximum calibration errors, over bins of any size.
+    """
+
+    ece: Float[Tensor, " G"]
+    mce: Float[Tensor, " G"]
+
+
+def temperature_errors(
+    log_prob: Float[Tensor, "*batch C"],
+    y: Int[Tensor, "*batch"],
+    temperatures: Sequence[float] = PAPER_GRID,
+    n_bins: int = 15,
+    weight: Float[Tensor, "*batch"] | None = None,
+) -> GridErrors:
+    """Calibration errors of `softmax(log_prob / T)` for many T at once.
+
+    Design note: T moves no maximum, so whether a prediction is right is known beforehand, and only its confidence
+    `1 / (1 + sum_c exp((l_c - l_max) / T))` over the other classes has to be computed; the bins need two sums.
+
+    Args:
+        log_prob: logarithms of class probabilities; `-inf` for classes that a task does not have.
+        y: labels 0 .. C - 1.
+        temperatures: the values of T.
+        n_bins: number of bins of equal width.
+        weight: zero is padding, everything else counts once. None: no padding.
+
+    Example:
+        >>> log_prob = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).log()
+        >>> temperature_errors(log_prob, torch.tensor([0, 0, 1, 1]), [1.0, 2.0]).ece.round(decimals=4)
+        tensor([0.1500, 0.0000], dtype=torch.float64)
+    """
+    check_scores(log_prob, y, weight)
+    _check_grid(temperatures, n_bins)
+    real = torch.ones_like(y, dtype=torch.bool) if weight is None else weight > 0
+    scores, label = log_prob[real], y[real]
+    right = (scores.argmax(-1) == label).to(scores.dtype)
+    ordered = scores.sort(-1).values
+    behind = (ordered[:, :-1] - ordered[:, -1:]).T.contiguous()
+    size = max(1, _CHUNK // len(label))
+    parts = [
+        _errors_of_chunk(behind, right, temperatures[i : i + size], n_bins) for i in range(0, len(temperatures), size)
+    ]
+    return GridErrors(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
+
+
+def search_two_temperatures(
+    log_prob_at: Callable[[float], Float[Tensor, "*batch C"]],
+    y: Int[Tensor, "*batch"],
+    *,
+    likelihood: Sequence[float] = PAPER_GRID,
+    predictive: Sequence[float] = PAPER_GRID,
+    weight: Float[Tensor, "*batch"] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> TwoTemperatures:
+    """Try all pairs of temperatures on validation tasks, and keep the best by ECE and the best by MCE.
+
+    Args:
+        log_prob_at: log-probabilities at a likelihood temperature.
+        y: labels 0 .. C - 1.
+        likelihood: values of T1; `(1.0,)` for methods without latents.
+        predictive: values of T2.
+        weight: zero is padding. None: no padding.
+        progress: told how many values of T1 are done, and how many there are.
+
+    Returns:
+        Both pairs; the first of several that are equally good.
+
+    Example:
+        >>> log_prob = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).log()
+        >>> y = torch.tensor([0, 0, 1, 1])
+        >>> found = search_two_temperatures(lambda tau: log_prob, y, likelihood=[1.0], predictive=[1.0, 2.0])
+        >>> found.by_ece[:2]
+        (1.0, 2.0)
+    """
+    _check_grid(likelihood, 1)
+    best: dict[str, TemperaturePair] = {}
+    for i, tau in enumerate(likelihood):
+        errors = temperature_errors(log_prob_at(tau), y, predictive, weight=weight)
+        for name, values in errors._asdict().items():
+            k = int(values.argmin())
+            pair = TemperaturePair(float(tau), float(predictive[k]), float(errors.ece[k]), float(errors.mce[k]))
+            if name not in best or getattr(pair, name) < getattr(best[name], name):
+                best[name] = pair
+        if progress is not None:
+            progress(i + 1, len(likelihood))
+    return TwoTemperatures(best["ece"], best["mce"])
+
+
+def minimise_over_temperature(
+    nll_at: Callable[[float], float], low: float = 0.05, high: float = 20.0, tolerance: float = 5e-3
+) -> float:
+    """The temperature at which a function is smallest: a few values of log T, then golden sections between them.
+
+    Args:
+        nll_at: the function, for instance the NLL at a likelihood temperature; it need not be convex.
+        low: smallest temperature.
+        high: largest one.
+        tolerance: of log T.
+
+    Example:
+        >>> round(minimise_over_temperature(lambda T: (math.log(T) - math.log(2)) ** 2), 2)
+        2.0
+    """
+    if not 0.0 < low < high < math.inf:
+        raise InvalidInputError(f"Expected 0 < `low` < `high`, but got {low} and {high}.")
+    step = (math.log(high) - math.log(low)) / (_STARTS - 1)
+    starts = [math.log(low) + i * step for i in range(_STARTS)]
+    values = [nll_at(math.exp(start)) for start in starts]
+    if any(math.isnan(value) for value in values):
+        raise InvalidInputError(f"Expected `nll_at` to be a number at every temperature, but got {values}.")
+    i = values.index(min(values))
+    a, b = starts[max(i - 1, 0)], starts[min(i + 1, _STARTS - 1)]
+    c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
+    at_c, at_d = nll_at(math.exp(c)), nll_at(math.exp(d))
+    while b - a > tolerance:
+        if at_c <= at_d:
+            b, d, at_d = d, c, at_c
+            c = b - _GOLDEN * (b - a)
+            at_c = nll_at(math.exp(c))
+        else:
+            a, c, at_c = c, d, at_d
+            d = a + _GOLDEN * (b - a)
+            at_d = nll_at(math.exp(d))
+    return math.exp((a + b) / 2)
+
+
+def _errors_of_chunk(behind: Tensor, right: Tensor, temperatures: Sequence[float], n_bins: int) -> GridErrors:
+    T = torch.tensor(temperatures, dtype=behind.dtype, device=behind.device)
+    # p_max = 1 / (1 + sum_c exp((l_c - l_max) / T))
+    confidence = (behind / T[:, None, None]).clamp_(min=_LEAST).exp_().sum(1).add_(1.0).reciprocal_()
+    bin_of = (confidence * n_bins).ceil_().sub_(1.0).clamp_(0, n_bins - 1).long()
+    index = (bin_of + n_bins * torch.arange(len(T), device=T.device)[:, None]).flatten()
+    gap = (confidence - right).double().flatten()
+    counts = torch.bincount(index, minlength=len(T) * n_bins).reshape(-1, n_bins)
+    gaps = torch.bincount(index, weights=gap, minlength=len(T) * n_bins).reshape(-1, n_bins).abs()
+    return GridErrors(gaps.sum(-1) / len(right), (gaps / counts.clamp(min=1)).amax(-1))
+
+
+def _check_grid(temperatures: Sequence[float], n_bins: int) -> None:
+    if not temperatures or not all(0.0 < T < math.inf for T in temperatures):
+        raise InvalidInputError(f"Expected temperatures that are positive and finite, but got {list(temperatures)}.")
+    if n_bins < 1:
+        raise InvalidInputError(f"Expected `n_bins` to be at least 1, but got {n_bins}.")

@@ -1,0 +1,206 @@
+"""Running cells: one after the other in this process, or several processes at a time on one machine or GPU."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from joblib import Parallel, delayed
+
+from mirrorshot.checkpoint import RunError, read_config, read_log
+from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.evaluation import Evaluation
+from mirrorshot.reproduce.cells import Cell, different_settings, why_unfinished
+from mirrorshot.reproduce.provenance import save_result
+from mirrorshot.reproduce.targets import BUDGETS
+from mirrorshot.runs import evaluate_run, load_run
+from mirrorshot.training import train
+from mirrorshot.types import InvalidInputError, MirrorshotError
+
+Say = Callable[[str], None]
+Progress = Callable[[int, int, str], None]
+Status = Literal["done", "has a result", "no time left", "failed"]
+
+
+class Places(NamedTuple):
+    """Folders of results and of runs. Machines that share both share the work."""
+
+    results: Path
+    runs: Path
+
+
+class Outcome(NamedTuple):
+    """What became of a cell."""
+
+    cell: Cell
+    status: Status
+    detail: str = ""
+
+
+def plan(cells: Sequence[Cell], places: Places, *, again: bool = False) -> list[Cell]:
+    """The cells that have no result yet; all settings are checked before anything is run.
+
+    Raises:
+        InvalidInputError: a setting cannot be, or a cell has a result or a run with other settings.
+    """
+    waiting = [cell for cell in cells if again or why_unfinished(cell, places.results)]
+    for cell in waiting:
+        config, folder = cell.config(), places.runs / cell.name
+        if (folder / "config.json").exists() and not again:
+            differences = different_settings(config, read_config(folder))
+            if differences:
+                raise InvalidInputError(
+                    f"Expected the run in {folder} to have the settings asked for, but got {'; '.join(differences)}. "
+                    "Remove it, or give --again to begin it anew."
+                )
+    return waiting
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    places: Places,
+    *,
+    say: Say,
+    n_jobs: int = 1,
+    seconds: float = float("inf"),
+    again: bool = False,
+    progress: Callable[[str], Progress] | None = None,
+) -> list[Outcome]:
+    """Run the cells that have no result.
+
+    Several at a time are processes of their own, so that a crash or a full memory costs one cell only. They are
+    started by joblib: `with joblib.parallel_config("dask"):` around the call starts them on other machines.
+
+    Args:
+        cells: what to run.
+        places: where results and runs are.
+        say: told what goes on, a line at a time.
+        n_jobs: cells at a time.
+        seconds: begin no further cell after this time.
+        again: also cells that have a result; their runs begin anew.
+        progress: makes a progress bar for a cell that runs in this process. None: a line every ten seconds.
+    """
+    started, waiting = time.perf_counter(), plan(cells, places, again=again)
+    outcomes = [Outcome(cell, "has a result") for cell in cells if cell not in waiting]
+    if again:
+        for cell in waiting:
+            shutil.rmtree(places.runs / cell.name, ignore_errors=True)
+    data: dict[str, Dataset] = {}
+
+    def one(cell: Cell) -> Outcome:
+        elapsed = time.perf_counter() - started
+        if elapsed > seconds:
+            say(f"{cell.name}: no time left")
+            return Outcome(cell, "no time left")
+        say(f"{cell.name}: begins after {elapsed:.0f} s")
+        if n_jobs > 1:
+            return _in_process(cell, places, n_jobs)
+        try:
+            if cell.data not in data:
+                data.clear()  # one at a time: they may be large
+                data[cell.data] = load_dataset(cell.data)
+            told = progress(cell.name) if progress else TenSeconds(say, cell.name)
+            run_cell(cell, places, data[cell.data], progress=told, say=say)
+        except MirrorshotError as error:
+            say(f"{cell.name}: failed: {error}")
+            return Outcome(cell, "failed", str(error))
+        return Outcome(cell, "done")
+
+    if n_jobs == 1:
+        return outcomes + [one(cell) for cell in waiting]
+    return outcomes + list(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(one)(cell) for cell in waiting))
+
+
+def _in_process(cell: Cell, places: Places, n_jobs: int) -> Outcome:
+    task = json.dumps({"cell": cell._asdict(), "results": str(places.results), "runs": str(places.runs)})
+    threads = str(max(1, (os.cpu_count() or 1) // n_jobs))
+    environment = {"OMP_NUM_THREADS": threads, **os.environ}
+    command = [sys.executable, "-m", "mirrorshot.reproduce.worker", task]
+    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode == 0:
+        return Outcome(cell, "done")
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return Outcome(cell, "failed", lines[-1])
+
+
+def run_cell(cell: Cell, places: Places, dataset: Dataset, *, progress: Progress | None, say: Say) -> Path:
+    """Train, or go on with a run that was stopped; test; write the result. Returns its file.
+
+    Raises:
+        RunError: another process is at it.
+        NumericalError: training diverged.
+    """
+    started, config, folder = time.perf_counter(), cell.config(), places.runs / cell.name
+    is_resumed = (folder / "config.json").exists()
+    result = train(config, folder, resume=is_resumed, dataset=dataset, progress=progress)
+    training_time = time.perf_counter() - started
+    say(f"{cell.name}: trained in {training_time:.1f} s, {1e3 * result.seconds / result.n_episodes:.3f} ms an episode")
+    begun, budget = time.perf_counter(), BUDGETS[cell.budget]
+    run = load_run(folder, dataset, device="cuda" if torch.cuda.is_available() else "cpu")
+    found = evaluate_run(
+        run, dataset, n_tasks=budget.n_tasks, seeds=budget.seeds, n_validation_tasks=budget.n_tasks, progress=progress
+    )
+    log, path = read_log(folder), places.results / f"{cell.name}.json"
+    record = {
+        "config": config.to_dict(),
+        "training_time_s": round(training_time, 1),
+        "testing_time_s": round(time.perf_counter() - begun, 1),
+        "is_resumed": is_resumed,
+        "best_validation": result.best,
+        "evaluation": _with_bins(found),
+        "task_accuracy": _compact(found),
+        "log": log[:: max(1, len(log) // 60)],
+    }
+    save_result(path, record, command=cell.command(), seed=config.seed, started=started)
+    say(f"{cell.name}: accuracy {100 * found.accuracy:.2f} ± {100 * found.accuracy_sd:.2f}, written: {path}")
+    return path
+
+
+def _with_bins(found: Evaluation) -> dict[str, Any]:
+    """The record of an evaluation with the bins of its reliability diagrams."""
+    record = found.record()
+    for kind, calibration in (("raw", found.raw), ("calibrated", found.calibrated)):
+        if calibration is not None:
+            bins = calibration.bins._asdict().items()
+            record[kind]["bins"] = {name: tensor.tolist() for name, tensor in bins if name != "edges"}
+    return record
+
+
+def _compact(found: Evaluation) -> list[str]:
+    """Accuracy of every task to four digits, one text for each seed: a file of a line for each would be long."""
+    return [" ".join(f"{value:.4f}" for value in row) for row in found.task_accuracy.tolist()]
+
+
+class TenSeconds:
+    """Progress as a line every ten seconds.
+
+    Args:
+        say: told the line.
+        name: what it is about.
+    """
+
+    def __init__(self, say: Say, name: str) -> None:
+        self.say, self.name, self.last = say, name, time.perf_counter()
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """Say it, if it is time."""
+        if time.perf_counter() - self.last > 10:
+            self.last = time.perf_counter()
+            self.say(f"  {self.name}: {done}/{total} {label}")
+
+
+def run_task(task: dict[str, Any], say: Say) -> None:
+    """Run a cell that another process has described; what `mirrorshot.reproduce.worker` does."""
+    fields = task["cell"]
+    cell = Cell(**{**fields, "changes": tuple(fields["changes"])})
+    places = Places(Path(task["results"]), Path(task["runs"]))
+    try:
+        run_cell(cell, places, load_dataset(cell.data), progress=TenSeconds(say, cell.name), say=say)
+    except RunError as error:
+        raise RunError(f"{error} If another machine runs this cell, nothing is lost.") from error

@@ -1,0 +1,127 @@
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+from mirrorshot.reproduce.targets import BUDGETS, TARGETS
+
+SMOKE = ("--budget", "smoke", "--quiet")
+
+
+def one_line(result):
+    return " ".join(result.output.split())
+
+
+def test_help_teaches_what_there_is_and_what_it_costs(run):
+    text = run("reproduce", "--help").stdout
+    assert all(name in text for name in (*TARGETS, *BUDGETS))
+    assert "on an H200" in text
+    assert "minutes on two CPU cores" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table9"], "Expected TARGET to be one of table1, .* but got 'table9'"),
+        (["table1", "--dataset", "cubs"], "Expected --dataset to be one of glyphs, .* but 'cubs' is neither"),
+        (["table1", "--dataset", "cub"], "MIRRORSHOT_DATA is not set; set it to a folder with CUB-200-2011 from https"),
+        (["figure3"], "MIRRORSHOT_DATA is not set"),
+        (["table1", *SMOKE, "--method", "protnet"], "Expected a method or a row .* but got 'protnet'"),
+        (["table3", *SMOKE, "--method", "protonet"], "Expected --method of table3 to be one of .* but got 'protonet'"),
+        (["table1", "--budget", "huge"], "Expected --budget to be one of smoke, short, paper, but got 'huge'"),
+        (["table1", *SMOKE, "--preset", "papre"], "Expected --preset to be one of default, paper, but got 'papre'"),
+        (["table1", *SMOKE, "--shots", "one"], "Expected --shots to be numbers with commas"),
+        (["table1", *SMOKE, "--shots", "0"], "Expected --shots to be at least 1"),
+        (["table1", *SMOKE, "--set", "lr=1"], "Expected --tag with --set lr"),
+        (["table1", *SMOKE, "--set", "lrr=1", "--tag", "x"], "Did you mean `lr`"),
+        (["figure3", *SMOKE, "--method", "dkt"], "Expected figure3 without --method"),
+        (["departures", "--dataset", "glyphs"], "Expected departures without --dataset"),
+        (["table4", *SMOKE, "--jobs", "3"], "Expected table4 without --jobs"),
+        (["figure2", *SMOKE], "reliability bins in results, but got none .* Run: mirrorshot reproduce table2"),
+    ],
+)
+def test_wrong_usage_is_one_line_before_any_work(run, tmp_path, arguments, message):
+    result = run("reproduce", *arguments)
+    assert result.exit_code in (1, 2)
+    assert re.search(message, one_line(result)), result.output
+    assert "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_refused(run, tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    result = run("reproduce", "table1", *SMOKE, "--results", tmp_path / "locked")
+    assert result.exit_code == 2
+    assert "Expected --results to be a folder that can be written" in one_line(result)
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = run("reproduce", "table1", *SMOKE, "--results", tmp_path / "file")
+    assert result.exit_code == 2
+    assert "Expected --results to be a folder that can be written" in one_line(result)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Embeddings with enough items of each class for the paper's test tasks."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "points").mkdir()
+    for split in ("train", "val", "test"):
+        X = np.repeat(rng.normal(size=(8, 6)), 20, 0) + 0.3 * rng.normal(size=(160, 6))
+        names = np.repeat([f"{split}-{c}" for c in range(8)], 20)
+        np.savez(tmp_path / "points" / f"{split}.npz", X=X.astype(np.float32), y=names)
+    return tmp_path / "points"
+
+
+@pytest.fixture
+def trained(run, data):
+    """Table 1 of embeddings of one's own, one row."""
+    arguments = ("--dataset", data, "--method", "dkt", "--shots", 1, *SMOKE, "--set", "device=cpu")
+    result = run("reproduce", "table1", *arguments)
+    assert result.exit_code == 0, result.output
+    return arguments, result
+
+
+def test_a_table_is_printed_and_written_and_not_run_again(run, trained, tmp_path):
+    arguments, result = trained
+    assert re.search(r"\| DKT \| - \| \d+\.\d\d ± \d+\.\d\d \|", result.stdout)
+    assert "these numbers are no reproduction" in result.stdout
+    names = {path.name for path in (tmp_path / "reproduction").iterdir()}
+    assert names == {"table1_smoke.md", "table1_smoke.csv", "table1_smoke.json"}
+    again = run("reproduce", "table1", *arguments, "--json")
+    record = json.loads(again.stdout)
+    assert [cell["status"] for cell in record["cells"]] == ["has a result"]
+    assert record["tables"][0]["records"][0]["row"] == "dkt"
+
+
+def test_a_figure_is_drawn_from_the_results_of_a_table(run, trained, tmp_path):
+    arguments, _ = trained
+    result = run("reproduce", "figure2", *arguments)
+    assert result.exit_code == 0, result.output
+    svg = (tmp_path / "reproduction/figure2_smoke.svg").read_text()
+    assert svg.startswith("<?xml")
+    assert (tmp_path / "reproduction/figure2_smoke.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_cell_that_fails_makes_the_command_fail(run, data):
+    options = ("--dataset", data, "--method", "dkt", "--shots", 1, *SMOKE, "--set", "n_way=9", "--tag", "bad")
+    result = run("reproduce", "table1", *options, "--set", "device=cpu")
+    assert result.exit_code == 1
+    assert "accuracy_points_1shot_dkt_paper_smoke_bad: Expected" in one_line(result)
+
+
+def test_the_page_of_results_is_made_of_what_there_is(run, tmp_path):
+    assert "Expected results in results, but there are none" in one_line(run("reproduce", "tables"))
+    assert run("reproduce", "table4", *SMOKE, "--dataset", "glyphs").exit_code == 0
+    smoke = tmp_path / "results/table4_glyphs_1shot_cpu_smoke.json"
+    smoke.rename(tmp_path / "results/table4_glyphs_1shot_cpu.json")
+    result = run("reproduce", "tables", "--output", tmp_path / "docs/results.md")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "docs/results.md").read_text()
+    assert "| CDKT (ML) | 0.0141 |" in page
+    assert "Not run: `mirrorshot reproduce figure3`" in page
+    assert "Not run: `mirrorshot reproduce table1 --dataset cub --shots 1`" in page
