@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from mirrorshot.serve.fitting import Cache, fit
@@ -83,6 +84,50 @@ def rows(seed, n=6):
     labels = ["a", "b"] * (n // 2)
     preview = make_preview(Image.new("L", (4, 4)))
     return Rows(seed, list(range(n)), [str(i) for i in range(n)], labels, rng.normal(size=(n, 3)), [preview] * n)
+
+
+def changed(before, gone=(), come=(), relabelled=None):
+    """Rows after changes: places that go, labels of new examples, and new labels by place."""
+    rng = np.random.default_rng(99)
+    labels = [(relabelled or {}).get(place, label) for place, label in enumerate(before.labels)]
+    places = [place for place in range(len(before.ids)) if place not in gone]
+    kept = before._replace(labels=labels).take(places)
+    ids = [*kept.ids, *range(1000, 1000 + len(come))]
+    X = np.concatenate([kept.embeddings, rng.normal(size=(len(come), 3))])
+    names, previews = [str(number) for number in ids], before.previews[:1] * len(ids)
+    return Rows(before.support + 1, ids, names, [*kept.labels, *come], X, previews)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"come": ["a"]},
+        {"come": ["a", "new"]},
+        {"gone": [0]},
+        {"gone": [3], "come": ["b"]},
+        {"relabelled": {2: "b"}},
+        {"relabelled": {2: "only"}},
+        {"gone": [0, 1]},
+        {},
+    ],
+    ids=str,
+)
+def test_a_model_that_is_brought_up_to_date_is_that_which_is_fitted_anew(encoders, change):
+    encoder = encoders.get(next(iter(encoders.identities.values())))
+    before = rows(0, n=12)
+    earlier = fit(before, encoder, {})
+    proba = earlier.model.head.predict_proba(before.embeddings)
+    now = changed(before, **change)
+    anew, updated = fit(now, encoder, {}), fit(now, encoder, {}, earlier)
+    labels = dict(zip(now.ids, now.labels, strict=True))
+    assert sorted(updated.ids) == now.ids
+    assert updated.model.labels == [labels[number] for number in updated.ids]
+    assert np.array_equal(updated.model.embeddings, now.embeddings[[now.ids.index(n) for n in updated.ids]])
+    assert updated.model.head.classes_.tolist() == anew.model.head.classes_.tolist()
+    X = np.random.default_rng(5).normal(size=(20, 3))
+    assert np.allclose(updated.model.head.predict_proba(X), anew.model.head.predict_proba(X), atol=1e-5)
+    assert updated.novelty_threshold == pytest.approx(anew.novelty_threshold, abs=1e-4)
+    assert np.array_equal(earlier.model.head.predict_proba(before.embeddings), proba)  # others still use it
 
 
 def test_the_cache_keeps_what_was_used_last(encoders):

@@ -1,6 +1,7 @@
 """Fitted classifiers of many users: fitted when they are needed, kept while there is room."""
 
 import asyncio
+import copy
 import threading
 import weakref
 from collections import OrderedDict
@@ -39,10 +40,15 @@ class Fitted(NamedTuple):
         return int(8 * (2 * len(self.model.classes) * n * n + 3 * n * d) + 2**14)
 
 
-def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any]) -> Fitted:
+def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before: Fitted | None = None) -> Fitted:
     """Fit a model on the examples of a user.
 
-    Design note: fitted anew after every change, so that a restart changes no answer.
+    Args:
+        rows: the examples.
+        encoder: what made their embeddings; None if there are no examples.
+        parameters: of the classifier.
+        before: an earlier model of this user. If little has changed since, it is brought up to date, which is the same
+            (probabilities to 1e-6) and quicker.
 
     Raises:
         RequestError: fewer than two classes have examples.
@@ -52,10 +58,36 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any]) -> Fitt
         raise RequestError(
             409, f"Expected examples of at least two classes, but got {n_classes}. Add a picture to another class."
         )
-    head = FewShotClassifier(**parameters).fit(rows.embeddings, np.array(rows.labels, dtype=np.str_))
+    updated = None if before is None else _update(before, rows)
+    if updated is None:
+        head = FewShotClassifier(**parameters).fit(rows.embeddings, np.array(rows.labels, dtype=np.str_))
+    else:
+        head, rows = updated
     previews = read_previews(rows.previews)
     model = Model(encoder, unique_names(rows.names), rows.labels, rows.embeddings, head, previews)
     return Fitted(rows.support, rows.ids, model, head.novelty_threshold(NOVELTY_RATE))
+
+
+def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None:
+    """The earlier classifier with what was added and without what was removed, and the examples in its order.
+
+    None if so much has changed that fitting anew is quicker.
+    """
+    old, new = (dict(zip(part.ids, labels, strict=True)) for part, labels in
+                ((before, before.model.labels), (rows, rows.labels)))  # fmt: skip
+    gone = [place for place, number in enumerate(before.ids) if new.get(number) != old[number]]
+    come = [place for place, number in enumerate(rows.ids) if old.get(number) != new[number]]
+    if len(gone) + len(come) > max(2, len(rows.ids) // 8):
+        return None
+    head = copy.copy(before.model.head)  # others may still be using that one; changes replace its parts
+    if come:
+        head.add(rows.embeddings[come], np.array([rows.labels[place] for place in come], dtype=np.str_))
+    if gone:
+        head.remove(gone, drop_class=True)
+    come_ids = {rows.ids[place] for place in come}
+    places = {number: place for place, number in enumerate(rows.ids)}
+    stayed = [places[number] for number in before.ids if number in places and number not in come_ids]
+    return head, rows.take([*stayed, *come])
 
 
 class Cache:
@@ -86,6 +118,11 @@ class Cache:
                 return None
             self._fitted.move_to_end(key)
             return found
+
+    def earlier(self, key: str) -> Fitted | None:
+        """The last model of a user, of whatever labelled pictures."""
+        with self._change:
+            return self._fitted.get(key)
 
     def put(self, key: str, fitted: Fitted) -> None:
         """Keep a model; those that were not used for longest go."""

@@ -111,7 +111,8 @@ class Service:
             if found is None:
                 rows = await self.on_disk(self.store.rows, now.key, labelled=True, with_previews=True)
                 encoder = None if now.encoder is None else self.encoders.get(now.encoder)
-                found = await asyncio.get_running_loop().run_in_executor(self._fit, fit, rows, encoder, now.parameters)
+                before, loop = self.cache.earlier(now.key), asyncio.get_running_loop()
+                found = await loop.run_in_executor(self._fit, fit, rows, encoder, now.parameters, before)
                 self.cache.put(now.key, found)
             return found
 

@@ -71,6 +71,17 @@ class Rows(NamedTuple):
     embeddings: NDArray[Any]
     previews: list[bytes]
 
+    def take(self, places: Sequence[int]) -> "Rows":
+        """Some of the pictures, in the given order."""
+        return Rows(
+            self.support,
+            [self.ids[place] for place in places],
+            [self.names[place] for place in places],
+            [self.labels[place] for place in places],
+            self.embeddings[list(places)],
+            [self.previews[place] for place in places],
+        )
+
 
 class New(NamedTuple):
     """A picture that is to be stored."""
