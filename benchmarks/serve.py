@@ -113,7 +113,7 @@ def latency(url: str, files: dict[int, list[bytes]], n: int) -> dict[str, dict[s
             predict(i)
             times.append(1e3 * (time.perf_counter() - began))
             ok(http.delete(f"/api/pictures/{number}"))
-        found["add one, fit anew, predict"] = {
+        found["add one, then predict"] = {
             "n": len(times),
             "median_ms": round(float(np.median(times)), 1),
             "p95_ms": round(float(np.quantile(times, 0.95)), 1),
@@ -222,6 +222,7 @@ async def load(url: str, process: subprocess.Popen[str], files: dict[int, list[b
         "errors": sum(count for code, count in codes.items() if not isinstance(code, int) or code >= 300),
         "users_with_a_lost_label": lost,
         "answers_with_something_of_others": sum(user.n_strange for user in users),
+        "pictures_at_end": sum(len(user.labels) for user in users),
         "memory_mib": {"start": memory[0], "after_arrival": memory[1], "during": memory[2:], "end": memory[-1]},
         "median_ms": {kind: round(float(np.median(found)), 1) for kind, found in times.items()},
         "p95_ms": {kind: round(float(np.quantile(found, 0.95)), 1) for kind, found in times.items()},

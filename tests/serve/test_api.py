@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from PIL import Image
 
 from mirrorshot.encoders import make_encoder
 from mirrorshot.models import Items, Model, read_labelled
+from mirrorshot.serve import Limits
 
 PNG = {"content-type": "image/png"}
 
@@ -208,6 +211,31 @@ def test_an_encoder_can_be_chosen_but_only_one_of_the_server(user, picture_of):
         answer = user.http.put("/api/encoder", json={"name": name})
         assert answer.status_code == 422
         assert answer.json()["error"].startswith("Expected an encoder of this server (auto, glyphs, pixels)")
+
+
+def test_the_example_of_the_guide_runs(shared, capsys):
+    guide = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    code, printed = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", guide, flags=re.DOTALL).groups()
+    names = {"__name__": "guide"}
+    exec(compile(code.replace("http://127.0.0.1:8000", shared.url), "serve.md", "exec"), names)
+    names["http"].close()
+    assert capsys.readouterr().out == printed
+
+
+def test_the_guide_has_the_limits_that_are_set():
+    guide = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    limits = Limits()
+    for row in (
+        f"| bytes of a picture | {limits.upload_bytes // 2**20} MiB |",
+        f"| pixels of a picture | {limits.pixels // 10**6} millions |",
+        f"| classes of a user | {limits.classes} |",
+        f"| labelled pictures of a user | {limits.examples} |",
+        f"| unlabelled pictures of a user | {limits.pool} |",
+        f"| new sessions a minute from one address | {limits.sessions_per_minute} |",
+        f"| sessions | {limits.sessions:,} |",
+        f"| database | {limits.store_bytes // 2**30} GiB |",
+    ):
+        assert row in guide
 
 
 def test_every_operation_is_documented_with_its_problems(shared):

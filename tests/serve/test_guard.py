@@ -133,6 +133,18 @@ def test_cookies_are_out_of_reach_for_scripts_and_other_sites(serve):
     assert "SameSite=strict" in cookie
 
 
+def test_behind_a_proxy_the_public_name_is_known_and_cookies_stay_on_https(serve):
+    http = serve(token=TOKEN, public_host="few.example").client().http
+    headers = {"host": "few.example", "x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.7"}
+    headers |= {"origin": "https://few.example", "sec-fetch-site": "same-origin"}
+    answer = http.post("/api/login", json={"token": TOKEN}, headers=headers)
+    assert answer.status_code == 200
+    assert "Secure" in answer.headers["set-cookie"]
+    assert (
+        http.post("/api/login", json={"token": TOKEN}, headers={**headers, "host": "other.example"}).status_code == 421
+    )
+
+
 def raw(server, request, seconds=10):
     """What the server says to some bytes."""
     host, port = server.url.removeprefix("http://").split(":")
