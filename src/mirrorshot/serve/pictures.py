@@ -21,6 +21,7 @@ from mirrorshot.types import DataError
 PREVIEW = 128  # pixels of a side
 _QUALITY = 88
 _MAX_NAME = 120
+_DECODING = threading.BoundedSemaphore(2)  # pictures that are decoded at a time; each may take some hundred megabytes
 
 
 class Encoders:
@@ -100,12 +101,13 @@ def receive(encoders: Encoders, encoder: str | None, content: bytes, name: str, 
     Raises:
         RequestError: it is no picture, it is damaged, or it has too many pixels.
     """
-    picture = try_picture(content, max_pixels)
-    if isinstance(picture, str):
-        raise RequestError(422, f"Expected a picture that can be read, but got: {picture}. Send it as PNG or JPEG.")
-    chosen = encoder or encoders.decide(picture)
-    encoders.get(chosen)
-    return Received(chosen, New(plain_name(name), encoders.encode(chosen, picture), make_preview(picture)))
+    with _DECODING:
+        picture = try_picture(content, max_pixels)
+        if isinstance(picture, str):
+            raise RequestError(422, f"Expected a picture that can be read, but got: {picture}. Send it as PNG or JPEG.")
+        chosen = encoder or encoders.decide(picture)
+        encoders.get(chosen)
+        return Received(chosen, New(plain_name(name), encoders.encode(chosen, picture), make_preview(picture)))
 
 
 def make_preview(picture: Image.Image) -> bytes:
