@@ -161,6 +161,24 @@ def test_a_class_named_like_a_script_is_a_name(page):
     assert page.problems == []
 
 
+def test_a_token_opens_the_page_typed_or_in_the_address(browser, serve):
+    token = "a-token-of-some-length"
+    url = serve(token=token).url
+    for typed in ("wrong", None):
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(url if typed else f"{url}/#token={token}")
+        if typed:
+            page.get_by_role("dialog").get_by_role("textbox").fill(typed)
+            page.keyboard.press("Enter")
+            sync_api.expect(page.get_by_role("alert")).to_contain_text("Expected the token of this server")
+            page.get_by_role("dialog").get_by_role("textbox").fill(token)
+            page.keyboard.press("Enter")
+        add_class(page, "inside")
+        assert token not in page.url
+        context.close()
+
+
 @pytest.mark.parametrize("options", [{}, DARK, PHONE, {**DARK, **PHONE}], ids=["desk", "dark", "phone", "dark phone"])
 def test_the_page_fits_and_can_be_read(browser, shared, options):
     context = browser.new_context(**options)

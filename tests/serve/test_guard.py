@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+import sqlite3
 import time
 from pathlib import Path
 
@@ -228,3 +229,16 @@ def test_the_database_does_not_grow_beyond_its_bound(serve, picture_of):
         codes.append(user.http.post("/api/pool", content=picture_of("bar"), headers=PNG).status_code)
     assert codes[-1] == 507
     assert user.http.delete("/api/session").status_code == 200  # removing is always possible
+
+
+def test_a_database_that_fails_is_told_in_words(serve, monkeypatch):
+    server = serve()
+    user = server.client().begin()
+
+    def fail(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(server.app.state.service.database, "read", fail)
+    answer = user.http.get("/api/session")
+    assert answer.status_code == 503
+    assert answer.json()["error"].startswith("Expected the database to answer, but got: disk I/O error.")

@@ -136,6 +136,21 @@ def test_odd_pictures_are_pictures(user, picture):
     assert user.http.post("/api/pool", content=encoded(picture, "PNG"), headers=PNG).status_code == 201
 
 
+@pytest.mark.parametrize("encoder", ["glyphs", "pixels"])
+@pytest.mark.parametrize("shades", [(0, 0), (255, 255), (0, 255), (0, 0, 0, 0), (128, 128, 7)], ids=str)
+def test_blank_pictures_in_every_class_are_answered_all_the_same(user, encoder, shades):
+    user.http.put("/api/encoder", json={"name": encoder})
+    pictures = [encoded(Image.new("L", (9, 9), shade), "PNG") for shade in shades]
+    for i, picture in enumerate(pictures):
+        user.add(picture, user.make_class(str(i)))
+        user.add(picture)
+    answer = user.http.post("/api/predict", content=pictures[0], headers=PNG).json()
+    shares = [share["probability"] for share in answer["probabilities"]]
+    assert sum(shares) == pytest.approx(1.0)
+    assert len(user.get("answers")["answers"]) == len(shades)
+    assert user.get("calibration")["n"] == 0
+
+
 def test_a_picture_that_says_it_is_another_is_decoded_as_what_it_is(user, picture_of):
     for kind in ("image/svg+xml", "image/gif", "application/octet-stream", "IMAGE/PNG; charset=utf-8"):
         answer = user.http.post("/api/pool", content=picture_of("bar"), headers={"content-type": kind})

@@ -1,6 +1,7 @@
 """The application: routes behind the guard, pages, and errors as sentences."""
 
 import logging
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -96,6 +97,11 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(MirrorshotError)
     async def not_possible(_: Request, error: MirrorshotError) -> Response:
         return _problem(422, str(error))
+
+    @app.exception_handler(sqlite3.Error)
+    async def no_database(_: Request, error: sqlite3.Error) -> Response:
+        logging.getLogger("mirrorshot.serve").error("the database failed", exc_info=error)
+        return _problem(503, f"Expected the database to answer, but got: {error}. Ask whoever runs the server.")
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

@@ -7,8 +7,10 @@ busy machine every turn waits for a core.
 import asyncio
 import os
 import secrets
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from PIL import Image
@@ -26,6 +28,7 @@ from mirrorshot.types import DataError
 
 _T = TypeVar("_T")
 _DISK_THREADS = 4
+_DOWNLOAD = "download-"  # how names of files that are being sent begin
 
 
 class Service:
@@ -42,6 +45,7 @@ class Service:
         self.database = Database(settings.data_folder, settings.limits.store_bytes)
         self.store = Store(self.database, settings.limits)
         self.cache = Cache(settings.limits.cache_bytes)
+        _remove_stale(settings.data_folder)
         self._begin_with = _examples_of(model, settings) if model is not None else (None, {}, ())
         n_cores = os.cpu_count() or 1
         self._fit = ThreadPoolExecutor(n_cores, "fit")  # apart: nobody else waits for a long fit
@@ -142,11 +146,18 @@ class Service:
         return await self.computed(self._saved, (await self.fitted(session)).model)
 
     def _saved(self, model: Model) -> bytes:
-        path = self.settings.data_folder / f"download-{secrets.token_hex(8)}"
+        path = self.settings.data_folder / f"{_DOWNLOAD}{secrets.token_hex(8)}"
         try:
             model.save(path)
             return path.read_bytes()
         finally:
+            path.unlink(missing_ok=True)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove downloads that a server was writing when it was killed."""
+    for path in folder.glob(f"*{_DOWNLOAD}*"):
+        if path.stat().st_mtime < time.time() - 3600.0:
             path.unlink(missing_ok=True)
 
 
