@@ -53,14 +53,14 @@ def decode(
     return np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1), original
 
 
-def read_picture(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def read_picture(encoded: Encoded, max_pixels: int | None = None) -> Image.Image:
     """A picture at its own size as people see it: grey ("L") or colour ("RGB"), turned as its camera says.
 
     Transparent parts become white.
 
     Args:
         encoded: a file, or its content.
-        max_pixels: a larger picture counts as damaged.
+        max_pixels: a larger picture counts as damaged. None: `MAX_PIXELS`.
 
     Raises:
         Exception: as of `decode`.
@@ -79,7 +79,7 @@ def read_picture(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Image.Image:
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 
-def try_picture(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Image.Image | str:
+def try_picture(encoded: Encoded, max_pixels: int | None = None) -> Image.Image | str:
     """A picture as of `read_picture`, or the reason why it is damaged.
 
     Example:
@@ -98,14 +98,15 @@ def read_pictures(encoded: Sequence[Encoded]) -> list[Image.Image | str]:
         return list(pool.map(try_picture, encoded))
 
 
-def _open(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def _open(encoded: Encoded, max_pixels: int | None = None) -> Image.Image:
     """A picture within the bounds, decoded, first frame; the header decides before anything is decoded."""
     if isinstance(encoded, Path) and encoded.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"its file has more than {MAX_FILE_BYTES} bytes")
     with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=_FORMATS) as opened:
         width, height = opened.size
-        if width * height > max_pixels:
-            raise ValueError(f"{width} x {height} are more than {max_pixels} pixels")
+        limit = MAX_PIXELS if max_pixels is None else max_pixels
+        if width * height > limit:
+            raise ValueError(f"{width} x {height} are more than {limit} pixels")
         opened.load()
         return opened
 
