@@ -3,6 +3,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from mirrorshot import decisions
@@ -178,25 +180,51 @@ def test_suggest_takes_copies_last(task):
         assert first // 3 != second // 3
 
 
-@pytest.mark.parametrize("delta", [None, 0.1])
-def test_the_threshold_of_a_risk_is_the_lowest_that_passes_when_all_are_tried(delta):
+def test_the_threshold_of_a_counted_risk_is_the_lowest_that_passes_when_all_are_tried():
     generator = torch.Generator().manual_seed(1)
     for _ in range(50):
         top = torch.rand(60, generator=generator, dtype=torch.float64)
         wrong = torch.rand(60, generator=generator) > top + 0.3
-        threshold, risk = decisions.risk_threshold(top, wrong, torch.ones(60, dtype=torch.float64), 0.1, delta)
+        threshold, risk = decisions.risk_threshold(top, wrong, torch.ones(60, dtype=torch.float64), 0.1, 0.1)
         passing = []
         for t in sorted(top.tolist(), reverse=True):
             k, e = int((top >= t).sum()), int((wrong & (top >= t)).sum())
-            if delta is None:
-                is_good = (e + 1) / (k + 1) <= 0.1
-            else:
-                is_good = stats.binom.cdf(e, k, 0.1) <= delta
-                if not is_good and k >= decisions.examples_needed(0.1, delta):
-                    break
+            is_good = stats.binom.cdf(e, k, 0.1) <= 0.1
+            if not is_good and k >= decisions.examples_needed(0.1, 0.1):
+                break
             passing += [t] if is_good else []
         assert threshold == (min(passing) if passing else float("inf"))
         assert risk <= 0.1 or not passing
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(0, 30), target=st.floats(0.01, 0.6), has_ties=st.booleans())
+def test_the_threshold_of_an_expected_risk_is_the_lowest_that_passes_when_all_are_tried(seed, n, target, has_ties):
+    rng = np.random.default_rng(seed)
+    top = np.sqrt(rng.random(n))
+    top = top.round(1) if has_ties else top
+    weight = rng.choice([0.5, 1.0, 2.0], size=n)
+    passing = [t for t in top if np.average(1 - top[top >= t], weights=weight[top >= t]) <= target + 1e-12]
+    threshold, risk = decisions.expected_risk_threshold(torch.tensor(top), torch.tensor(weight), target)
+    assert threshold == min([*passing, 1 - target])
+    assert risk <= target + 1e-12
+
+
+def test_errors_keep_to_the_expected_risk_where_probabilities_are_right():
+    rng = np.random.default_rng(0)
+    risks = []
+    for _ in range(300):
+        threshold, _ = decisions.expected_risk_threshold(torch.tensor(rng.random(25)), torch.ones(25).double(), 0.2)
+        risks.append((1 - threshold) / 2)  # a query of probability p, uniform, is wrong with probability 1 - p
+    assert 0.15 < np.mean(risks) < 0.2
+
+
+def test_the_tail_of_the_errors_is_that_of_the_binomial():
+    top, weight = torch.full((12,), 0.8, dtype=torch.float64), torch.ones(12, dtype=torch.float64)
+    for e in range(13):
+        tail = decisions.errors_tail(top, torch.arange(12) < e, weight)
+        assert tail == pytest.approx(stats.binom.sf(e - 1, 12, 0.2))
+    assert decisions.errors_tail(top[:0], torch.zeros(0, dtype=torch.bool), weight[:0]) == 1.0
 
 
 def test_the_confidence_of_a_risk_holds_over_draws():

@@ -200,15 +200,65 @@ def conformal_threshold(
     return low + share * (high - low)
 
 
-def examples_needed(target_risk: float, delta: float | None) -> int:
+def expected_risk_threshold(
+    top: Float[Tensor, " N"], weight: Float[Tensor, " N"], target_risk: float
+) -> tuple[float, float]:
+    """The lowest threshold of the top probability above which an error rate of at most `target_risk` is expected.
+
+    A calibrated prediction of probability p is wrong with probability 1 - p. So the lowest `t` is taken for which
+
+        mean of (1 - p_i) over the points with p_i >= t  <=  target_risk,
+
+    and `t = 1 - target_risk` where that is lower still: whatever reaches it keeps to the target by itself.
+
+    Args:
+        top: probability of the predicted label of each point; there may be none.
+        weight: how many points each stands for.
+        target_risk: between 0 and 1.
+
+    Returns:
+        Threshold, and the mean there; the target if no point reaches the threshold.
+
+    Example:
+        >>> import torch
+        >>> threshold, risk = expected_risk_threshold(torch.tensor([0.99, 0.9, 0.7, 0.4]), torch.ones(4), 0.1)
+        >>> round(threshold, 3), round(risk, 3)
+        (0.9, 0.055)
+    """
+    order = top.argsort(descending=True, stable=True)
+    expected = (weight * (1.0 - top))[order].cumsum(0) / weight[order].cumsum(0)
+    passed = (expected <= target_risk + 1e-12) & _ends(top[order])
+    if not bool(passed.any()):
+        return 1.0 - target_risk, target_risk
+    last = int(passed.nonzero()[-1])
+    return min(float(top[order[last]]), 1.0 - target_risk), float(expected[last])
+
+
+def errors_tail(top: Float[Tensor, " N"], wrong: Bool[Tensor, " N"], weight: Float[Tensor, " N"]) -> float:
+    """How probable it is that at least as many predictions are wrong as are, if their probabilities are right.
+
+    The binomial tail at the mean of `1 - p`; the number of errors of points of different `p` varies less than that.
+
+    Example:
+        >>> import torch
+        >>> top = torch.full((10,), 0.9)
+        >>> round(errors_tail(top, torch.arange(10) < 4, torch.ones(10)), 3)
+        0.013
+    """
+    n, e = float(weight.sum()), float((weight * wrong).sum())
+    if e == 0.0:
+        return 1.0
+    rate = float((weight * (1.0 - top)).sum()) / n
+    return float(special.betainc(e, n - e + 1.0, rate))
+
+
+def examples_needed(target_risk: float, delta: float) -> int:
     """The fewest examples, all predicted rightly, from which `risk_threshold` can find a threshold.
 
     Example:
-        >>> examples_needed(0.05, None), examples_needed(0.05, 0.05)
-        (19, 59)
+        >>> examples_needed(0.05, 0.05)
+        59
     """
-    if delta is None:
-        return math.ceil(1.0 / target_risk - 1e-9) - 1
     return math.ceil(math.log(delta) / math.log1p(-target_risk) - 1e-9)
 
 
@@ -217,20 +267,20 @@ def risk_threshold(
     wrong: Bool[Tensor, " N"],
     weight: Float[Tensor, " N"],
     target_risk: float,
-    delta: float | None,
+    delta: float,
 ) -> tuple[float, float]:
     """The lowest threshold of the top probability above which the error rate is at most `target_risk`, and its bound.
 
-    Of `k` points above a threshold `e` are wrong. Without `delta` the bound is `(e + 1) / (k + 1)`. With it, it is the
-    exact upper confidence bound of Clopper and Pearson; thresholds are tested from the highest that could pass down
-    to the first that fails, which keeps the confidence of all tests together (fixed sequence testing).
+    Of `k` points above a threshold `e` are wrong; the bound is the exact upper confidence bound of Clopper and Pearson.
+    Thresholds are tested from the highest that could pass down to the first that fails, which keeps the confidence of
+    all tests together (fixed sequence testing).
 
     Args:
         top: probability of the predicted label of each point.
         wrong: whether that label is wrong.
         weight: how many points each stands for.
         target_risk: between 0 and 1.
-        delta: probability that the promise fails, or None.
+        delta: probability that the promise fails.
 
     Returns:
         Threshold and bound; an infinite threshold and a bound of one if none will do.
@@ -238,29 +288,29 @@ def risk_threshold(
     Example:
         >>> import torch
         >>> top, wrong = torch.linspace(0.3, 0.99, 40), torch.arange(40) < 3
-        >>> threshold, risk = risk_threshold(top, wrong, torch.ones(40), 0.1, None)
+        >>> threshold, risk = risk_threshold(top, wrong, torch.ones(40), 0.1, 0.1)
         >>> round(threshold, 3), round(risk, 3)
-        (0.3, 0.098)
+        (0.335, 0.099)
     """
     order = top.argsort(descending=True, stable=True)
     k = weight[order].cumsum(0)
     e = (weight * wrong)[order].cumsum(0)
-    if delta is None:
-        bound = (e + 1.0) / (k + 1.0)
-    else:
-        right = (k - e).clamp(min=1e-9)
-        exact = torch.as_tensor(special.betaincinv((e + 1.0).numpy(), right.numpy(), 1.0 - delta), dtype=k.dtype)
-        bound = torch.where(k - e > 1e-9, exact, 1.0)
-    # points of equal probability are accepted together
-    ends = torch.cat([top[order][1:] < top[order][:-1], torch.ones(1, dtype=torch.bool)])
+    right = (k - e).clamp(min=1e-9)
+    exact = torch.as_tensor(special.betaincinv((e + 1.0).numpy(), right.numpy(), 1.0 - delta), dtype=k.dtype)
+    bound = torch.where(k - e > 1e-9, exact, 1.0)
+    ends = _ends(top[order])
     passed = ends & (bound <= target_risk + 1e-12)
-    if delta is not None:
-        failed = ends & ~passed & (k >= examples_needed(target_risk, delta) - 1e-9)
-        passed = passed & (failed.cumsum(0) == 0)
+    failed = ends & ~passed & (k >= examples_needed(target_risk, delta) - 1e-9)
+    passed = passed & (failed.cumsum(0) == 0)
     if not bool(passed.any()):
         return math.inf, 1.0
     last = int(passed.nonzero()[-1])
     return float(top[order[last]]), float(bound[last])
+
+
+def _ends(ordered: Float[Tensor, " N"]) -> Bool[Tensor, " N"]:
+    """Where a threshold can lie: points of equal probability are accepted together."""
+    return torch.cat([ordered[1:] < ordered[:-1], torch.ones(min(len(ordered), 1), dtype=torch.bool)])
 
 
 def suggest(

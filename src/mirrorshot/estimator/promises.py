@@ -18,6 +18,8 @@ from mirrorshot.selection import Candidate, centre_leak
 from mirrorshot.threads import one_thread
 from mirrorshot.types import InvalidInputError
 
+_CONTRADICTION = 0.01  # probability of so many errors, below which the probabilities are not believed
+
 
 class Rejection(NamedTuple):
     """Which queries to leave to someone else.
@@ -25,7 +27,8 @@ class Rejection(NamedTuple):
     Attributes:
         rejected: whether the classifier should abstain, shape (n_queries,).
         threshold: the probability that the best class must reach; infinite if no threshold will do.
-        risk: what the examples say about the error rate among the accepted: the bound that is at most `target_risk`.
+        risk: what the examples say about the error rate among the accepted, at most `target_risk`: what is to be
+            expected, or with `delta` the bound.
     """
 
     rejected: NDArray[np.bool_]
@@ -94,26 +97,30 @@ class PromisesMixin(FittedBase):
     ) -> Rejection:
         """For which queries to abstain, so that at most a share `target_risk` of the accepted ones is wrong.
 
-        A query is accepted if the probability of its best class reaches a threshold `t`. Of the examples, each
-        predicted from the others, `k` reach `t` and `e` of these are wrong; the lowest `t` is taken for which
+        A query is accepted if the probability of its best class reaches a threshold `t`. A prediction of probability p
+        is wrong with probability 1 - p, so with `p_i` the top probability of each example, predicted from the others,
+        the lowest `t` is taken for which
 
-            (e + 1) / (k + 1) <= target_risk,
+            mean of (1 - p_i) over the examples with p_i >= t  <=  target_risk,
 
-        the share of wrong ones to be expected with one more example, counted as wrong. With `delta` the promise is
-        stronger: with a confidence of `1 - delta` over the draw of the examples, the risk is below the exact
-        (Clopper-Pearson) bound, `P(Binomial(k, target_risk) <= e) <= delta`; thresholds are tested downwards from
-        the first that could pass, until one fails. Leave-one-out predictions are a little worse than those of all
-        examples, so the risk is rather lower than asked. If no threshold will do, everything is rejected, with a
-        warning.
+        and `t = 1 - target_risk` where that is lower still. The errors among the accepted then keep to the target on
+        average over tasks as far as the probabilities are calibrated; they are rather fewer, because a query is
+        predicted from one example more. If clearly more examples are predicted wrongly than their probabilities allow,
+        there is a warning. With one example for each class nothing can be left out: `t = 1 - target_risk`.
+
+        With `delta` the errors are counted, whatever the probabilities say: with a confidence of `1 - delta` over the
+        draw of the examples the risk is below the exact (Clopper-Pearson) bound. Of `k` examples that reach `t`, `e`
+        are wrong; `P(Binomial(k, target_risk) <= e) <= delta` is tested downwards from the first `t` that could pass,
+        until one fails. If no threshold will do, everything is rejected, with a warning.
 
         Args:
             X: embeddings, shape (n_queries, n_features).
             target_risk: between 0 and 1.
-            delta: between 0 and 1, or None. 0.05 at a risk of 0.05 needs 59 examples, None needs 19.
+            delta: between 0 and 1, or None. 0.05 at a risk of 0.05 needs 59 examples.
             prior_scores: as in `predict_latent`.
 
         Raises:
-            InvalidInputError: if there are too few examples for the risk, however good they are.
+            InvalidInputError: if there are too few examples for `delta`, however good they are.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -124,30 +131,28 @@ class PromisesMixin(FittedBase):
             >>> found = few.reject(X[50:], target_risk=0.1)
             >>> wrong = few.predict(X[50:]) != y[50:]
             >>> wrong.mean().round(2).item(), wrong[~found.rejected].mean().round(2).item()
-            (0.14, 0.03)
+            (0.14, 0.04)
         """
         check_is_fitted(self)
         check_share("target_risk", target_risk)
         if delta is not None:
             check_share("delta", delta)
         y, weight, kept, removed = self._countable()
-        prob = self._loo_proba(removed / weight)[kept]
-        top = prob.max(1)
-        needed = decisions.examples_needed(target_risk, delta)
-        n = float(weight[kept].sum())
-        if n < needed:
-            raise InvalidInputError(
-                f"Expected at least {needed} examples whose class has another one, for a risk of {target_risk:g}, but "
-                f"got {n:g}. Add examples, or allow a higher risk{'' if delta is None else ' or delta'}."
-            )
-        threshold, risk = decisions.risk_threshold(top.values, top.indices != y[kept], weight[kept], target_risk, delta)
-        if math.isinf(threshold):
-            warnings.warn(
-                f"No threshold keeps the risk at {target_risk:g}, as far as {n:g} examples can tell: everything is "
-                "rejected. Add examples, or allow a higher risk.",
-                UserWarning,
-                stacklevel=2,
-            )
+        best = self._loo_proba(removed / weight)[kept].max(1)
+        top, wrong, weight = best.values, best.indices != y[kept], weight[kept]
+        if delta is None:
+            threshold, risk = decisions.expected_risk_threshold(top, weight, target_risk)
+            _warn_of_errors(top, wrong, weight)
+        else:
+            _check_number_of_examples(float(weight.sum()), target_risk, delta)
+            threshold, risk = decisions.risk_threshold(top, wrong, weight, target_risk, delta)
+            if math.isinf(threshold):
+                warnings.warn(
+                    f"No threshold keeps the risk at {target_risk:g}, as far as {float(weight.sum()):g} examples can "
+                    "tell: everything is rejected. Add examples, or allow a higher risk.",
+                    UserWarning,
+                    stacklevel=2,
+                )
         return Rejection(self.predict_proba(X, prior_scores).max(1) < threshold, threshold, risk)
 
     def _countable(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -190,6 +195,28 @@ class PromisesMixin(FittedBase):
             variances = var[0].mT[:, None] + torch.einsum("cnm,nl->mlc", effect.var[0], share)
             log_prob = log_predictive(means, variances, temperature=self.temperature_)
         return np.asarray(log_prob.diagonal(dim1=-2, dim2=-1).exp().numpy())
+
+
+def _warn_of_errors(top: Tensor, wrong: Tensor, weight: Tensor) -> None:
+    if decisions.errors_tail(top, wrong, weight) >= _CONTRADICTION:
+        return
+    expected = float((weight * (1.0 - top)).sum())
+    warnings.warn(
+        f"The examples contradict the probabilities: {float((weight * wrong).sum()):g} of {float(weight.sum()):g} are "
+        f"wrong when predicted from the others, and {expected:.1f} were to be expected. More of the accepted may be "
+        "wrong than asked. Look at `suspects`, or pass `delta`.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def _check_number_of_examples(n: float, target_risk: float, delta: float) -> None:
+    needed = decisions.examples_needed(target_risk, delta)
+    if n < needed:
+        raise InvalidInputError(
+            f"Expected at least {needed} examples whose class has another one, for a risk of {target_risk:g} with "
+            f"delta = {delta:g}, but got {n:g}. Add examples, allow a higher risk or delta, or leave delta out."
+        )
 
 
 def _check_scores(n: float, coverage: float) -> None:
