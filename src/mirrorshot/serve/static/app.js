@@ -27,7 +27,7 @@ function draw() {
   encoder.disabled = overview.pictures.length > 0 || overview.encoders.length < 2;
   encoder.title = encoder.disabled ? "Settled by the first picture" : "";
   const download = byId("download");
-  download.toggleAttribute("aria-disabled", !overview.is_ready);
+  download.setAttribute("aria-disabled", String(!overview.is_ready));
   download.title = overview.is_ready ? "" : "Two classes need examples first";
   drawClasses(state, act);
   drawQuestion(state, act);
