@@ -22,7 +22,8 @@ LAYERS = (
     {"models"},
     {"doctor"},
     {"reproduce", "demo"},
-    {"cli", "serve"},
+    {"serve"},
+    {"cli"},
     {"__main__"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -37,6 +37,12 @@ def test_a_bomb_is_not_decoded(draw, monkeypatch):
         decode(draw.encode(draw.paint((1, 2, 3))), size=4, channels=3)
 
 
+def test_a_reader_may_take_fewer_pixels(draw):
+    content = draw.encode(draw.paint((1, 2, 3)))
+    assert decoding.try_picture(content, max_pixels=119) == "ValueError: 12 x 10 are more than 119 pixels"
+    assert decoding.try_picture(content, max_pixels=120).size == (12, 10)
+
+
 def test_a_file_that_is_too_large_is_not_opened(draw, tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "MAX_FILE_BYTES", 20)
     (tmp_path / "a.png").write_bytes(draw.encode(draw.paint((1, 2, 3))))

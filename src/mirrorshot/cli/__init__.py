@@ -20,6 +20,7 @@ from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
 from mirrorshot.cli.predict_command import PREDICT_EXAMPLES, predict
 from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
 from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
+from mirrorshot.cli.serve_command import SERVE_EXAMPLES, serve
 from mirrorshot.cli.terminal import package_version
 from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
 
@@ -30,6 +31,9 @@ _EXAMPLES = """[bold]Examples[/bold]
 [cyan]mirrorshot fit support/[/cyan]
 [cyan]mirrorshot predict model.mirrorshot new-pictures/[/cyan]
 Learn classes from a folder with a few pictures for each, and classify others.
+
+[cyan]mirrorshot serve[/cyan]
+The same in the browser, picture by picture.
 
 [cyan]mirrorshot demo[/cyan]
 Train two methods and compare them on handwritten digits: two to three minutes, no download.
@@ -90,6 +94,7 @@ main.command(epilog=SUGGEST_EXAMPLES, rich_help_panel=_PICTURES)(suggest)
 main.command(epilog=EXPLAIN_EXAMPLES, rich_help_panel=_PICTURES)(explain)
 main.command(epilog=DOCTOR_EXAMPLES, rich_help_panel=_PICTURES)(doctor)
 main.command(epilog=EXPORT_EXAMPLES, rich_help_panel=_PICTURES)(export)
+main.command(epilog=SERVE_EXAMPLES, rich_help_panel=_PICTURES)(serve)
 main.command(epilog=DEMO_EXAMPLES, rich_help_panel=_TRAINING)(demo)
 main.command(epilog=TRAIN_EXAMPLES, rich_help_panel=_TRAINING)(train)
 main.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_TRAINING)(evaluate)

@@ -53,10 +53,14 @@ def decode(
     return np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1), original
 
 
-def read_picture(encoded: Encoded) -> Image.Image:
+def read_picture(encoded: Encoded, max_pixels: int | None = None) -> Image.Image:
     """A picture at its own size as people see it: grey ("L") or colour ("RGB"), turned as its camera says.
 
     Transparent parts become white.
+
+    Args:
+        encoded: a file, or its content.
+        max_pixels: a larger picture counts as damaged. None: `MAX_PIXELS`.
 
     Raises:
         Exception: as of `decode`.
@@ -67,7 +71,7 @@ def read_picture(encoded: Encoded) -> Image.Image:
         >>> read_picture(file.getvalue()).getpixel((0, 0))
         (255, 255, 255)
     """
-    image = ImageOps.exif_transpose(_eight_bits(_open(encoded)))
+    image = ImageOps.exif_transpose(_eight_bits(_open(encoded, max_pixels)))
     if image.mode == "P" or "A" in image.getbands():
         image = image.convert("RGBA" if "transparency" in image.info or "A" in image.getbands() else "RGB")
     if image.mode == "RGBA":
@@ -75,27 +79,34 @@ def read_picture(encoded: Encoded) -> Image.Image:
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 
+def try_picture(encoded: Encoded, max_pixels: int | None = None) -> Image.Image | str:
+    """A picture as of `read_picture`, or the reason why it is damaged.
+
+    Example:
+        >>> try_picture(b"no picture")
+        'no picture in one of the formats PNG, JPEG, WEBP, BMP, GIF, TIFF'
+    """
+    try:
+        return read_picture(encoded, max_pixels)
+    except Exception as error:  # decoders raise all kinds
+        return _reason(error)
+
+
 def read_pictures(encoded: Sequence[Encoded]) -> list[Image.Image | str]:
     """Pictures in parallel, each as of `read_picture`; where one is damaged, the reason in its place."""
-
-    def one(source: Encoded) -> Image.Image | str:
-        try:
-            return read_picture(source)
-        except Exception as error:  # decoders raise all kinds
-            return _reason(error)
-
     with _quiet_pillow(), ThreadPoolExecutor(_n_workers()) as pool:
-        return list(pool.map(one, encoded))
+        return list(pool.map(try_picture, encoded))
 
 
-def _open(encoded: Encoded) -> Image.Image:
+def _open(encoded: Encoded, max_pixels: int | None = None) -> Image.Image:
     """A picture within the bounds, decoded, first frame; the header decides before anything is decoded."""
     if isinstance(encoded, Path) and encoded.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"its file has more than {MAX_FILE_BYTES} bytes")
     with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=_FORMATS) as opened:
         width, height = opened.size
-        if width * height > MAX_PIXELS:
-            raise ValueError(f"{width} x {height} are more than {MAX_PIXELS} pixels")
+        limit = MAX_PIXELS if max_pixels is None else max_pixels
+        if width * height > limit:
+            raise ValueError(f"{width} x {height} are more than {limit} pixels")
         opened.load()
         return opened
 

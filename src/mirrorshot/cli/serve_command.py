@@ -1,0 +1,74 @@
+"""`mirrorshot serve`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mirrorshot.cli.model_options import Download, EncoderName, Trust
+from mirrorshot.cli.terminal import check_folder, errors_as_messages, refuse, wrong_usage
+
+SERVE_EXAMPLES = """[bold]Examples[/bold]
+
+[cyan]mirrorshot serve[/cyan]
+Open http://127.0.0.1:8000, drop pictures into classes, see answers. Only this machine can reach it.
+
+[cyan]mirrorshot serve model.mirrorshot[/cyan]
+Begin with the examples of a model.
+
+[cyan]MIRRORSHOT_TOKEN=... mirrorshot serve --host 0.0.0.0[/cyan]
+For others in your network, who have to know the token.
+"""
+
+
+def serve(
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="File of a model that new users begin with.", metavar="[MODEL]", readable=False),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8000,
+    data_folder: Annotated[Path, typer.Option(help="Folder for the pictures of all users.", metavar="FOLDER")] = Path(
+        "serve-data"
+    ),
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MIRRORSHOT_TOKEN",
+            help="Secret that users have to know. Others can read a command line: prefer the variable.",
+        ),
+    ] = None,
+    public_host: Annotated[
+        str | None, typer.Option(help="Name under which a proxy on this machine offers the server.", metavar="NAME")
+    ] = None,
+    encoder: EncoderName = "auto",
+    download: Download = False,
+    trust_encoder: Trust = False,
+    max_examples: Annotated[int, typer.Option(help="Labelled pictures of one user.", min=2)] = 200,
+    max_classes: Annotated[int, typer.Option(help="Classes of one user.", min=2)] = 20,
+    max_pool: Annotated[int, typer.Option(help="Unlabelled pictures of one user.", min=1)] = 500,
+    sessions_per_minute: Annotated[int, typer.Option(help="New users from one address.", min=1)] = 60,
+) -> None:
+    """A page in the browser to build a classifier picture by picture, and a JSON API beside it.
+
+    Several people can use it at once, each with pictures of their own, which a restart does not lose.
+    """
+    check_folder("--data-folder", data_folder)
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        refuse(
+            f"Expected the packages of the server, but {error.name} is missing. Run: pip install 'mirrorshot[serve]'"
+        )
+    with wrong_usage():
+        from mirrorshot.serve import Limits, Settings
+
+        limits = Limits(
+            examples=max_examples, classes=max_classes, pool=max_pool, sessions_per_minute=sessions_per_minute
+        )
+        settings = Settings(data_folder, host, port, token or None, public_host, limits)
+    with errors_as_messages():
+        from mirrorshot.serve.running import run
+
+        run(settings, model, encoder, download=download, trust_encoder=trust_encoder)

@@ -1,0 +1,6 @@
+"""The browser tool: a page and a JSON API for classifiers that people build picture by picture."""
+
+from mirrorshot.serve.app import make_app
+from mirrorshot.serve.settings import Limits, Settings
+
+__all__ = ["make_app", "Limits", "Settings"]

@@ -1,0 +1,110 @@
+"""From a fitted model to what the page shows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mirrorshot import decisions
+from mirrorshot.metrics import calibration_bins, expected_calibration_error
+from mirrorshot.models import Encoded, Items, Prediction
+from mirrorshot.serve.fitting import Fitted
+from mirrorshot.serve.forms import Answer, Answers, Bin, Calibration, PictureAnswer, Share, Suspect, Verdict
+from mirrorshot.serve.store import Rows
+from mirrorshot.threads import one_thread
+
+N_BINS = 5  # few examples make few bins
+SURE = 0.8  # probability that is enough while there are too few examples for sets
+_SUSPICIOUS = 0.2  # probability of the label of an example, predicted from the others, below which it is shown
+
+
+def predict(fitted: Fitted, names: Sequence[str], embeddings: NDArray[Any]) -> list[Prediction]:
+    """Predictions of the model for embeddings (n, D)."""
+    items = Items("embedding", list(names), embeddings, None)
+    found = Encoded(items, embeddings, None, {})
+    return fitted.model.predict_encoded(found, novelty_threshold=fitted.novelty_threshold)
+
+
+def verdict(prediction: Prediction) -> Verdict:
+    """Whether a prediction is to be relied on."""
+    if prediction.is_novel:
+        return "none"
+    if prediction.labels is None:
+        return "sure" if prediction.probability >= SURE else "unsure"
+    return "sure" if len(prediction.labels) == 1 else "unsure"
+
+
+def answer(prediction: Prediction) -> Answer:
+    """A prediction as JSON; the most probable class comes first."""
+    shares = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])
+    return Answer(
+        verdict=verdict(prediction),
+        label=prediction.label,
+        probability=prediction.probability,
+        probabilities=[Share(label=label, probability=share) for label, share in shares],
+        labels=None if prediction.labels is None else list(prediction.labels),
+        novelty=prediction.novelty,
+        epistemic=prediction.epistemic,
+        aleatoric=prediction.aleatoric,
+    )
+
+
+def all_answers(fitted: Fitted, pool: Rows) -> Answers:
+    """What the model says about the unlabelled pictures, which of them to label next, and labels that look wrong."""
+    told, suggestion = _pool_answers(fitted, pool)
+    return Answers(support=fitted.support, answers=told, suggestion=suggestion, suspects=_suspects(fitted))
+
+
+def _pool_answers(fitted: Fitted, pool: Rows) -> tuple[list[PictureAnswer], int | None]:
+    if not pool.ids:
+        return [], None
+    predictions = predict(fitted, pool.names, pool.embeddings)
+    told = [
+        PictureAnswer(picture_id=number, **answer(prediction).model_dump())
+        for number, prediction in zip(pool.ids, predictions, strict=True)
+    ]
+    return told, pool.ids[int(fitted.model.head.suggest(pool.embeddings, 1)[0])]
+
+
+def _suspects(fitted: Fitted) -> list[Suspect]:
+    """Examples whose labels look wrong, the most suspicious first."""
+    found, labels = fitted.model.head.suspects(), fitted.model.labels
+    return [
+        Suspect(picture_id=fitted.ids[row], label=labels[row], probability=float(share), suggested=str(best))
+        for row, share, best in zip(found.row, found.proba, found.label, strict=True)
+        if share < _SUSPICIOUS and str(best) != labels[row]
+    ]
+
+
+def calibration(fitted: Fitted) -> Calibration:
+    """Confidence and accuracy of the predictions of each example from the others."""
+    head = fitted.model.head
+    y, weight = head._support.y, head._support.weight
+    kept = decisions.kept_without(y, weight, weight, len(head.classes_))
+    n = int(kept.sum())
+    if n == 0:
+        return Calibration(support=fitted.support, n=0, accuracy=None, confidence=None, ece=None, bins=[])
+    with torch.no_grad(), one_thread():
+        prob = decisions.loo_log_proba(head._posterior, temperature=head.temperature_)[0].exp()[kept]
+        bins = calibration_bins(prob, y[kept], n_bins=N_BINS)
+    counts, sure, right = (np.asarray(part) for part in (bins.counts, bins.confidence_sum, bins.correct_sum))
+    edges = np.asarray(bins.edges)
+    return Calibration(
+        support=fitted.support,
+        n=n,
+        accuracy=float(right.sum() / n),
+        confidence=float(sure.sum() / n),
+        ece=float(expected_calibration_error(bins)),
+        bins=[
+            Bin(
+                low=float(edges[i]),
+                high=float(edges[i + 1]),
+                n=int(counts[i]),
+                confidence=float(sure[i] / counts[i]) if counts[i] else None,
+                accuracy=float(right[i] / counts[i]) if counts[i] else None,
+            )
+            for i in range(N_BINS)
+        ],
+    )

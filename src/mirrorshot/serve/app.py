@@ -1,0 +1,149 @@
+"""The application: routes behind the guard, pages, and errors as sentences."""
+
+import logging
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from mirrorshot.models import Model
+from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.guard import Guard
+from mirrorshot.serve.pictures import Encoders
+from mirrorshot.serve.routes import Cookies, make_router
+from mirrorshot.serve.service import Service
+from mirrorshot.serve.settings import Settings
+from mirrorshot.types import MirrorshotError
+
+DESCRIPTION = """Build a classifier from a few pictures per class, and ask it about others.
+
+Begin with `POST /api/sessions`. Its answer holds a session id, a secret: send it with every request as
+`Authorization: Bearer ID`; a browser sends the cookie instead. A picture is the body of its request, with a content
+type `image/png`, `image/jpeg` or `application/octet-stream`. Errors are `{"error": "Expected ..., but got ..."}`.
+If the server was started with a token, send that too, in the header `X-Mirrorshot-Token`.
+"""
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_NO_JSON = "Expected the body to be JSON, but it cannot be read as such."
+_PAGES = {"/": "index.html", "/docs": "docs.html"}
+
+
+def make_app(settings: Settings, encoders: Encoders, model: Model | None = None) -> FastAPI:
+    """The server as an ASGI application.
+
+    Args:
+        settings: where the data are, who may come, how much each may bring.
+        encoders: what users may choose from.
+        model: whose examples new users begin with.
+    """
+    service = Service(settings, encoders, model)
+    names = Cookies(f"mirrorshot_{service.database.name}", f"mirrorshot_token_{service.database.name}")
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="mirrorshot serve",
+        version="1",
+        description=DESCRIPTION,
+        docs_url=None,  # those pages load scripts from elsewhere; ours is static/docs.html
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        middleware=[Middleware(Guard, settings=settings, cookie=names.token)],
+    )
+    app.state.service = service
+    app.include_router(make_router(service, names))
+    _add_pages(app)
+    _add_errors(app)
+    return app
+
+
+def _add_pages(app: FastAPI) -> None:
+    """The files of the page, read once: no path of a client is ever looked up on the disk."""
+    folder = files("mirrorshot.serve") / "static"
+    found = {f"/static/{file.name}": file for file in folder.iterdir() if "." + file.name.rpartition(".")[2] in _TYPES}
+    found |= {path: folder / name for path, name in _PAGES.items()}
+    for path, file in found.items():
+        content, kind = file.read_bytes(), _TYPES["." + file.name.rpartition(".")[2]]
+
+        async def page(content: bytes = content, kind: str = kind) -> Response:
+            return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+        app.add_route(path, _without_request(page), methods=["GET"], include_in_schema=False)
+
+
+def _without_request(page: Any) -> Any:
+    async def answer(_: Request) -> Response:
+        found: Response = await page()
+        return found
+
+    return answer
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(RequestError)
+    async def refused(_: Request, error: RequestError) -> Response:
+        return _problem(error.status, str(error))
+
+    @app.exception_handler(MirrorshotError)
+    async def not_possible(_: Request, error: MirrorshotError) -> Response:
+        return _problem(422, str(error))
+
+    @app.exception_handler(sqlite3.Error)
+    async def no_database(_: Request, error: sqlite3.Error) -> Response:
+        logging.getLogger("mirrorshot.serve").error("the database failed", exc_info=error)
+        return _problem(503, f"Expected the database to answer, but got: {error}. Ask whoever runs the server.")
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return _problem(422, in_words(error.errors()[0]))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 400:  # FastAPI cannot parse the body
+            return _problem(422, _NO_JSON)
+        what = f"{request.method} {request.url.path[:80]}"
+        message = {
+            404: f"Expected a path of this server, but got {what!r}. See /docs.",
+            405: f"Expected a method that this path has, but got {what!r}. See /docs.",
+        }.get(error.status_code, f"Expected a request that can be read, but got {error.detail}.")
+        return _problem(error.status_code, message, dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        logging.getLogger("mirrorshot.serve").error("%s failed", request.url.path, exc_info=error)
+        return _problem(500, "Expected no failure here, but got one. It is in the log of the server; please report it.")
+
+
+def _problem(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    plain = message.encode("utf-8", "replace").decode("utf-8")
+    return JSONResponse({"error": plain}, status, headers)
+
+
+def in_words(error: Any) -> str:
+    """What pydantic found, as a sentence.
+
+    Example:
+        >>> in_words({"loc": ("body", "name"), "msg": "Field required", "type": "missing", "input": None})
+        'Expected `name` in the body, but it is missing.'
+    """
+    place, *path = (str(part) for part in error["loc"])
+    name = ".".join(path) or place
+    if isinstance(error.get("ctx", {}).get("error"), MirrorshotError):
+        return str(error["ctx"]["error"])
+    if error["type"] == "missing":
+        return f"Expected `{name}` in the {place}, but it is missing."
+    if error["type"] == "json_invalid":
+        return _NO_JSON
+    got = repr(error.get("input"))
+    shown = got if len(got) <= 80 else f"{got[:80]}..."
+    return f"Expected `{name}` to be valid ({error['msg'][0].lower()}{error['msg'][1:]}), but got {shown}."

@@ -1,0 +1,147 @@
+"""Fitted classifiers of many users: fitted when they are needed, kept while there is room."""
+
+import asyncio
+import copy
+import threading
+import weakref
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mirrorshot.encoders import Encoder
+from mirrorshot.estimator import FewShotClassifier
+from mirrorshot.models import Model
+from mirrorshot.models.model import NOVELTY_RATE, unique_names
+from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.pictures import read_previews
+from mirrorshot.serve.store import Rows
+
+
+class Fitted(NamedTuple):
+    """A model, and what about it does not change from one prediction to the next.
+
+    Attributes:
+        support: of the session that it was fitted for.
+        ids: of its examples.
+        model: the model.
+        novelty_threshold: novelty from which a picture is none of the classes.
+    """
+
+    support: int
+    ids: list[int]
+    model: Model
+    novelty_threshold: float
+
+    @property
+    def n_bytes(self) -> int:
+        """About what it takes in memory: two triangular matrices for each class, and the embeddings."""
+        n, d = self.model.embeddings.shape
+        return int(8 * (2 * len(self.model.classes) * n * n + 3 * n * d) + 2**14)
+
+
+def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before: Fitted | None = None) -> Fitted:
+    """Fit a model on the examples of a user.
+
+    Args:
+        rows: the examples.
+        encoder: what made their embeddings; None if there are no examples.
+        parameters: of the classifier.
+        before: an earlier model of this user. If little has changed since, it is brought up to date, which is the same
+            (probabilities to 1e-6) and quicker.
+
+    Raises:
+        RequestError: fewer than two classes have examples.
+    """
+    n_classes = len(set(rows.labels))
+    if n_classes < 2 or encoder is None:
+        raise RequestError(
+            409, f"Expected examples of at least two classes, but got {n_classes}. Add a picture to another class."
+        )
+    updated = None if before is None else _update(before, rows)
+    if updated is None:
+        head = FewShotClassifier(**parameters).fit(rows.embeddings, np.array(rows.labels, dtype=np.str_))
+    else:
+        head, rows = updated
+    previews = read_previews(rows.previews)
+    model = Model(encoder, unique_names(rows.names), rows.labels, rows.embeddings, head, previews)
+    return Fitted(rows.support, rows.ids, model, head.novelty_threshold(NOVELTY_RATE))
+
+
+def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None:
+    """The earlier classifier with what was added and without what was removed, and the examples in its order.
+
+    None if so much has changed that fitting anew is quicker.
+    """
+    old, new = (dict(zip(part.ids, labels, strict=True)) for part, labels in
+                ((before, before.model.labels), (rows, rows.labels)))  # fmt: skip
+    gone = [place for place, number in enumerate(before.ids) if new.get(number) != old[number]]
+    come = [place for place, number in enumerate(rows.ids) if old.get(number) != new[number]]
+    if len(gone) + len(come) > max(2, len(rows.ids) // 8):
+        return None
+    head = copy.copy(before.model.head)  # others may still be using that one; changes replace its parts
+    if come:
+        head.add(rows.embeddings[come], np.array([rows.labels[place] for place in come], dtype=np.str_))
+    if gone:
+        head.remove(gone, drop_class=True)
+    come_ids = {rows.ids[place] for place in come}
+    places = {number: place for place, number in enumerate(rows.ids)}
+    stayed = [places[number] for number in before.ids if number in places and number not in come_ids]
+    return head, rows.take([*stayed, *come])
+
+
+class Cache:
+    """The models that were used last, up to a number of bytes, and a lock for each user.
+
+    Args:
+        max_bytes: of all models together; the last one is kept whatever its size.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._n_bytes = max_bytes, 0
+        self._fitted: OrderedDict[str, Fitted] = OrderedDict()
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._change = threading.Lock()
+
+    def turn(self, key: str) -> asyncio.Lock:
+        """The lock of a user: two requests of one user do not fit the same model twice."""
+        lock = self._turns.get(key)
+        if lock is None:
+            lock = self._turns[key] = asyncio.Lock()
+        return lock
+
+    def get(self, key: str, support: int) -> Fitted | None:
+        """The model of a user, if it is that of these labelled pictures."""
+        with self._change:
+            found = self._fitted.get(key)
+            if found is None or found.support != support:
+                return None
+            self._fitted.move_to_end(key)
+            return found
+
+    def earlier(self, key: str) -> Fitted | None:
+        """The last model of a user, of whatever labelled pictures."""
+        with self._change:
+            return self._fitted.get(key)
+
+    def put(self, key: str, fitted: Fitted) -> None:
+        """Keep a model; those that were not used for longest go."""
+        with self._change:
+            self._drop(key)
+            self._fitted[key] = fitted
+            self._n_bytes += fitted.n_bytes
+            while self._n_bytes > self._max_bytes and len(self._fitted) > 1:
+                self._drop(next(iter(self._fitted)))
+
+    def forget(self, key: str) -> None:
+        """Drop the model of a user."""
+        with self._change:
+            self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        dropped = self._fitted.pop(key, None)
+        if dropped is not None:
+            self._n_bytes -= dropped.n_bytes
+
+    def __len__(self) -> int:
+        return len(self._fitted)

@@ -1,0 +1,218 @@
+"""What goes over the wire, as JSON."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from mirrorshot.types import InvalidInputError
+
+MAX_LABEL = 60
+_MAX_ID = 2**53 - 1  # the largest integer that every JSON reader understands
+
+Id = Annotated[int, Field(ge=1, le=_MAX_ID, strict=True)]
+Verdict = Literal["sure", "unsure", "none"]
+
+
+def checked_label(name: object) -> str:
+    """A name of a class: printable text without space around it.
+
+    Example:
+        >>> checked_label(" owl ")
+        'owl'
+    """
+    if not isinstance(name, str):
+        raise InvalidInputError(f"Expected the name of a class to be text, but got {type(name).__name__}.")
+    text = name.strip()
+    if not 1 <= len(text) <= MAX_LABEL or not text.isprintable():
+        raise InvalidInputError(
+            f"Expected the name of a class to have 1 to {MAX_LABEL} printable characters, but got {len(text)}"
+            f"{'' if text.isprintable() else ', some of which cannot be printed'}."
+        )
+    return text
+
+
+Label = Annotated[str, BeforeValidator(checked_label), Field(min_length=1, max_length=MAX_LABEL)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Login(_Body):
+    """The token of the server."""
+
+    token: Annotated[str, Field(max_length=1000)]
+
+
+class ClassName(_Body):
+    """A name for a class."""
+
+    name: Label
+
+
+class Place(_Body):
+    """The class of a picture; null: not labelled."""
+
+    class_id: Id | None
+
+
+class EncoderName(_Body):
+    """An encoder that this server has, or "auto": the first picture decides."""
+
+    name: Annotated[str, Field(max_length=200)]
+
+
+class Problem(BaseModel):
+    """Why a request was not served: what was expected, what was got, what to do."""
+
+    error: str
+
+
+class Done(BaseModel):
+    """The change is on the disk."""
+
+    version: int
+
+
+class Health(BaseModel):
+    """How the server is, and what it knows of you by your cookies."""
+
+    is_running: bool
+    needs_token: bool
+    has_session: bool
+
+
+class NewSession(BaseModel):
+    """A new user. The id is a secret: send it as `Authorization: Bearer ID`, or let the cookie do so."""
+
+    session: str
+
+
+class NewClass(BaseModel):
+    """A class was made."""
+
+    id: int
+    name: str
+
+
+class NewPicture(BaseModel):
+    """A picture was stored."""
+
+    id: int
+    name: str
+    class_id: int | None
+    encoder: str
+
+
+class ClassInfo(BaseModel):
+    """A class of the user."""
+
+    id: int
+    name: str
+    n_examples: int
+
+
+class PictureInfo(BaseModel):
+    """A picture of the user; without a class it is unlabelled."""
+
+    id: int
+    name: str
+    class_id: int | None
+
+
+class Bounds(BaseModel):
+    """How much a user may bring."""
+
+    upload_bytes: int
+    pixels: int
+    classes: int
+    examples: int
+    pool: int
+
+
+class Overview(BaseModel):
+    """All that a user has. `is_ready`: two classes have examples, so there are answers.
+
+    `version` counts changes, `support` those of labelled pictures; answers say which `support` they come from.
+    """
+
+    version: int
+    support: int
+    is_ready: bool
+    encoder: str | None
+    encoders: list[str]
+    classes: list[ClassInfo]
+    pictures: list[PictureInfo]
+    limits: Bounds
+
+
+class Share(BaseModel):
+    """The probability of a class."""
+
+    label: str
+    probability: float
+
+
+class Answer(BaseModel):
+    """What the classifier says about a picture.
+
+    `verdict` is "none" for a picture unlike all examples, "sure" if the set has one class (or, while there are too few
+    examples for sets, if the probability is high), and "unsure" otherwise.
+    """
+
+    verdict: Verdict
+    label: str
+    probability: float
+    probabilities: list[Share]
+    labels: list[str] | None
+    novelty: float
+    epistemic: float
+    aleatoric: float
+
+
+class PictureAnswer(Answer):
+    """An answer about a picture that is stored."""
+
+    picture_id: int
+
+
+class Suspect(BaseModel):
+    """An example whose label the other examples contradict."""
+
+    picture_id: int
+    label: str
+    probability: float
+    suggested: str
+
+
+class Answers(BaseModel):
+    """Answers about all unlabelled pictures, which of them to label next, and labels that look wrong."""
+
+    support: int
+    answers: list[PictureAnswer]
+    suggestion: int | None
+    suspects: list[Suspect]
+
+
+class Bin(BaseModel):
+    """Predictions whose confidence lies between `low` and `high`."""
+
+    low: float
+    high: float
+    n: int
+    confidence: float | None
+    accuracy: float | None
+
+
+class Calibration(BaseModel):
+    """Each example predicted from the others: are the probabilities right?
+
+    Examples that are the only one of their class are left out. `ece` is the expected calibration error.
+    """
+
+    support: int
+    n: int
+    accuracy: float | None
+    confidence: float | None
+    ece: float | None
+    bins: list[Bin]

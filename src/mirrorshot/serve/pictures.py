@@ -1,0 +1,135 @@
+"""From the bytes that a browser sends to an embedding and a small picture. Nothing that a client says is believed."""
+
+import hashlib
+import io
+import json
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from mirrorshot.data.decoding import try_picture
+from mirrorshot.encoders import Encoder, choose_encoder, make_encoder
+from mirrorshot.models import Model
+from mirrorshot.models.encoding import thumbnail
+from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.store import New
+from mirrorshot.types import DataError
+
+PREVIEW = 128  # pixels of a side
+_QUALITY = 88
+_MAX_NAME = 120
+_DECODING = threading.BoundedSemaphore(2)  # pictures that are decoded at a time; each may take some hundred megabytes
+
+
+class Encoders:
+    """The encoders that users of this server may choose from.
+
+    Args:
+        names: of encoders that are part of the package, or that whoever runs the server trusts.
+        model: its encoder is the only one, if it is given.
+        download: whether weights may be fetched.
+
+    Raises:
+        DataError: the model is not one of pictures.
+    """
+
+    def __init__(self, names: tuple[str, ...] = ("glyphs", "pixels"), model: Model | None = None, *, download: bool):
+        made = [model.encoder] if model is not None else [make_encoder(name, download=download) for name in names]
+        for encoder in made:
+            if encoder.kind != "picture":
+                raise DataError(f"Expected a model of pictures, but got one of {encoder.kind}s. Fit one on pictures.")
+        self._by_identity = {identity(encoder): encoder for encoder in made}
+        self._turns = {name: threading.Lock() for name in self._by_identity}  # strangers' encoders know no threads
+        for name in self._by_identity:
+            self.encode(name, Image.new("RGB", (8, 8), "white"))
+
+    @property
+    def identities(self) -> dict[str, str]:
+        """Identities by name."""
+        return {encoder.name: key for key, encoder in self._by_identity.items()}
+
+    def get(self, encoder: str) -> Encoder:
+        """The encoder of that identity.
+
+        Raises:
+            RequestError: the server was started with others.
+        """
+        if encoder not in self._by_identity:
+            raise RequestError(
+                409,
+                f"Expected pictures that were encoded by {', '.join(self.identities)}, which this server has, but "
+                f"yours were by {encoder.partition('#')[0]!r}. Ask whoever runs the server, or delete your pictures.",
+            )
+        return self._by_identity[encoder]
+
+    def decide(self, picture: Image.Image) -> str:
+        """Identity of the encoder for a user whose first picture this is."""
+        if len(self._by_identity) == 1:
+            return next(iter(self._by_identity))
+        return self.identities[choose_encoder([picture]).name]
+
+    def encode(self, encoder: str, picture: Image.Image) -> NDArray[Any]:
+        """Embedding (D,) of a picture."""
+        with self._turns[encoder]:
+            return np.asarray(self.get(encoder).encode([picture])[0])
+
+
+class Received(NamedTuple):
+    """A picture that was decoded, and what is kept of it."""
+
+    encoder: str
+    new: New
+
+
+def identity(encoder: Encoder) -> str:
+    """Name and settings in one word: embeddings may be compared if it is the same.
+
+    Example:
+        >>> identity(make_encoder("pixels"))
+        'pixels#9a0d02c3'
+    """
+    settings = json.dumps(encoder.settings, sort_keys=True).encode()
+    return f"{encoder.name}#{hashlib.sha256(settings).hexdigest()[:8]}"
+
+
+def receive(encoders: Encoders, encoder: str | None, content: bytes, name: str, max_pixels: int) -> Received:
+    """Decode, encode and shrink a picture.
+
+    Raises:
+        RequestError: it is no picture, it is damaged, or it has too many pixels.
+    """
+    with _DECODING:
+        picture = try_picture(content, max_pixels)
+        if isinstance(picture, str):
+            raise RequestError(422, f"Expected a picture that can be read, but got: {picture}. Send it as PNG or JPEG.")
+        chosen = encoder or encoders.decide(picture)
+        encoders.get(chosen)
+        return Received(chosen, New(plain_name(name), encoders.encode(chosen, picture), make_preview(picture)))
+
+
+def make_preview(picture: Image.Image) -> bytes:
+    """A small JPEG file of the whole picture, on white."""
+    framed = ImageOps.pad(picture.convert("RGB"), (PREVIEW, PREVIEW), Image.Resampling.BILINEAR, color="white")
+    file = io.BytesIO()
+    framed.save(file, "JPEG", quality=_QUALITY)
+    return file.getvalue()
+
+
+def read_previews(previews: list[bytes]) -> NDArray[np.uint8]:
+    """Previews as the thumbnails of a model."""
+    return np.stack([thumbnail(Image.open(io.BytesIO(preview))) for preview in previews])
+
+
+def plain_name(name: str) -> str:
+    r"""A file name as text for people: its last part, printable, not too long. It never names a file here.
+
+    Example:
+        >>> plain_name("../../etc/pass\x00wd")
+        'pass?wd'
+    """
+    last = name.replace("\\", "/").rsplit("/", 1)[-1].encode("utf-8", "replace").decode("utf-8")
+    shown = "".join(character if character.isprintable() else "?" for character in last).strip()
+    return shown[:_MAX_NAME] or "picture"

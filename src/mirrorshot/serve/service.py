@@ -1,0 +1,179 @@
+"""What the server does for a user, without a word of HTTP.
+
+Work runs in threads, so that the event loop never waits; a request takes as few turns of them as it can, because on a
+busy machine every turn waits for a core.
+"""
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from PIL import Image
+
+from mirrorshot.models import Model
+from mirrorshot.serve import answers
+from mirrorshot.serve.database import Database
+from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.fitting import Cache, Fitted, fit
+from mirrorshot.serve.forms import Answer, Answers, Calibration
+from mirrorshot.serve.pictures import Encoders, Received, identity, make_preview, receive
+from mirrorshot.serve.settings import Settings
+from mirrorshot.serve.store import New, Session, Store, session_key, unknown_session
+from mirrorshot.types import DataError
+
+_T = TypeVar("_T")
+_DISK_THREADS = 4
+_DOWNLOAD = "download-"  # how names of files that are being sent begin
+
+
+class Service:
+    """Users, their classifiers, and the threads that work for them.
+
+    Args:
+        settings: of the server.
+        encoders: what users may choose from.
+        model: what new users begin with.
+    """
+
+    def __init__(self, settings: Settings, encoders: Encoders, model: Model | None = None) -> None:
+        self.settings, self.encoders = settings, encoders
+        self.database = Database(settings.data_folder, settings.limits.store_bytes)
+        self.store = Store(self.database, settings.limits)
+        self.cache = Cache(settings.limits.cache_bytes)
+        _remove_stale(settings.data_folder)
+        self._begin_with = _examples_of(model, settings) if model is not None else (None, {}, ())
+        n_cores = os.cpu_count() or 1
+        self._fit = ThreadPoolExecutor(n_cores, "fit")  # apart: nobody else waits for a long fit
+        self._compute = ThreadPoolExecutor(n_cores + 2, "compute")
+        self._disk = ThreadPoolExecutor(_DISK_THREADS, "disk")
+
+    def close(self) -> None:
+        """End the threads when they are done, and close the database."""
+        for pool in (self._fit, self._compute, self._disk):
+            pool.shutdown()
+        self.database.close()
+
+    async def on_disk(self, work: Callable[..., _T], *arguments: Any, **named: Any) -> _T:
+        """Run something short that reads or writes the database."""
+        return await asyncio.get_running_loop().run_in_executor(self._disk, lambda: work(*arguments, **named))
+
+    async def computed(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        """Run something that computes."""
+        return await asyncio.get_running_loop().run_in_executor(self._compute, lambda: work(*arguments))
+
+    async def create_session(self) -> str:
+        """A new user; the session id."""
+        return await self.on_disk(self.store.create_session, *self._begin_with)
+
+    async def find_session(self, session_id: str) -> Session:
+        """The user with that session id."""
+        found = await self.on_disk(self.store.find, session_key(session_id))
+        if found is None:
+            raise unknown_session()
+        return found
+
+    async def delete_session(self, session: Session) -> None:
+        """Forget a user."""
+        await self.on_disk(self.store.delete_session, session.key)
+        self.cache.forget(session.key)
+
+    async def set_encoder(self, session: Session, name: str) -> int:
+        """Choose an encoder by name; only those that the server was started with can be named."""
+        known = self.encoders.identities
+        if name != "auto" and name not in known:
+            raise RequestError(
+                422, f"Expected an encoder of this server ({', '.join(['auto', *known])}), but got {name[:80]!r}."
+            )
+        return await self.on_disk(self.store.set_encoder, session.key, known.get(name))
+
+    async def add_picture(
+        self, session: Session, class_id: int | None, content: bytes, name: str
+    ) -> tuple[int, Received]:
+        """Store a picture; when this returns it is on the disk."""
+
+        def work() -> tuple[int, Received]:
+            got = receive(self.encoders, session.encoder, content, name, self.settings.limits.pixels)
+            return self.store.add_picture(session.key, class_id, got.new, got.encoder), got
+
+        return await self.computed(work)
+
+    async def fitted(self, session: Session) -> Fitted:
+        """The classifier of a user as of now."""
+        found = self.cache.get(session.key, session.support)
+        if found is not None:
+            return found
+        async with self.cache.turn(session.key):
+            now = await self.on_disk(self.store.find, session.key)
+            if now is None:
+                raise unknown_session()
+            found = self.cache.get(now.key, now.support)
+            if found is None:
+                rows = await self.on_disk(self.store.rows, now.key, labelled=True, with_previews=True)
+                encoder = None if now.encoder is None else self.encoders.get(now.encoder)
+                before, loop = self.cache.earlier(now.key), asyncio.get_running_loop()
+                found = await loop.run_in_executor(self._fit, fit, rows, encoder, now.parameters, before)
+                self.cache.put(now.key, found)
+            return found
+
+    async def predict(self, session: Session, content: bytes, name: str) -> Answer:
+        """What the classifier says about a picture that is not stored."""
+        fitted = await self.fitted(session)
+
+        def work() -> Answer:
+            new = receive(self.encoders, session.encoder, content, name, self.settings.limits.pixels).new
+            (prediction,) = answers.predict(fitted, [new.name], new.embedding[None])
+            return answers.answer(prediction)
+
+        return await self.computed(work)
+
+    async def answers(self, session: Session) -> Answers:
+        """What the classifier says about the unlabelled pictures and about the labels."""
+        fitted = await self.fitted(session)
+        pool = await self.on_disk(self.store.rows, session.key, labelled=False)
+        return await self.computed(answers.all_answers, fitted, pool)
+
+    async def calibration(self, session: Session) -> Calibration:
+        """How well calibrated the classifier is, by leaving one out."""
+        return await self.computed(answers.calibration, await self.fitted(session))
+
+    async def model_file(self, session: Session) -> bytes:
+        """The classifier as a model file."""
+        return await self.computed(self._saved, (await self.fitted(session)).model)
+
+    def _saved(self, model: Model) -> bytes:
+        path = self.settings.data_folder / f"{_DOWNLOAD}{secrets.token_hex(8)}"
+        try:
+            model.save(path)
+            return path.read_bytes()
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove downloads that a server was writing when it was killed."""
+    for path in folder.glob(f"*{_DOWNLOAD}*"):
+        if path.stat().st_mtime < time.time() - 3600.0:
+            path.unlink(missing_ok=True)
+
+
+def _examples_of(model: Model, settings: Settings) -> tuple[str, dict[str, Any], list[tuple[str, New]]]:
+    """What new users begin with: encoder, parameters and examples of a model."""
+    limits, parameters = settings.limits, model.head.get_params(deep=False)
+    if not isinstance(parameters["kernel"], str):
+        raise DataError("Expected a model with a kernel that has a name, but got one that was made by hand.")
+    if len(model.classes) > limits.classes or len(model.names) > limits.examples:
+        raise DataError(
+            f"Expected a model of at most {limits.classes} classes and {limits.examples} examples, but got "
+            f"{len(model.classes)} and {len(model.names)}. Raise --max-classes or --max-examples."
+        )
+    pictures = model.thumbnails if model.thumbnails is not None else [None] * len(model.names)
+    previews = [
+        make_preview(Image.new("L", (8, 8), 200) if small is None else Image.fromarray(small)) for small in pictures
+    ]
+    new = [New(*parts) for parts in zip(model.names, model.embeddings, previews, strict=True)]
+    return identity(model.encoder), parameters, list(zip(model.labels, new, strict=True))

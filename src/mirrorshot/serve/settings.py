@@ -1,0 +1,104 @@
+"""What the server may do, decided when it starts: where it listens, who may come, how much each may bring."""
+
+import dataclasses
+import ipaddress
+from pathlib import Path
+
+from mirrorshot.types import InvalidInputError
+
+MIN_TOKEN = 16  # characters
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bounds on what users bring. None of them can be passed by a client, whatever its headers say.
+
+    Attributes:
+        upload_bytes: of one picture.
+        json_bytes: of any other request.
+        pixels: of one picture; its header tells, before it is decoded.
+        classes: of one user.
+        examples: labelled pictures of one user.
+        pool: unlabelled pictures of one user.
+        sessions: users in all.
+        sessions_per_minute: new users from one address.
+        store_bytes: size of the database.
+        body_seconds: time to send a request.
+        uploads_at_once: pictures that are received at the same time.
+        cache_bytes: fitted classifiers that are kept in memory.
+    """
+
+    upload_bytes: int = 16 * 2**20
+    json_bytes: int = 64 * 2**10
+    pixels: int = 2**25
+    classes: int = 20
+    examples: int = 200
+    pool: int = 500
+    sessions: int = 10_000
+    sessions_per_minute: int = 60
+    store_bytes: int = 8 * 2**30
+    body_seconds: float = 30.0
+    uploads_at_once: int = 16
+    cache_bytes: int = 2**28
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of a server.
+
+    Attributes:
+        data_folder: where the database is; nothing is written anywhere else.
+        host: address to listen at.
+        port: port to listen at.
+        token: what users have to know; None: nothing, which is possible on this machine only.
+        public_host: the name under which a proxy offers the server to others.
+        limits: bounds on what users bring.
+
+    Raises:
+        InvalidInputError: others could reach the server without a token, or the token is short.
+
+    Example:
+        >>> Settings(Path("data")).allowed_hosts
+        ('localhost', '127.0.0.1', '[::1]')
+    """
+
+    data_folder: Path
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None
+    public_host: str | None = None
+    limits: Limits = dataclasses.field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if self.token is None and not (self.is_loopback and self.public_host is None):
+            where = f"--host {self.host}" if not self.is_loopback else f"--public-host {self.public_host}"
+            raise InvalidInputError(
+                f"Expected a token, because others can reach the server with {where}, but got none. Set the variable "
+                f"MIRRORSHOT_TOKEN to a secret of at least {MIN_TOKEN} characters, or listen at 127.0.0.1."
+            )
+        if self.token is not None and (len(self.token) < MIN_TOKEN or not self.token.isascii()):
+            raise InvalidInputError(
+                f"Expected the token to have at least {MIN_TOKEN} characters, all of them ASCII, but got one of "
+                f"{len(self.token)}. For a good one: python -c 'import secrets; print(secrets.token_urlsafe())'"
+            )
+        if self.port not in range(65536):
+            raise InvalidInputError(f"Expected the port to be between 0 and 65535, but got {self.port}.")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...] | None:
+        """Names by which a browser may call the server; None: any, because a token protects it.
+
+        Without this a page elsewhere could make its own name mean 127.0.0.1 and then read what is here.
+        """
+        if not self.is_loopback:
+            return None
+        return (*_LOOPBACK_NAMES, *([self.public_host] if self.public_host else []))

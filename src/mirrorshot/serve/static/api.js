@@ -1,0 +1,40 @@
+/** The server, as functions. An error is an Error whose message is the server's sentence. */
+
+async function call(method, path, { json, content, type } = {}) {
+  let response;
+  try {
+    response = await fetch(`api/${path}`, {
+      method,
+      headers: json !== undefined ? { "Content-Type": "application/json" } : content ? { "Content-Type": type } : {},
+      body: json !== undefined ? JSON.stringify(json) : content,
+    });
+  } catch {
+    throw Object.assign(new Error("Expected an answer of the server, but got none. Is it still running?"), { status: 0 });
+  }
+  const answer = await response.json().catch(() => ({ error: `Expected JSON, but got status ${response.status}.` }));
+  if (!response.ok) throw Object.assign(new Error(answer.error), { status: response.status });
+  return answer;
+}
+
+const upload = (path, file, values) =>
+  call("POST", `${path}?${new URLSearchParams({ ...values, name: file.name })}`, {
+    content: file, type: file.type.startsWith("image/") ? file.type : "application/octet-stream",
+  });
+
+export const api = {
+  health: () => call("GET", "health"),
+  login: (token) => call("POST", "login", { json: { token } }),
+  begin: () => call("POST", "sessions"),
+  forget: () => call("DELETE", "session"),
+  overview: () => call("GET", "session"),
+  answers: () => call("GET", "answers"),
+  calibration: () => call("GET", "calibration"),
+  chooseEncoder: (name) => call("PUT", "encoder", { json: { name } }),
+  addClass: (name) => call("POST", "classes", { json: { name } }),
+  renameClass: (id, name) => call("PATCH", `classes/${id}`, { json: { name } }),
+  deleteClass: (id) => call("DELETE", `classes/${id}`),
+  addExample: (file, class_id) => upload("examples", file, { class_id }),
+  addToPool: (file) => upload("pool", file, {}),
+  label: (id, class_id) => call("PATCH", `pictures/${id}`, { json: { class_id } }),
+  deletePicture: (id) => call("DELETE", `pictures/${id}`),
+};

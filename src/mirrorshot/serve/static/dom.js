@@ -1,0 +1,97 @@
+/** Elements without HTML in strings: text that users bring is only ever text. */
+
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.entries(value).forEach(([key, setting]) => element.style.setProperty(key, setting));
+    else if (name in element && typeof value !== "string") element[name] = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
+  element.append(...children);
+  return element;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/** Draw anew, and leave the focus where it was, or on a neighbour if its element has gone. */
+export function redraw(place, ...children) {
+  const focused = place.contains(document.activeElement) ? document.activeElement.id : "";
+  place.replaceChildren(...children.flat(Infinity).filter(Boolean));
+  if (focused) (byId(focused) ?? place.querySelector("button, select, input"))?.focus({ preventScroll: true });
+}
+
+export const percent = (share) =>
+  share > 0.995 && share < 1 ? "> 99\u00a0%" : share < 0.005 && share > 0 ? "< 1\u00a0%" : `${Math.round(100 * share)}\u00a0%`;
+
+export const plural = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
+
+/** A colour for each class that stays with it; names are always beside it. */
+export const hue = (index) => Math.round((205 + 137.5 * index) % 360);
+
+export function preview(picture, size) {
+  return h("img", {
+    src: `api/pictures/${picture.id}/preview`, alt: "", width: String(size), height: String(size), loading: "lazy",
+    draggable: false,
+  });
+}
+
+/** A question in the middle of the page; resolves to the value of the button that was pressed, or null. */
+export function dialog(title, content, actions) {
+  const box = byId("dialog");
+  const buttons = actions.map(({ label, value, kind }) =>
+    h("button", { type: "submit", value, class: kind ?? "quiet" }, label));
+  box.replaceChildren(
+    h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), content, h("div", { class: "row end" }, buttons)),
+  );
+  box.returnValue = "";
+  box.showModal();
+  (box.querySelector("input, select") ?? buttons.at(-1)).focus();
+  return new Promise((resolve) => {
+    box.addEventListener("close", () => resolve(box.returnValue || null), { once: true });
+  });
+}
+
+/** An area that takes files: dropped, chosen with the mouse, or with the keyboard. */
+export function dropZone({ id, text, label, onfiles, onpicture }) {
+  const input = h("input", { id, type: "file", accept: "image/*", multiple: true, class: "unseen", "aria-label": label,
+    onchange: () => { onfiles([...input.files]); input.value = ""; } });
+  return takesDrops(h("label", { class: "drop", for: id }, input, h("span", {}, text)), onfiles, onpicture);
+}
+
+const PICTURE = "text/x-mirrorshot-picture";
+
+export function takesDrops(zone, onfiles, onpicture) {
+  const accepts = (event) => event.dataTransfer.types.includes("Files") ||
+    (onpicture && event.dataTransfer.types.includes(PICTURE));
+  for (const kind of ["dragenter", "dragover"])
+    zone.addEventListener(kind, (event) => {
+      if (!accepts(event)) return;
+      event.preventDefault();
+      zone.classList.add("over");
+    });
+  for (const kind of ["dragleave", "drop"]) zone.addEventListener(kind, () => zone.classList.remove("over"));
+  zone.addEventListener("drop", (event) => {
+    if (!accepts(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const picture = Number(event.dataTransfer.getData(PICTURE));
+    if (event.dataTransfer.files.length) onfiles([...event.dataTransfer.files]);
+    else if (picture && onpicture) onpicture(picture);
+  });
+  return zone;
+}
+
+export function draggable(element, picture) {
+  element.draggable = true;
+  element.addEventListener("dragstart", (event) => event.dataTransfer.setData(PICTURE, String(picture.id)));
+  return element;
+}

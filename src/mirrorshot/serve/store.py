@@ -1,0 +1,318 @@
+"""What each user has: classes, labelled pictures, unlabelled ones. Every query names the user it is for."""
+
+import hashlib
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrorshot.serve.database import Database
+from mirrorshot.serve.errors import RequestError, not_found, too_many
+from mirrorshot.serve.settings import Limits
+
+_UNTOUCHED_SECONDS = 3600.0  # after which a session that its user never changed is forgotten
+
+
+class Session(NamedTuple):
+    """A user.
+
+    Attributes:
+        key: what the database knows the session by; the session id cannot be found from it.
+        version: number of changes so far.
+        support: number of changes to labelled pictures; the classifier is the same as long as it is.
+        encoder: identity of the encoder; None until the first picture.
+        parameters: of the classifier.
+    """
+
+    key: str
+    version: int
+    support: int
+    encoder: str | None
+    parameters: dict[str, Any]
+
+
+class Picture(NamedTuple):
+    """A picture of a user; `class_id` is None for one that is not labelled."""
+
+    id: int
+    name: str
+    class_id: int | None
+
+
+class Contents(NamedTuple):
+    """All that a user has, at one moment."""
+
+    session: Session
+    classes: dict[int, str]
+    pictures: list[Picture]
+
+
+class Rows(NamedTuple):
+    """Embeddings of pictures, with their ids, names and classes.
+
+    Attributes:
+        support: of the session at that moment.
+        ids: of the pictures.
+        names: of the pictures.
+        labels: names of their classes; empty text for unlabelled ones.
+        embeddings: (n, D).
+        previews: small JPEG files.
+    """
+
+    support: int
+    ids: list[int]
+    names: list[str]
+    labels: list[str]
+    embeddings: NDArray[Any]
+    previews: list[bytes]
+
+    def take(self, places: Sequence[int]) -> "Rows":
+        """Some of the pictures, in the given order."""
+        return Rows(
+            self.support,
+            [self.ids[place] for place in places],
+            [self.names[place] for place in places],
+            [self.labels[place] for place in places],
+            self.embeddings[list(places)],
+            [self.previews[place] for place in places],
+        )
+
+
+class New(NamedTuple):
+    """A picture that is to be stored."""
+
+    name: str
+    embedding: NDArray[Any]
+    preview: bytes
+
+
+class Store:
+    """Users and what they have. Changes return the version after them, or the id of what is new.
+
+    Args:
+        database: where it is kept.
+        limits: bounds on it.
+    """
+
+    def __init__(self, database: Database, limits: Limits) -> None:
+        self.database, self.limits = database, limits
+
+    def create_session(
+        self,
+        encoder: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        examples: Sequence[tuple[str, New]] = (),
+    ) -> str:
+        """A new user, perhaps with labelled examples to begin with.
+
+        Returns:
+            The session id, 256 random bits: whoever knows it is the user.
+        """
+        session_id = secrets.token_urlsafe(32)
+        key = session_key(session_id)
+        with self.database.write() as db:
+            self.database.check_room()
+            now = time.time()
+            db.execute("DELETE FROM session WHERE version = 0 AND created < ?", (now - _UNTOUCHED_SECONDS,))
+            if db.execute("SELECT count(*) FROM session").fetchone()[0] >= self.limits.sessions:
+                raise RequestError(
+                    503,
+                    f"Expected at most {self.limits.sessions} users, but that is how many there are. "
+                    "Ask whoever runs the server.",
+                )
+            db.execute(
+                "INSERT INTO session (key, created, encoder, parameters) VALUES (?, ?, ?, ?)",
+                (key, now, encoder, json.dumps(dict(parameters or {}))),
+            )
+            labels = dict.fromkeys(label for label, _ in examples)
+            ids = {label: _insert_class(db, key, label) for label in labels}
+            for label, new in examples:
+                _insert_picture(db, key, ids[label], new)
+        return session_id
+
+    def find(self, key: str) -> Session | None:
+        """The user of that key."""
+        rows = self.database.read("SELECT * FROM session WHERE key = ?", (key,))
+        return _session(rows[0]) if rows else None
+
+    def delete_session(self, key: str) -> None:
+        """Forget a user and all that is theirs."""
+        with self.database.write() as db:
+            db.execute("DELETE FROM session WHERE key = ?", (key,))
+
+    def set_encoder(self, key: str, encoder: str | None) -> int:
+        """Choose the encoder, which is possible as long as there is no picture."""
+        with self.database.write() as db:
+            if db.execute("SELECT 1 FROM picture WHERE session = ?", (key,)).fetchone():
+                raise RequestError(
+                    409, "Expected no pictures when the encoder changes, but there are some. Remove them first."
+                )
+            db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
+            return _touch(db, key, is_support=False)
+
+    def add_class(self, key: str, name: str) -> int:
+        """A new class."""
+        with self.database.write() as db:
+            if db.execute("SELECT count(*) FROM class WHERE session = ?", (key,)).fetchone()[0] >= self.limits.classes:
+                raise too_many("classes", self.limits.classes)
+            _check_new_name(db, key, name)
+            _touch(db, key, is_support=False)
+            return _insert_class(db, key, name)
+
+    def rename_class(self, key: str, class_id: int, name: str) -> int:
+        """Another name for a class."""
+        with self.database.write() as db:
+            if name != _class_name(db, key, class_id):
+                _check_new_name(db, key, name)
+            db.execute("UPDATE class SET name = ? WHERE id = ? AND session = ?", (name, class_id, key))
+            return _touch(db, key)
+
+    def delete_class(self, key: str, class_id: int) -> int:
+        """Remove a class and its examples."""
+        with self.database.write() as db:
+            _class_name(db, key, class_id)
+            db.execute("DELETE FROM class WHERE id = ? AND session = ?", (class_id, key))
+            return _touch(db, key)
+
+    def add_picture(self, key: str, class_id: int | None, new: New, encoder: str) -> int:
+        """Store a picture, labelled or not. The first one settles the encoder."""
+        with self.database.write() as db:
+            self.database.check_room()
+            row = db.execute("SELECT encoder FROM session WHERE key = ?", (key,)).fetchone()
+            if row is None or row["encoder"] not in (None, encoder):
+                raise RequestError(
+                    409, "Expected the encoder to stay as it was, but it changed meanwhile. Send the picture again."
+                )
+            self._check_place(db, key, class_id)
+            db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
+            _touch(db, key, is_support=class_id is not None)
+            return _insert_picture(db, key, class_id, new)
+
+    def move_picture(self, key: str, picture_id: int, class_id: int | None) -> int:
+        """Label a picture, label it anew, or take its label away."""
+        with self.database.write() as db:
+            row = db.execute("SELECT class FROM picture WHERE id = ? AND session = ?", (picture_id, key)).fetchone()
+            if row is None:
+                raise not_found("picture", picture_id)
+            self._check_place(db, key, class_id, is_new=(class_id is None) != (row["class"] is None))
+            db.execute("UPDATE picture SET class = ? WHERE id = ? AND session = ?", (class_id, picture_id, key))
+            return _touch(db, key)
+
+    def delete_picture(self, key: str, picture_id: int) -> int:
+        """Remove a picture."""
+        with self.database.write() as db:
+            found = db.execute(
+                "DELETE FROM picture WHERE id = ? AND session = ? RETURNING class", (picture_id, key)
+            ).fetchone()
+            if found is None:
+                raise not_found("picture", picture_id)
+            return _touch(db, key, is_support=found["class"] is not None)
+
+    def _check_place(self, db: sqlite3.Connection, key: str, class_id: int | None, is_new: bool = True) -> None:
+        """Refuse a class of another user, and more pictures than there may be."""
+        if class_id is not None:
+            _class_name(db, key, class_id)
+        if not is_new:
+            return
+        what = "class IS NULL" if class_id is None else "class IS NOT NULL"
+        limit = self.limits.pool if class_id is None else self.limits.examples
+        if db.execute(f"SELECT count(*) FROM picture WHERE session = ? AND {what}", (key,)).fetchone()[0] >= limit:
+            raise too_many("unlabelled pictures" if class_id is None else "examples", limit)
+
+    def contents(self, key: str) -> Contents:
+        """All that a user has, without embeddings and previews."""
+        with self.database.snapshot() as db:
+            session = db.execute("SELECT * FROM session WHERE key = ?", (key,)).fetchone()
+            if session is None:
+                raise unknown_session()
+            classes = db.execute("SELECT id, name FROM class WHERE session = ? ORDER BY id", (key,)).fetchall()
+            query = "SELECT id, name, class FROM picture WHERE session = ? ORDER BY id"
+            pictures = db.execute(query, (key,)).fetchall()
+        return Contents(_session(session), {row["id"]: row["name"] for row in classes}, [Picture(*p) for p in pictures])
+
+    def rows(self, key: str, *, labelled: bool, with_previews: bool = False) -> Rows:
+        """Embeddings of the labelled or of the unlabelled pictures, in the order in which they came."""
+        preview = "picture.preview" if with_previews else "x''"
+        kind = "NOT NULL" if labelled else "NULL"
+        with self.database.snapshot() as db:
+            session = db.execute("SELECT support FROM session WHERE key = ?", (key,)).fetchone()
+            if session is None:
+                raise unknown_session()
+            found = db.execute(
+                f"SELECT picture.id, picture.name, ifnull(class.name, ''), embedding, {preview} FROM picture "
+                f"LEFT JOIN class ON class.id = class WHERE picture.session = ? AND class IS {kind} "
+                "ORDER BY picture.id",
+                (key,),
+            ).fetchall()
+        ids, names, labels, embeddings, previews = ([row[i] for row in found] for i in range(5))
+        array = np.stack([_array(blob) for blob in embeddings]) if embeddings else np.zeros((0, 1), np.float32)
+        return Rows(session["support"], ids, names, labels, array, previews)
+
+    def preview(self, key: str, picture_id: int) -> bytes:
+        """The small JPEG file of a picture."""
+        rows = self.database.read("SELECT preview FROM picture WHERE id = ? AND session = ?", (picture_id, key))
+        if not rows:
+            raise not_found("picture", picture_id)
+        return bytes(rows[0]["preview"])
+
+
+def session_key(session_id: str) -> str:
+    """What the database keeps instead of a session id, so that a copy of it opens no session."""
+    return hashlib.sha256(session_id.encode()).hexdigest()
+
+
+def unknown_session() -> RequestError:
+    """The session does not exist (any more)."""
+    return RequestError(
+        401, "Expected the id of a session, but got none that is known. Begin one with POST /api/sessions."
+    )
+
+
+def _session(row: sqlite3.Row) -> Session:
+    return Session(row["key"], row["version"], row["support"], row["encoder"], json.loads(row["parameters"]))
+
+
+def _touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> int:
+    """Count a change, perhaps one of labelled pictures; a session that was removed meanwhile is refused."""
+    query = "UPDATE session SET version = version + 1, support = support + ? WHERE key = ? RETURNING version"
+    row = db.execute(query, (int(is_support), key)).fetchone()
+    if row is None:
+        raise unknown_session()
+    return int(row["version"])
+
+
+def _class_name(db: sqlite3.Connection, key: str, class_id: int) -> str:
+    row = db.execute("SELECT name FROM class WHERE id = ? AND session = ?", (class_id, key)).fetchone()
+    if row is None:
+        raise not_found("class", class_id)
+    return str(row["name"])
+
+
+def _check_new_name(db: sqlite3.Connection, key: str, name: str) -> None:
+    if db.execute("SELECT 1 FROM class WHERE session = ? AND name = ?", (key, name)).fetchone():
+        raise RequestError(409, f"Expected a name that no class has yet, but got {name!r}. Choose another.")
+
+
+def _insert_class(db: sqlite3.Connection, key: str, name: str) -> int:
+    return int(db.execute("INSERT INTO class (session, name) VALUES (?, ?)", (key, name)).lastrowid or 0)
+
+
+def _insert_picture(db: sqlite3.Connection, key: str, class_id: int | None, new: New) -> int:
+    values = (key, class_id, new.name, _blob(new.embedding), new.preview)
+    query = "INSERT INTO picture (session, class, name, embedding, preview) VALUES (?, ?, ?, ?, ?)"
+    return int(db.execute(query, values).lastrowid or 0)
+
+
+def _blob(embedding: NDArray[Any]) -> bytes:
+    """An embedding as bytes, with its type in the first one."""
+    kind = b"d" if embedding.dtype == np.float64 else b"f"
+    return kind + embedding.astype(f"<{kind.decode()}").tobytes()
+
+
+def _array(blob: bytes) -> NDArray[Any]:
+    return np.frombuffer(blob, dtype=f"<{blob[:1].decode()}", offset=1)

@@ -1,0 +1,95 @@
+"""`mirrorshot serve` on the command line."""
+
+import os
+import socket
+import sqlite3
+import stat
+
+import pytest
+from typer.testing import CliRunner
+
+from mirrorshot.cli import main
+from mirrorshot.serve import Settings
+from mirrorshot.serve.database import Database
+from mirrorshot.serve.service import Service
+from mirrorshot.types import DataError
+
+
+def run(*arguments, **options):
+    return CliRunner().invoke(main, ["serve", *map(str, arguments)], **options)
+
+
+def test_others_are_not_let_in_without_a_token(tmp_path):
+    result = run("--host", "0.0.0.0", "--data-folder", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: Expected a token, because others can reach the server with --host 0.0.0.0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_token_is_refused_also_from_the_environment(tmp_path):
+    result = run("--data-folder", tmp_path, env={"MIRRORSHOT_TOKEN": "secret"})
+    assert result.exit_code == 2
+    assert "at least 16 characters" in result.stderr
+    assert "secret" not in result.stderr.replace("secrets", "")
+
+
+def test_a_port_that_is_taken_is_told(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = run("--port", port, "--data-folder", tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: Expected 127.0.0.1 port {port} to be free, but got:")
+
+
+def test_a_model_that_is_none_is_refused(tmp_path):
+    (tmp_path / "model").write_text("no model")
+    result = run(tmp_path / "model", "--data-folder", tmp_path / "data")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Expected")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_model_of_embeddings_is_refused(tmp_path, points):
+    from mirrorshot.models import Model
+
+    Model.fit(points).save(tmp_path / "model")
+    result = run(tmp_path / "model", "--data-folder", tmp_path / "data")
+    assert result.exit_code == 1
+    assert "Expected a model of pictures, but got one of embeddings" in result.stderr
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path):
+    path = tmp_path / "serve.sqlite3"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine (a)")
+    other.close()
+    with pytest.raises(DataError, match="to be a database of `mirrorshot serve`"):
+        Database(tmp_path, 10**6)
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path):
+    (tmp_path / "serve.sqlite3").write_text("these are not tables" * 100)
+    with pytest.raises(DataError, match=r"to be a database that can be written, but got: file is not a database"):
+        Database(tmp_path, 10**6)
+    assert (tmp_path / "serve.sqlite3").read_text().startswith("these are not tables")
+
+
+def test_downloads_that_were_cut_off_are_cleaned_away(tmp_path, encoders):
+    stale, fresh = tmp_path / "download-old", tmp_path / "download-new"
+    for path in (stale, fresh):
+        path.write_text("half a model")
+    os.utime(stale, (0, 0))
+    Service(Settings(tmp_path), encoders).close()
+    assert not stale.exists()
+    assert fresh.exists()  # of a server that runs
+
+
+def test_only_the_owner_can_read_the_data(tmp_path):
+    database = Database(tmp_path / "data", 10**6)
+    assert stat.S_IMODE(database.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(database.path.parent.stat().st_mode) == 0o700
+    assert database.read("PRAGMA journal_mode")[0][0] == "wal"
+    assert database.read("PRAGMA synchronous")[0][0] == 2  # FULL
+    database.close()

@@ -1,0 +1,96 @@
+"""A server that is killed in the middle of writes: what it has acknowledged is there."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+PNG = {"content-type": "image/png"}
+
+
+@contextlib.contextmanager
+def serving(folder):
+    """`mirrorshot serve` as a process of its own; its address, and the process."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mirrorshot", "serve", "--port", "0", "--data-folder", str(folder)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        line = process.stderr.readline()
+        assert line.startswith("mirrorshot serve: http"), line + process.stderr.read()
+        yield line.split()[-1].rstrip("/"), process
+    finally:
+        process.kill()
+        process.wait(30)
+        process.stderr.close()
+
+
+def write_until_it_dies(url, seed, pictures, acknowledged):
+    """Add, label and remove pictures; keep what a correct server must still know: picture -> class, or None."""
+    rng = np.random.default_rng(seed)
+    with httpx.Client(base_url=url, timeout=30) as http, contextlib.suppress(httpx.TransportError):
+        session = http.post("/api/sessions").json()["session"]
+        known, doubtful = acknowledged.setdefault(session, ({}, set()))
+        classes = [http.post("/api/classes", json={"name": name}).json()["id"] for name in ("a", "b")]
+        while True:
+            picture = pictures[rng.integers(len(pictures))]
+            chosen = classes[rng.integers(2)]
+            answer = http.post("/api/examples", params={"class_id": chosen}, content=picture, headers=PNG)
+            number = answer.json()["id"]
+            known[number] = chosen
+            other = int(rng.choice([number, *known]))
+            doubtful.add(other)  # a change that is never acknowledged may have happened or not
+            if rng.random() < 0.5:
+                new = classes[rng.integers(2)]
+                assert http.patch(f"/api/pictures/{other}", json={"class_id": new}).status_code == 200
+                known[other] = new
+            elif len(known) > 3:
+                assert http.delete(f"/api/pictures/{other}").status_code == 200
+                del known[other]
+            doubtful.clear()
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_every_acknowledged_label_survives_a_kill(tmp_path, picture_of, seed):
+    check_kill(tmp_path, picture_of, seed, seconds=1.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_every_acknowledged_label_survives_ten_kills(tmp_path, picture_of, seed):
+    check_kill(tmp_path, picture_of, seed, seconds=1.0 + 0.37 * seed)
+
+
+def check_kill(tmp_path, picture_of, seed, seconds):
+    pictures = [picture_of(kind) for kind in ("bar", "cross", "ring")]
+    acknowledged = {}
+    with serving(tmp_path / "data") as (url, process):
+        writers = [
+            threading.Thread(target=write_until_it_dies, args=(url, 100 * seed + i, pictures, acknowledged))
+            for i in range(4)
+        ]
+        for writer in writers:
+            writer.start()
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        for writer in writers:
+            writer.join(30)
+    assert len(acknowledged) == 4
+    assert sum(len(known) for known, _ in acknowledged.values()) > 10
+    with serving(tmp_path / "data") as (url, _), httpx.Client(base_url=url, timeout=30) as http:
+        for session, (known, doubtful) in acknowledged.items():
+            found = http.get("/api/session", headers={"Authorization": f"Bearer {session}"}).json()
+            there = {picture["id"]: picture["class_id"] for picture in found["pictures"]}
+            for number, class_id in known.items():
+                if number not in doubtful:
+                    assert there[number] == class_id
+            assert len(set(there) - set(known)) <= 1  # the one that was on its way
