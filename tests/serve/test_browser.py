@@ -136,6 +136,8 @@ def test_pictures_are_dropped_labelled_edited_and_removed_with_the_keyboard(page
     expect(page.get_by_role("alert")).to_contain_text("notes.txt: Expected a picture that can be read")
     page.keyboard.press("Escape")
     page.locator("h2").first.click()
+    expect(page.locator("#question .choice").first).to_be_visible()
+    expect(page.locator("body:not([aria-busy])")).to_have_count(1)
     page.keyboard.press("1")  # answers the question
     expect(page.locator("#answers article")).to_have_count(0)
     card = page.get_by_role("article", name="digit 3")
