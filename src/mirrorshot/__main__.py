@@ -1,28 +1,42 @@
 """`python -m mirrorshot` is the command `mirrorshot`; `torchrun -m mirrorshot` runs it in several processes."""
 
+import atexit
 import os
 import sys
+import threading
+from typing import NoReturn
 
 from mirrorshot.cli import main
 
 
 def run() -> None:
-    """Run the command.
+    """Run the command, and end at once when it is done.
 
-    One of several processes ends at once, without the interpreter's clean-up: threads of torch's gloo can abort a
+    Taking torch and scikit-learn apart again takes the interpreter most of a second, which whoever waits for a
+    prediction would wait for too. In one of several processes it can do worse: threads of torch's gloo can abort a
     process that is done but still shutting down (https://github.com/pytorch/pytorch/issues/179291), and `torchrun`
     would then call a finished run a failure.
     """
     try:
         main(prog_name="mirrorshot")
     except SystemExit as end:
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            if isinstance(end.code, str):
-                print(end.code, file=sys.stderr)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
-        raise
+        is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+        if is_alone and any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread()):
+            raise
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        _leave(end.code if isinstance(end.code, int) else int(end.code is not None))
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process: what is registered for its end is done, what is written is flushed, nothing is taken apart."""
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:  # the reader, for instance `head`, has seen enough
+        code = code or 1
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,13 @@ from typing import Any
 
 from torch import Tensor
 
-from mirrorshot.checkpoint.files import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from mirrorshot.checkpoint.files import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointNotFoundError,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 MAX_SEALED_BYTES = 4 * 2**30
 _STAMP = ("format_version", "mirrorshot_version", "checksum")
@@ -54,6 +60,10 @@ def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEA
         CheckpointError: cut off, changed, too large, of another kind, or of a newer version.
     """
     path = Path(path)
+    if not path.exists():
+        raise CheckpointNotFoundError(
+            f"Expected a mirrorshot {kind} at {path}, but there is no such file. Check the path."
+        )
     if path.is_file() and os.path.getsize(path) > max_bytes:
         raise CheckpointError(
             f"Expected {path} to have at most {max_bytes:,} bytes, but got {os.path.getsize(path):,}. Check the path."
