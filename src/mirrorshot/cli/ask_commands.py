@@ -19,7 +19,7 @@ from mirrorshot.cli.model_options import (
     tell_damaged,
     work,
 )
-from mirrorshot.cli.terminal import check_folder, plain_table, progress_bar
+from mirrorshot.cli.terminal import check_folder, plain_table
 
 SUGGEST_EXAMPLES = """[bold]Examples[/bold]
 
@@ -54,12 +54,9 @@ def suggest(
 ) -> None:
     """Which pictures to label next: those whose labels would make the predictions of all of them surest."""
     with work():
-        from mirrorshot.models import encode_items
-
-        fitted = load_model(model, trust_encoder=trust_encoder, download=download)
-        items = read_queries(pool)
-        with progress_bar(quiet=quiet) as stage:
-            found = encode_items(fitted.encoder, items, progress=stage("Reading"))
+        fitted, found = read_queries(
+            model, pool, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet
+        )
         names = [shown(name) for name in fitted.suggest(found, k)]
     typer.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
     if found.damaged:
@@ -81,12 +78,9 @@ def explain(
 ) -> None:
     """Which examples speak for a class, and which against it. What all of them add is the latent of the class."""
     with work():
-        from mirrorshot.models import encode_items
-
-        fitted = load_model(model, trust_encoder=trust_encoder, download=download)
-        items = read_queries(queries)
-        with progress_bar(quiet=quiet) as stage:
-            found = encode_items(fitted.encoder, items, progress=stage("Reading"))
+        fitted, found = read_queries(
+            model, queries, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet
+        )
         answers = fitted.predict_encoded(found)
         reasons = fitted.explain(found, label, n)
     records = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from mirrorshot.cli.names import complete_encoder
-from mirrorshot.cli.terminal import errors_as_messages
+from mirrorshot.cli.terminal import errors_as_messages, progress_bar
 
 if TYPE_CHECKING:
     from mirrorshot.encoders import Encoder
@@ -72,11 +72,16 @@ def pick_encoder(name: str, items: "Items", *, download: bool, quiet: bool) -> "
     return make_encoder(name, download=download)
 
 
-def read_queries(arguments: Sequence[str]) -> "Items":
-    """Items to classify; `-` is standard input."""
-    from mirrorshot.models import read_unlabelled
+def read_queries(
+    path: Path, arguments: Sequence[str], *, label: str, trust_encoder: bool, download: bool, quiet: bool
+) -> "tuple[Model, Encoded]":
+    """The model in a file, and items as it sees them; `-` is standard input, `label` names the progress bar."""
+    from mirrorshot.models import encode_items, read_unlabelled
 
-    return read_unlabelled(arguments, sys.stdin if "-" in arguments else ())
+    model = load_model(path, trust_encoder=trust_encoder, download=download)
+    items = read_unlabelled(arguments, sys.stdin if "-" in arguments else ())
+    with progress_bar(quiet=quiet) as stage:
+        return model, encode_items(model.encoder, items, progress=stage(label))
 
 
 def note(text: str, *, quiet: bool = False) -> None:

@@ -15,13 +15,12 @@ from mirrorshot.cli.model_options import (
     Quiet,
     Trust,
     end_with_findings,
-    load_model,
     read_queries,
     shown,
     tell_damaged,
     work,
 )
-from mirrorshot.cli.terminal import plain_table, progress_bar, refuse
+from mirrorshot.cli.terminal import plain_table, refuse
 
 if TYPE_CHECKING:
     from mirrorshot.models import Prediction
@@ -74,12 +73,9 @@ def predict(
     if not 0.0 < coverage < 1.0:
         refuse(f"Expected --coverage to be between 0 and 1, but got {coverage}.")
     with work():
-        from mirrorshot.models import encode_items
-
-        fitted = load_model(model, trust_encoder=trust_encoder, download=download)
-        items = read_queries(queries)
-        with progress_bar(quiet=quiet) as stage:
-            found = encode_items(fitted.encoder, items, progress=stage("Predicting"))
+        fitted, found = read_queries(
+            model, queries, label="Predicting", trust_encoder=trust_encoder, download=download, quiet=quiet
+        )
         answers = fitted.predict_encoded(found, coverage=coverage, novelty_threshold=novelty)
     if as_json:
         typer.echo(json.dumps([_record(answer) for answer in answers], indent=2))
