@@ -59,8 +59,8 @@ def noise_dataset(backbone: str) -> Dataset:
 
 
 def median_time(run: Callable[[], Any], device: torch.device, n: int) -> float:
-    """Median seconds of one call, after a second in which the clock of a GPU rises."""
-    until = time.perf_counter() + (1.0 if device.type == "cuda" else 0.0)
+    """Median seconds of one call, after a while in which the clock of a GPU rises."""
+    until = time.perf_counter() + (0.2 if device.type == "cuda" else 0.0)
     while time.perf_counter() < until:
         run()
         wait(device)
@@ -80,8 +80,8 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def floor(backbone: str, n_pictures: int, device: torch.device, steps: int) -> float:
-    """Seconds of forward, backward and Adam of the network alone."""
+def floor(backbone: str, n_pictures: int, device: torch.device, steps: int) -> Callable[[], Any]:
+    """So many steps of forward, backward and Adam of the network alone."""
     _, channels, size, _ = DATA[backbone]
     network = make_backbone(backbone, generator=torch.Generator().manual_seed(0)).to(device)
     pictures = torch.randn(n_pictures, channels, size, size, device=device)
@@ -101,7 +101,7 @@ def floor(backbone: str, n_pictures: int, device: torch.device, steps: int) -> f
 
     run = recorded(step) if cuda else step
     run()
-    return median_time(lambda: [run() for _ in range(steps)], device, 5) / steps
+    return lambda: [run() for _ in range(steps)]
 
 
 def recorded(step: Callable[[], None]) -> Callable[[], None]:
@@ -117,8 +117,8 @@ def recorded(step: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
-def training(config: Config, dataset: Dataset, device: torch.device, steps: int) -> float:
-    """Seconds of one training step, data path included."""
+def training(config: Config, dataset: Dataset, device: torch.device, steps: int) -> Callable[[], Any]:
+    """So many training steps, data path included."""
     config = resolve_options(config, dataset)
     sampler = training_sampler(config, dataset.train.to(device))
     stream = build_stream(config, dataset, sampler, rank=0, world_size=1)
@@ -131,7 +131,14 @@ def training(config: Config, dataset: Dataset, device: torch.device, steps: int)
     learner = Learner(method, config, stream)
     block = stream.block(0, steps)
     learner.run(block, 0)
-    return median_time(lambda: learner.run(block, 0), device, 5) / steps
+    return lambda: learner.run(block, 0)
+
+
+def in_turns(first: Callable[[], Any], second: Callable[[], Any], device: torch.device) -> tuple[float, float]:
+    """Median seconds of two calls, taken in turns: a machine that is now quicker and now slower is so to both."""
+    pairs = [(median_time(first, device, 1), median_time(second, device, 1)) for _ in range(7)]
+    medians = torch.tensor(pairs).median(0).values.tolist()
+    return medians[0], medians[1]
 
 
 def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, n_tasks: int) -> dict[str, float]:
@@ -220,10 +227,10 @@ def measure_methods(names: list[str], device: torch.device, started: float) -> N
         items = config.batch_size if is_pretrained(config) else config.tasks_per_step * 85
         n_steps = 3 if device.type == "cpu" else 20
         base = floor(backbone_name(config, dataset), items, device, n_steps)
-        step = training(config, dataset, device, n_steps)
-        rows.append(
-            {"method": name, "pictures": items, "floor_ms": 1e3 * base, "step_ms": 1e3 * step, "ratio": step / base}
-        )
+        times = in_turns(base, training(config, dataset, device, n_steps), device)
+        floor_time, step = (seconds / n_steps for seconds in times)
+        speed = {"floor_ms": 1e3 * floor_time, "step_ms": 1e3 * step, "ratio": step / floor_time}
+        rows.append({"method": name, "pictures": items, **speed})
         if name == "maml":
             loop = maml_loop(config, device, n_steps)
             rows[-1] |= {"loop_ms": 1e3 * loop, "loop_ratio": step / loop}
@@ -262,9 +269,10 @@ def measure_networks(device: torch.device, started: float) -> None:
             for preset in presets:
                 settings = preset_settings(preset, dataset.name, n_shot) | {"tasks_per_step": tasks}
                 config = Config(data=dataset.name, n_shot=n_shot, backbone=backbone, validate_every=tasks)
-                step = training(config.replace(**settings), dataset, device, n_steps)
+                times = in_turns(base, training(config.replace(**settings), dataset, device, n_steps), device)
+                floor_time, step = (seconds / n_steps for seconds in times)
                 case = {"backbone": backbone, "n_shot": n_shot, "tasks_per_step": tasks, "preset": preset}
-                speed = {"floor_ms": 1e3 * base / tasks, "ms": 1e3 * step / tasks, "ratio": step / base}
+                speed = {"floor_ms": 1e3 * floor_time / tasks, "ms": 1e3 * step / tasks, "ratio": step / floor_time}
                 rows.append({"what": "train", **case, **speed})
                 print(rows[-1], flush=True)
                 save(name, {"rows": rows}, seed=0, started=started)
