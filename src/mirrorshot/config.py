@@ -27,6 +27,7 @@ else:
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Norm = Literal["episode", "task"]
+Optimizer = Literal["adam", "muon"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Config:
         n_episodes: how many tasks to train on.
         tasks_per_step: tasks of one optimiser step, over all processes.
         batch_size: pictures of one optimiser step of methods that are pre-trained; such a step counts as one episode.
-        lr, kernel_lr: learning rates of Adam for the network and for the kernel.
+        optimizer: "adam", or "muon": Muon for the convolutions of the network, Adam for everything else.
+        lr, kernel_lr: learning rates for the network and for the kernel.
         schedule: "constant", or "cosine": the learning rates fall to zero along a cosine.
         ema: decay of the running average of the weights that is validated and kept; 0: no average.
         clip: longest gradient; longer ones are shortened to it. 0: no limit.
@@ -70,6 +72,7 @@ class Config:
     n_episodes: int = 20_000
     tasks_per_step: int = 1
     batch_size: int = 16
+    optimizer: Optimizer = "adam"
     lr: float = 1e-3
     kernel_lr: float = 1e-3
     schedule: Schedule = "cosine"

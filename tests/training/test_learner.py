@@ -93,7 +93,7 @@ def test_the_cosine_schedule_falls_from_one_to_zero(make_learner, pictures):
     expected = hand_written(learner, pictures, 4, scales=scales)[-1]
     take(learner, 4)
     assert_parameters(learner, expected)
-    assert learner.optimizer.param_groups[0]["lr"] == pytest.approx(0.01 * scales[-1], rel=1e-6)
+    assert learner.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * scales[-1], rel=1e-6)
 
 
 def test_the_schedule_does_not_depend_on_blocks(make_learner, same_tensors):
@@ -160,6 +160,28 @@ def test_a_restored_learner_goes_on_bit_for_bit(make_learner, same_tensors):
     assert same_tensors(fresh.tensors(), learner.tensors())
     assert {name.split(".")[0] for name in middle} == {"method", "average", "adam"}
     assert "adam.kernel.log_outputscale.step" in middle
+
+
+def test_muon_moves_the_convolutions_and_adam_the_rest(make_learner, same_tensors):
+    learner, twin = make_learner(optimizer="muon", lr=0.01), make_learner(optimizer="adam", lr=0.01)
+    take(learner, 1)
+    take(twin, 1)
+    ours, theirs = learner.tensors(), twin.tensors()
+    convolutions = {name for name, p in learner.method.named_parameters() if name.endswith("conv.weight")}
+    assert {name.removeprefix("muon.").removesuffix(".momentum") for name in ours if "muon" in name} == convolutions
+    assert not any(f"adam.{name}.step" in ours for name in convolutions)
+    for name, _ in learner.method.named_parameters():
+        is_same = torch.equal(ours[f"method.{name}"], theirs[f"method.{name}"])
+        assert is_same == (name not in convolutions)
+
+
+def test_a_learner_with_muon_goes_on_bit_for_bit(make_learner, same_tensors):
+    learner, fresh = make_learner(optimizer="muon"), make_learner(optimizer="muon", seed=1)
+    take(learner, 2)
+    fresh.restore(learner.snapshot())
+    for each in (learner, fresh):
+        take(each, 2, first_step=2)
+    assert same_tensors(fresh.tensors(), learner.tensors())
 
 
 def test_embeddings_leave_the_kernel_to_be_learned(make_learner, embeddings):

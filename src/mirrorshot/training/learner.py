@@ -4,7 +4,7 @@ import functools
 import math
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from mirrorshot.config import Config
 from mirrorshot.methods import FewShotMethod
+from mirrorshot.training.optimizers import make_optimizers
 from mirrorshot.training.stream import Block, Stream
-from mirrorshot.types import InvalidInputError, NumericalError
+from mirrorshot.types import NumericalError
 
 _WARM_UP = 3  # steps before recording
 
@@ -53,16 +54,17 @@ class Learner:
     Attributes:
         method: as given.
         average: running averages of the parameters by name; None without averaging.
-        optimizer: Adam with a group per name of `method.parameter_groups()`.
+        optimizers: one or two, see `make_optimizers`.
     """
 
     def __init__(self, method: FewShotMethod, config: Config, stream: Stream, *, world_size: int = 1) -> None:
         self.method, self.config, self.stream, self.world_size = method, config, stream, world_size
         self.average = {n: p.detach().clone() for n, p in method.named_parameters()} if config.ema else None
         self.is_cuda = stream.device.type == "cuda"
-        self.optimizer = _adam(method, config, self.is_cuda)
-        self._base_lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
-        self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.optimizers = make_optimizers(method, config, is_cuda=self.is_cuda)
+        self._groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        self._base_lrs = [float(group["lr"]) for group in self._groups]
+        self._parameters = [p for group in self._groups for p in group["params"]]
         self._recorded: Callable[[Tensor, Tensor, Tensor], None] | None = None
         self._sums = torch.zeros(2, device=stream.device)
         self._bad = torch.zeros((), dtype=torch.int64, device=stream.device)
@@ -126,7 +128,7 @@ class Learner:
 
     def _gradients(self, rows: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
         """Mean loss of the step and length of its gradient, over all processes."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self._forget_gradients()
         loss = self.stream.loss(self.method, rows, draws)
         loss.backward()
         loss = loss.detach()
@@ -143,14 +145,19 @@ class Learner:
             torch._foreach_mul_(grads, (self.config.clip / norm.clamp(min=self.config.clip)))
         return loss.float(), norm.float()
 
+    def _forget_gradients(self) -> None:
+        for p in self._parameters:
+            p.grad = None
+
     def _apply(self, plan: Tensor) -> None:
         """Move the parameters, then their average."""
-        for group, base in zip(self.optimizer.param_groups, self._base_lrs, strict=True):
+        for group, base in zip(self._groups, self._base_lrs, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].copy_(base * plan[0])
             else:
                 group["lr"] = base * float(plan[0])
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         if self.average is not None:
             with torch.no_grad():
                 averages = list(self.average.values())
@@ -169,7 +176,7 @@ class Learner:
                 for _ in range(_WARM_UP):
                     self._step(*inputs)
             torch.cuda.current_stream().wait_stream(side)
-            self.optimizer.zero_grad(set_to_none=True)
+            self._forget_gradients()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 self._step(*inputs)
@@ -182,9 +189,11 @@ class Learner:
         state = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
         if self.average is not None:
             state |= {f"average.{name}": tensor for name, tensor in self.average.items()}
-        names = {p: name for name, p in self.method.named_parameters()}
-        for p in self._parameters:
-            state |= {f"adam.{names[p]}.{key}": value for key, value in self.optimizer.state[p].items()}
+        names: dict[Tensor, str] = {p: name for name, p in self.method.named_parameters()}
+        for optimizer in self.optimizers:
+            kind = type(optimizer).__name__.lower()
+            for p, own in optimizer.state.items():
+                state |= {f"{kind}.{names[p]}.{key}": value for key, value in own.items()}
         return state
 
     def weights(self) -> dict[str, Tensor]:
@@ -207,20 +216,3 @@ def _replay(graph: torch.cuda.CUDAGraph, inputs: tuple[Tensor, ...], *values: Te
     for place, value in zip(inputs, values, strict=True):
         place.copy_(value, non_blocking=True)
     graph.replay()
-
-
-def _adam(method: FewShotMethod, config: Config, is_cuda: bool) -> torch.optim.Adam:
-    """Adam with the learning rates of the settings, its state made at once."""
-    rates = {"network": config.lr, "kernel": config.kernel_lr}
-    parts = {name: parameters for name, parameters in method.parameter_groups().items() if parameters}
-    if not parts:
-        raise InvalidInputError("Expected a method with parameters to train, but it has none.")
-    groups: list[dict[str, Any]] = [
-        {"params": ps, "lr": torch.tensor(rates[name], device=ps[0].device) if is_cuda else rates[name]}
-        for name, ps in parts.items()
-    ]
-    adam = torch.optim.Adam(groups, fused=is_cuda or None, capturable=is_cuda)
-    for p in (p for parameters in parts.values() for p in parameters):
-        step = torch.zeros((), device=p.device if is_cuda else "cpu")
-        adam.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-    return adam
