@@ -44,6 +44,19 @@ def test_every_preset_makes_settings_and_a_method(name, data):
     make_method(config.method, make_backbone("identity", in_features=4), **config.method_options)
 
 
+def test_photographs_are_learned_with_muon_where_that_was_measured_and_not_in_the_paper():
+    def optimizer(name, data, method):
+        config = Config(data=data).replace(**preset_settings(name, data, 1, method))
+        return config.optimizer, config.tasks_per_step, config.lr, config.crop_area, config.n_episodes
+
+    for method in ("mirror_gp", "dkt"):
+        assert optimizer("default", "cub", method) == ("muon", 4, 4e-3, 0.3, 60_000)
+        assert optimizer("paper", "cub", method) == ("adam", 1, 1e-3, 0.08, 60_000)
+        assert optimizer("default", "omniglot_to_emnist", method) == ("adam", 1, 1e-3, 0.08, 10_000)
+    assert optimizer("default", "cub", "maml") == ("adam", 4, 1e-3, 0.3, 240_000)
+    assert optimizer("default", "cub", "baseline_pp") == ("adam", 1, 1e-3, 0.3, 60_000)
+
+
 def test_presets_do_not_share_their_options():
     preset_settings("paper", "cub", 1)["method_options"]["n_steps"] = 99
     assert preset_settings("paper", "cub", 1)["method_options"]["n_steps"] == 3

@@ -49,6 +49,7 @@ class Config:
         ema: decay of the running average of the weights that is validated and kept; 0: no average.
         clip: longest gradient; longer ones are shortened to it. 0: no limit.
         augment: whether training pictures are augmented; "auto": as the data set says.
+        crop_area: smallest part of a picture that augmentation may crop to.
         norm: statistics of the batch normalisation, over a whole step ("episode") or each task ("task").
         precision: type in which the network computes; "auto": bfloat16 on a GPU, float32 on the CPU.
         accelerate: compile the network and record the step as a CUDA graph. On a GPU only.
@@ -79,6 +80,7 @@ class Config:
     ema: float = 0.0
     clip: float = 0.0
     augment: bool | Literal["auto"] = "auto"
+    crop_area: float = 0.08
     norm: Norm = "episode"
     precision: Precision = "auto"
     accelerate: bool = True
@@ -131,7 +133,7 @@ class Config:
         """
         _check_names(changes)
         if "method_options" in changes:
-            changes["method_options"] = _merged(self.method_options, changes["method_options"])
+            changes["method_options"] = merged(self.method_options, changes["method_options"])
         return dataclasses.replace(self, **changes)
 
 
@@ -146,6 +148,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("kernel_lr", 0.0, 10.0),
     ("ema", 0.0, 0.999999),
     ("clip", 0.0, 1e9),
+    ("crop_area", 0.001, 1.0),
     ("validate_every", 1, 10**9),
     ("n_validation_tasks", 1, 10**6),
     ("n_tune_tasks", 1, 10**5),
@@ -218,11 +221,11 @@ def _parse_value(raw: str, kind: type | None) -> Any:
         return raw  # a bare word; the type check says if it does not fit
 
 
-def _merged(old: Any, new: Any) -> Any:
+def merged(old: Any, new: Any) -> Any:
     """`new` on top of `old`, table by table."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
-    return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}
+    return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
 
 
 def _check_json(options: Mapping[str, Any]) -> None:

@@ -43,11 +43,11 @@ def uniform(*shape, seed=0):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def torchvision_box(size, areas, ratios, left_top):
+def torchvision_box(size, areas, ratios, left_top, smallest=0.08):
     """RandomResizedCrop.get_params of torchvision 0.20, fed with uniform numbers."""
     width, height = size
     for area, ratio in zip(areas, ratios, strict=True):
-        target_area = width * height * (0.08 + 0.92 * area)
+        target_area = width * height * (smallest + (1 - smallest) * area)
         aspect_ratio = math.exp(math.log(3 / 4) + ratio * (math.log(4 / 3) - math.log(3 / 4)))
         w = round(math.sqrt(target_area * aspect_ratio))
         h = round(math.sqrt(target_area / aspect_ratio))
@@ -66,15 +66,26 @@ def torchvision_box(size, areas, ratios, left_top):
 
 
 @pytest.mark.parametrize("size", [(500, 375), (84, 84), (120, 400), (900, 60), (7, 300)])
-def test_boxes_are_those_of_torchvision(size):
+@pytest.mark.parametrize("smallest", [0.08, 0.3])
+def test_boxes_are_those_of_torchvision(size, smallest):
     n = 3000
     draws = uniform(n, 22)
-    boxes = crop_boxes(torch.tensor([size] * n).float(), draws[:, :10], draws[:, 10:20], draws[:, 20:])
+    boxes = crop_boxes(torch.tensor([size] * n).float(), draws[:, :10], draws[:, 10:20], draws[:, 20:], smallest)
     numbers = draws.double().numpy()
-    expected = [torchvision_box(size, d[:10], d[10:20], d[20:]) for d in numbers]
+    expected = [torchvision_box(size, d[:10], d[10:20], d[20:], smallest) for d in numbers]
     same = (boxes == torch.tensor(expected)).all(1)
     assert same.double().mean() > 0.998  # numbers at the edge of rounding differ in single precision
     assert (boxes - torch.tensor(expected)).abs().median() == 0
+
+
+def test_pictures_are_cropped_to_no_less_than_is_asked_for():
+    pictures = photographs(height=60, width=60)
+    draws = uniform(3, Preprocess(20, *PLAIN, augment=True).n_draws)
+    draws[:, -4:-1], draws[:, -1] = 0.5, 0.9  # colours stay, and nothing is mirrored
+    whole = crop_resize(pictures, torch.tensor([[0.0, 0.0, 60.0, 60.0]]), 20) / 255
+    part, all_of_it = (Preprocess(20, *PLAIN, augment=True, crop_area=a)(pictures, draws=draws) for a in (0.08, 1.0))
+    torch.testing.assert_close(all_of_it, whole)
+    assert not torch.allclose(part, whole, atol=0.05)
 
 
 def test_boxes_stay_within_the_picture_whatever_the_numbers():

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mirrorshot.config import Config, parse_override, read_toml
+from mirrorshot.config import Config, merged, parse_override, read_toml
 from mirrorshot.presets import preset_settings
 from mirrorshot.types import InvalidInputError
 
@@ -28,16 +28,9 @@ def compose(preset: str, file: Path | None, flags: Mapping[str, Any], overrides:
         {name: value for name, value in flags.items() if value is not None},
         *map(parse_override, overrides),
     ):
-        given = _merged(given, change)
+        given = merged(given, change)
     above = Config().replace(**given)
-    return Config().replace(**_merged(preset_settings(preset, above.data, above.n_shot, above.method), given))
-
-
-def _merged(old: Any, new: Any) -> Any:
-    """`new` on top of `old`, table by table."""
-    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-        return new
-    return {**old, **{name: _merged(old.get(name), value) for name, value in new.items()}}
+    return Config().replace(**merged(preset_settings(preset, above.data, above.n_shot, above.method), given))
 
 
 def check_names(config: Config) -> None:

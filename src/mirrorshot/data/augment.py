@@ -24,7 +24,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 CHARACTER_MEAN, CHARACTER_STD = (0.0,), (1.0,)
 
 _TRIES = 10  # of RandomResizedCrop
-_AREA = (0.08, 1.0)
+CROP_AREA = 0.08
 _RATIO = (3 / 4, 4 / 3)
 _JITTER = 0.4
 _ENLARGE = 1.15  # evaluation: the picture is this much larger than its central crop
@@ -43,6 +43,7 @@ class Preprocess(NamedTuple):
         std: their standard deviation.
         augment: change the pictures at random. Without it a picture of another size than `s` is brought to
             `int(1.15 * s)` squared, whatever its shape, and its centre is taken; one of size `s` is only normalised.
+        crop_area: smallest part of a picture's area that a random crop keeps.
 
     Example:
         >>> preprocess = Preprocess(84, IMAGENET_MEAN, IMAGENET_STD, augment=True)
@@ -56,6 +57,7 @@ class Preprocess(NamedTuple):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augment: bool = False
+    crop_area: float = CROP_AREA
 
     @property
     def n_draws(self) -> int:
@@ -82,7 +84,7 @@ class Preprocess(NamedTuple):
         _check_pictures(pictures, sizes)
         _check_channels(pictures, self.mean, self.std)
         if self.augment:
-            changed = _augment(pictures, sizes, _check_draws(draws, len(pictures)), self.size)
+            changed = _augment(pictures, sizes, _check_draws(draws, len(pictures)), self.size, self.crop_area)
         else:
             changed = evaluation_crop(pictures, self.size)
         # (x / 255 - mean) / std
@@ -90,14 +92,18 @@ class Preprocess(NamedTuple):
 
 
 def _augment(
-    pictures: UInt8[Tensor, "n c h w"], sizes: Int[Tensor, "n 2"] | None, draws: Float[Tensor, "n d"], size: int
+    pictures: UInt8[Tensor, "n c h w"],
+    sizes: Int[Tensor, "n 2"] | None,
+    draws: Float[Tensor, "n d"],
+    size: int,
+    crop_area: float,
 ) -> Float[Tensor, "n c s s"]:
     """Random crop, colours and flip; values stay in [0, 255]."""
     height, width = pictures.shape[-2:]
     left_top, factors, flip = draws[:, -6:-4], draws[:, -4:-1], draws[:, -1] < 0.5
     stored = torch.stack([draws.new_full((), width), draws.new_full((), height)]).expand(len(draws), 2)
     original = stored if sizes is None else sizes.to(draws.dtype)
-    boxes = crop_boxes(original, draws[:, :_TRIES], draws[:, _TRIES : 2 * _TRIES], left_top)
+    boxes = crop_boxes(original, draws[:, :_TRIES], draws[:, _TRIES : 2 * _TRIES], left_top, crop_area)
     boxes = boxes * (stored / original).repeat(1, 2)
     # a box with its sides swapped gives the mirror image, and colours do not mind
     left, top, right, bottom = boxes.unbind(1)
@@ -110,6 +116,7 @@ def crop_boxes(
     areas: Float[Tensor, "n tries"],
     ratios: Float[Tensor, "n tries"],
     left_top: Float[Tensor, "n 2"],
+    crop_area: float = CROP_AREA,
 ) -> Float[Tensor, "n 4"]:
     """Boxes (left, top, right, bottom) as torchvision's RandomResizedCrop draws them, from uniform random numbers.
 
@@ -121,6 +128,7 @@ def crop_boxes(
         areas: for the area of each try.
         ratios: for its aspect ratio.
         left_top: for the place of the box.
+        crop_area: smallest part of the picture's area that a try draws.
 
     Example:
         >>> half = torch.full((1, 10), 0.5)
@@ -128,7 +136,7 @@ def crop_boxes(
         [[0.0, 0.0, 57.0, 57.0]]
     """
     low, high = map(math.log, _RATIO)
-    area = sizes.prod(1, keepdim=True) * (_AREA[0] + (_AREA[1] - _AREA[0]) * areas)
+    area = sizes.prod(1, keepdim=True) * (crop_area + (1 - crop_area) * areas)
     ratio = (low + (high - low) * ratios).exp()
     tries = torch.stack([(area * ratio).sqrt(), (area / ratio).sqrt()], -1).round()  # (n, tries, 2)
     fits = ((tries > 0) & (tries <= sizes[:, None])).all(-1)

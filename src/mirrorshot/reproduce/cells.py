@@ -1,13 +1,14 @@
 """Cells: one trained and tested method each, with a name, settings, and a result file of its own."""
 
 import fnmatch
+import functools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mirrorshot.config import Config, field_types, parse_override
+from mirrorshot.config import Config, field_types, merged, parse_override
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.presets import preset_settings
 from mirrorshot.reproduce.provenance import read_result
@@ -62,9 +63,8 @@ class Cell(NamedTuple):
         config = config.replace(method_options=row.options, **budget.settings)
         n_episodes = round(budget.share * config.n_episodes)
         config = config.replace(n_episodes=min(n_episodes, budget.most_episodes or n_episodes))
-        for text in self.changes:
-            config = config.replace(**parse_override(text))
-        return config
+        changes: dict[str, Any] = functools.reduce(merged, map(parse_override, self.changes), {})
+        return config.replace(**changes)
 
     def command(self, target: str = "table1") -> str:
         """What runs it."""

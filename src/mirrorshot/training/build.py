@@ -7,7 +7,7 @@ import torch
 from mirrorshot.backbones import make_backbone
 from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.data.augment import Preprocess
+from mirrorshot.data.augment import CROP_AREA, Preprocess
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.methods import METHODS, FewShotMethod, PretrainedMethod, make_method, method_options
 from mirrorshot.training.stream import ItemStream, Stream, TaskStream
@@ -61,11 +61,11 @@ def n_features(dataset: Dataset) -> int:
     return source.items.shape[1]
 
 
-def build_preprocess(dataset: Dataset, *, augment: bool = False) -> Preprocess | None:
+def build_preprocess(dataset: Dataset, *, augment: bool = False, crop_area: float = CROP_AREA) -> Preprocess | None:
     """From stored pictures to what the backbone takes; None for embeddings."""
     if not dataset.image_size:
         return None
-    return Preprocess(dataset.image_size, dataset.mean, dataset.std, augment=augment)
+    return Preprocess(dataset.image_size, dataset.mean, dataset.std, augment=augment, crop_area=crop_area)
 
 
 def is_augmented(config: Config, dataset: Dataset) -> bool:
@@ -107,7 +107,7 @@ def check_shares(config: Config, world_size: int) -> None:
 
 def build_stream(config: Config, dataset: Dataset, sampler: EpisodeSampler, *, rank: int, world_size: int) -> Stream:
     """What the method learns from: tasks or, for methods that are pre-trained, single items of all classes."""
-    preprocess = build_preprocess(dataset, augment=is_augmented(config, dataset))
+    preprocess = build_preprocess(dataset, augment=is_augmented(config, dataset), crop_area=config.crop_area)
     if is_pretrained(config):
         return ItemStream(sampler, preprocess, config.batch_size, seed=config.seed, rank=rank, world_size=world_size)
     return TaskStream(sampler, preprocess, config.tasks_per_step, seed=config.seed, rank=rank, world_size=world_size)
