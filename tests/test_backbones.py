@@ -67,6 +67,20 @@ def test_every_backbone_is_tested():
     assert set(BACKBONES) == {*SHAPES, "identity"}
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_averaged_flips_make_features_that_do_not_see_which_side_is_shown(name):
+    backbone, x = randomise(make(name)).eval(), images(name, 2, 3)
+    with torch.no_grad():
+        plain, mirrored = backbone(x), backbone(x.flip(-1))
+        backbone.average_flips = True
+        averaged = backbone(x)
+        torch.testing.assert_close(averaged, (plain + mirrored) / 2)
+        torch.testing.assert_close(backbone(x.flip(-1)), averaged)
+        assert not torch.allclose(plain, mirrored, rtol=0.01)
+        backbone.train()
+        torch.testing.assert_close(backbone(x), randomise(make(name)).train()(x))  # training sees one side
+
+
 def test_resnets_take_images_of_other_sizes():
     for name in ("resnet10", "resnet12"):
         backbone = make(name, in_channels=1).eval()

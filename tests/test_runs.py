@@ -8,7 +8,7 @@ from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.evaluation import evaluate
 from mirrorshot.runs import evaluate_run, load_run, load_test_data, on_features
-from mirrorshot.training import build_preprocess, train
+from mirrorshot.training import build_method, build_preprocess, train
 from mirrorshot.types import DataError, InvalidInputError
 
 SIZES = {"n_query": 3, "n_tasks": 3, "seeds": (1, 2), "n_validation_tasks": 4}
@@ -66,6 +66,28 @@ def test_the_last_checkpoint_is_that_of_the_averaged_weights(folder, dataset):
     if best.info["step"] == 4:
         for one, other in zip(best.method.parameters(), last.method.parameters(), strict=True):
             torch.testing.assert_close(one, other)
+
+
+def test_flips_are_averaged_as_in_training_unless_asked_for(folder, dataset):
+    plain, averaged = (load_run(folder, dataset, average_flips=flips) for flips in (None, True))
+    assert (plain.config.average_flips, averaged.config.average_flips) == (False, True)
+    pictures = dataset._replace(
+        val=None, test=dataset.test._replace(items=dataset.test.items[:20], labels=dataset.test.labels[:20])
+    )
+    mirrored = pictures._replace(test=pictures.test._replace(items=pictures.test.items.flip(-1)))
+    one, other, both = (
+        on_features(run, data)[1].test.items
+        for run, data in ((plain, pictures), (plain, mirrored), (averaged, pictures))
+    )
+    torch.testing.assert_close(both, (one + other) / 2, atol=1e-5, rtol=1e-4)
+
+
+def test_embeddings_have_no_mirror_images(dataset):
+    items = torch.zeros(10, 4)
+    embeddings = dataset._replace(test=dataset.test._replace(items=items, sizes=None), train=None, val=None,
+                                  image_size=0, channels=0)  # fmt: skip
+    with pytest.raises(InvalidInputError, match="pictures for average_flips=true, but glyphs has embeddings"):
+        build_method(Config(average_flips=True), embeddings)
 
 
 def test_what_is_missing_is_said(folder, dataset, tmp_path):

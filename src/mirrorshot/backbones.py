@@ -146,6 +146,8 @@ class _ResidualBlock(nn.Module):
 class Backbone(nn.Module):
     """Base of all backbones. `out_shape` is the shape of one point's features, `out_features` their number."""
 
+    average_flips: bool = False
+
     def __init__(self, out_shape: tuple[int, ...]) -> None:
         super().__init__()
         self.out_shape, self.out_features = out_shape, math.prod(out_shape)
@@ -185,6 +187,11 @@ class ImageBackbone(Backbone):
         norm: statistics of the batch normalisation in train mode. "episode": over all images of the call, the
             references' way with one task in a step. "task": over the images of each task, so that a batch of tasks
             has the features of its tasks one by one. In eval mode both use the running statistics.
+
+    Attributes:
+        average_flips: in eval mode, features are the mean of those of an image and of its mirror image. A kernel on
+            them is then the kernel averaged over both sides of both images: a prior under which the side that a bird
+            shows does not matter. False after construction.
     """
 
     def __init__(
@@ -198,6 +205,11 @@ class ImageBackbone(Backbone):
     def forward(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
         """Features of the images of `T` tasks."""
         self._check_images(x)
+        if self.average_flips and not self.training:
+            return 0.5 * (self._features(x) + self._features(x.flip(-1)))
+        return self._features(x)
+
+    def _features(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
         maps = x.flatten(0, 1)
         for block in self.blocks:
             maps = block(maps, len(x) if self.norm == "task" else 1)

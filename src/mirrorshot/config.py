@@ -50,6 +50,7 @@ class Config:
         clip: longest gradient; longer ones are shortened to it. 0: no limit.
         augment: whether training pictures are augmented; "auto": as the data set says.
         crop_area: smallest part of a picture that augmentation may crop to.
+        average_flips: outside training, features are the mean of those of a picture and of its mirror image.
         norm: statistics of the batch normalisation, over a whole step ("episode") or each task ("task").
         precision: type in which the network computes; "auto": bfloat16 on a GPU, float32 on the CPU.
         accelerate: compile the network and record the step as a CUDA graph. On a GPU only.
@@ -81,6 +82,7 @@ class Config:
     clip: float = 0.0
     augment: bool | Literal["auto"] = "auto"
     crop_area: float = 0.08
+    average_flips: bool = False
     norm: Norm = "episode"
     precision: Precision = "auto"
     accelerate: bool = True

@@ -46,7 +46,14 @@ class Run(NamedTuple):
     device: torch.device
 
 
-def load_run(folder: Path, dataset: Dataset, *, checkpoint: Which = "best", device: torch.device | str = "cpu") -> Run:
+def load_run(
+    folder: Path,
+    dataset: Dataset,
+    *,
+    checkpoint: Which = "best",
+    device: torch.device | str = "cpu",
+    average_flips: bool | None = None,
+) -> Run:
     """Load what a run has trained.
 
     Args:
@@ -54,6 +61,7 @@ def load_run(folder: Path, dataset: Dataset, *, checkpoint: Which = "best", devi
         dataset: data to use the method on, which give the shape of the items.
         checkpoint: the weights that were best on the validation tasks, or the last ones.
         device: where to compute.
+        average_flips: features are the mean of those of a picture and of its mirror image. None: as in training.
 
     Raises:
         RunError: there is no run.
@@ -65,6 +73,8 @@ def load_run(folder: Path, dataset: Dataset, *, checkpoint: Which = "best", devi
     saved = _averaged(_load(Path(folder), checkpoint))
     # those of the checkpoint have the options filled in that follow from the training data
     config = from_dict(saved.info.get("config", settings))
+    if average_flips is not None:
+        config = config.replace(average_flips=average_flips)
     method = build_method(config, dataset)
     _check_same_items(saved, method, folder, dataset)
     load_method_state(method, saved, method_name=config.method)

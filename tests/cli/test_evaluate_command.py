@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from .conftest import write_embeddings
+from .conftest import TINY, write_embeddings
 
 QUICK = ("--n-tasks", 4, "--seeds", "1,2", "--n-query", 4)
 
@@ -64,6 +64,18 @@ def test_other_tasks_and_weights_have_files_of_their_own(train, run, tmp_path):
     assert {path.name for path in folder.glob("evaluation*")} == {
         "evaluation-points-5way-3shot.json", "evaluation-last.json", "evaluation-others-3way-1shot.json",
     }  # fmt: skip
+
+
+def test_averaged_flips_have_a_file_of_their_own(run, tmp_path):
+    folder = tmp_path / "one"
+    trained = run("train", "--data", "glyphs", "--output", folder, *TINY)
+    assert trained.exit_code == 0, trained.output
+    result = run("evaluate", folder, *QUICK, "--average-flips")
+    assert result.exit_code == 0, result.output
+    assert run("evaluate", folder, *QUICK, "--one-view").exit_code == 0
+    averaged, plain = (json.loads((folder / name).read_text()) for name in ("evaluation-flips.json", "evaluation.json"))
+    assert (averaged["average_flips"], plain["average_flips"]) == (True, False)
+    assert averaged["raw"]["nll"] != plain["raw"]["nll"]
 
 
 def test_a_single_file_of_embeddings_is_tested_without_a_temperature(train, run, data, tmp_path):

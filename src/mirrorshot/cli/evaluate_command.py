@@ -80,6 +80,14 @@ def evaluate(
     two_temperatures: Annotated[
         bool, typer.Option("--two-temperatures", help="Also calibrate as the paper's released code does.")
     ] = False,
+    average_flips: Annotated[
+        bool | None,
+        typer.Option(
+            "--average-flips/--one-view",
+            help="Features are the mean over a picture and its mirror image: for photographs, not for characters.",
+            show_default="as trained",
+        ),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Also write a report.", metavar="FILE.html")] = None,
     skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out pictures that are damaged.")] = False,
     trust_encoder: Trust = False,
@@ -105,11 +113,12 @@ def evaluate(
 
         configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
+        weights = {"checkpoint": checkpoint, "average_flips": average_flips}
         found = _evaluate(
-            runs, sizes, checkpoint, device, skip_corrupt, quiet, n_query=n_query, n_tasks=n_tasks, seeds=numbers,
+            runs, sizes, weights, device, skip_corrupt, quiet, n_query=n_query, n_tasks=n_tasks, seeds=numbers,
             two_temperatures=two_temperatures,
         )  # fmt: skip
-        results = Results(sizes.data, checkpoint, configs, found)
+        results = Results(sizes.data, checkpoint, configs, found, average_flips)
         record = write_json(results)
         if report is not None:
             write_html(report, results)
@@ -154,7 +163,13 @@ def _common_sizes(configs: Mapping[Path, "Config"], data: str | None, n_way: int
 
 
 def _evaluate(
-    runs: Sequence[Path], sizes: _Sizes, checkpoint: Any, device: str, skip_corrupt: bool, quiet: bool, **protocol: Any
+    runs: Sequence[Path],
+    sizes: _Sizes,
+    weights: Mapping[str, Any],
+    device: str,
+    skip_corrupt: bool,
+    quiet: bool,
+    **protocol: Any,
 ) -> dict[Path, "Evaluation"]:
     from mirrorshot.runs import evaluate_run, load_run, load_test_data
     from mirrorshot.training.world import choose_device
@@ -163,7 +178,7 @@ def _evaluate(
         place = choose_device(device)
     with progress_bar(quiet=quiet) as stage:
         dataset = load_test_data(sizes.data, skip_corrupt=skip_corrupt, progress=stage("Loading data"))
-        loaded = {run: load_run(run, dataset, checkpoint=checkpoint, device=place) for run in runs}
+        loaded = {run: load_run(run, dataset, device=place, **weights) for run in runs}
         return {
             path: evaluate_run(
                 run, dataset, n_way=sizes.n_way, n_shot=sizes.n_shot, progress=stage(f"Evaluating {path.name}"),

@@ -32,12 +32,14 @@ class Results(NamedTuple):
         checkpoint: which weights, best or last.
         configs: settings of the runs, by folder.
         found: their evaluations.
+        average_flips: as given to `evaluate`; None: as the runs were trained.
     """
 
     data: str
     checkpoint: str
     configs: Mapping[Path, Config]
     found: Mapping[Path, Evaluation]
+    average_flips: bool | None = None
 
     @property
     def named(self) -> dict[str, Evaluation]:
@@ -63,10 +65,12 @@ def run_names(runs: Sequence[Path]) -> list[str]:
 
 
 def file_name(results: Results, run: Path) -> str:
-    """`evaluation.json` for tasks such as the run was trained on; other tasks have files of their own."""
+    """`evaluation.json` for tasks and features such as those of training; others have files of their own."""
     config, protocol = results.configs[run], results.found[run].protocol
     own = (results.data, protocol.n_way, protocol.n_shot) == (config.data, config.n_way, config.n_shot)
     other = "" if own else f"-{Path(results.data).stem}-{protocol.n_way}way-{protocol.n_shot}shot"
+    if results.average_flips not in (None, config.average_flips):
+        other += "-flips" if results.average_flips else "-one-view"
     return f"evaluation{other}{'' if results.checkpoint == 'best' else '-last'}.json"
 
 
@@ -74,7 +78,9 @@ def write_json(results: Results) -> dict[str, Any]:
     """Write the numbers of each run into its folder; return those of all, and their differences in pairs."""
     records = []
     for run, found in results.found.items():
-        about: dict[str, Any] = {"run": str(run), "method": results.configs[run].method, "data": results.data}
+        config, flips = results.configs[run], results.average_flips
+        about: dict[str, Any] = {"run": str(run), "method": config.method, "data": results.data}
+        about |= {"average_flips": config.average_flips if flips is None else flips}
         about |= {"checkpoint": results.checkpoint, "validated": validated(run, results.checkpoint)}
         record = {"mirrorshot_version": package_version(), **about, **found.record()}
         tasks = found.record(with_tasks=True)

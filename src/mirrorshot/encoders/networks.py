@@ -81,6 +81,7 @@ def read_run(folder: Path) -> RunNetwork:
         "channels": dataset.channels,
         "mean": list(dataset.mean),
         "std": list(dataset.std),
+        "average_flips": run.config.average_flips,
         "trained_on": run.config.data,
     }
     return RunNetwork(settings, {name: tensor.clone() for name, tensor in backbone.state_dict().items()})
@@ -139,6 +140,7 @@ def _build(settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Backbo
             options["image_size"] = int(settings["image_size"])
         network = make_backbone(settings["backbone"], **options)
         network.load_state_dict(dict(weights))
+        network.average_flips = bool(settings.get("average_flips", False))
     except (KeyError, TypeError, ValueError, RuntimeError, InvalidInputError) as error:
         raise EncoderError(f"Expected the settings and weights of a network, but got others: {error}") from error
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

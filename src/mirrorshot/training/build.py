@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from mirrorshot.backbones import make_backbone
+from mirrorshot.backbones import ImageBackbone, make_backbone
 from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import CROP_AREA, Preprocess
@@ -32,7 +32,12 @@ def build_method(config: Config, dataset: Dataset) -> FewShotMethod:
             f"Expected backbone 'identity' for embeddings and another one for pictures, but got {name!r} for "
             f"{dataset.name}."
         )
-    return make_method(config.method, make_backbone(name, **options), **config.method_options)
+    backbone = make_backbone(name, **options)
+    if config.average_flips:
+        if not isinstance(backbone, ImageBackbone):
+            raise InvalidInputError(f"Expected pictures for average_flips=true, but {dataset.name} has embeddings.")
+        backbone.average_flips = True
+    return make_method(config.method, backbone, **config.method_options)
 
 
 def resolve_options(config: Config, dataset: Dataset) -> Config:
