@@ -2,7 +2,7 @@
 
     python benchmarks/average_flips.py runs/accuracy_cub_1shot_default runs/accuracy_cub_5shot_default
 
-Runs of photographs, for instance those of `mirrorshot reproduce table1 --dataset cub --preset default --method mirror_gp`.
+Runs of photographs, for instance of `mirrorshot reproduce table1 --dataset cub --preset default --method mirror_gp`.
 """
 
 import argparse

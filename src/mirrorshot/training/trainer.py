@@ -22,7 +22,7 @@ from mirrorshot.training.build import (
 )
 from mirrorshot.training.learner import BlockStats, Learner, NotFiniteError
 from mirrorshot.training.stream import Block, PlainTasks
-from mirrorshot.training.validation import Validator
+from mirrorshot.training.validation import Score, Validator
 from mirrorshot.training.world import World
 from mirrorshot.types import InvalidInputError, NumericalError
 
@@ -85,9 +85,14 @@ class Trainer:
         while block is not None:
             before = self.learner.snapshot()
             stats, following = self._take(block, before)
+            if self.validator.method.is_tuned:
+                self._check(stats, block, before)  # what is tuned looks at the weights
+            # behind the block, so that a GPU need not wait for the host between training and validation
+            sums = self._weigh()
             self._check(stats, block, before)
             self.step += len(block.rows)
-            self._validate(stats, time.perf_counter() - started, self.step - first_step)
+            score = self.validator.read(sums)
+            self._record(stats, score, time.perf_counter() - started, self.step - first_step)
             if time.perf_counter() - saved >= self.config.save_every and following is not None:
                 self._save()
                 saved = time.perf_counter()
@@ -136,12 +141,15 @@ class Trainer:
             "precision=float32."
         )
 
-    def _validate(self, stats: BlockStats, seconds: float, steps: int) -> None:
-        """Tune and validate the weights of this moment, log them, and keep them if they are the best."""
+    def _weigh(self) -> Tensor:
+        """Tune the weights of this moment, and try them on the validation tasks."""
         self.world.mean_(b for b in self.learner.method.buffers() if b.is_floating_point())
         self.validator.tune(self.learner.weights(), self.config.n_tune_tasks)
         _copy_buffers(self.validator.method, self.learner.method)
-        score = self.validator.score(self.config.n_validation_tasks)
+        return self.validator.weigh(self.config.n_validation_tasks)
+
+    def _record(self, stats: BlockStats, score: Score, seconds: float, steps: int) -> None:
+        """Log the weights of this moment, and keep them if they are the best."""
         n_episodes = self.step * self.config.tasks_per_step
         record: dict[str, Any] = {
             "step": self.step, "episodes": n_episodes, "seconds": round(seconds, 3), "loss": float(stats.loss),

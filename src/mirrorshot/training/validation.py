@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.methods import FewShotMethod
@@ -62,9 +63,13 @@ class Validator:
             self.method.tune(*self._tuning.tasks(range(_FIRST_TUNING_TASK, _FIRST_TUNING_TASK + n_tasks)))
         self._world.share_(self.method.buffers())
 
-    @torch.no_grad()
     def score(self, n_tasks: int) -> Score:
         """Score the weights of this moment on the validation tasks, shared between the processes."""
+        return self.read(self.weigh(n_tasks))
+
+    @torch.no_grad()
+    def weigh(self, n_tasks: int) -> Float[Tensor, "3"]:
+        """Right answers, lost likelihood and queries of this process's tasks; on a GPU they are only enqueued."""
         sums = torch.zeros(3, dtype=torch.float64, device=self._world.device)
         method, source, size = self._prepared(n_tasks)
         method.seed(self._world.rank)
@@ -76,6 +81,10 @@ class Validator:
             lost = -log_prob.gather(-1, query_y[..., None])[..., 0].double()
             weight = tasks.query_weight.double()
             sums += torch.stack([(weight * right).sum(), (weight * lost).sum(), weight.sum()])
+        return sums
+
+    def read(self, sums: Float[Tensor, "3"]) -> Score:
+        """The score from the sums of all processes."""
         total = self._world.sum_(sums).tolist()
         return Score(total[0] / total[2], total[1] / total[2])
 
