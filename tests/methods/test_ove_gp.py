@@ -11,6 +11,7 @@ from mirrorshot.inference.one_vs_each import (
     gibbs_pairs,
     make_pairs,
     one_vs_each_scores,
+    pairs_evidence,
     predict_pairs,
 )
 from mirrorshot.methods import ove_gp as module
@@ -44,12 +45,12 @@ def test_ml_is_the_mean_evidence_over_the_chains_per_point(drawn):
     method = make(n_steps=3)
     x, y = torch.cat([tasks.support_x, tasks.query_x], 1), torch.cat([tasks.support_y, query_y], 1)
     pairs = labelled(method.kernel(x), y, tasks)
-    omega = gibbs_pairs(pairs.repeat(CHAINS), n_steps=3, generator=torch.Generator().manual_seed(5))
+    omega = gibbs_pairs(pairs, n_steps=3, generator=torch.Generator().manual_seed(5), n_chains=CHAINS)
     method.seed(5)
     loss = method.loss(tasks, query_y)
     for t in range(2):
         one = type(pairs)(*(part[t : t + 1] for part in pairs))
-        chains = [condition_pairs(one, omega[t * CHAINS + s][None]).log_evidence.item() for s in range(CHAINS)]
+        chains = [pairs_evidence(one, omega[t, s][None, None]).item() for s in range(CHAINS)]
         assert loss[t].item() == pytest.approx(-sum(chains) / CHAINS / 20)
 
 
@@ -59,7 +60,7 @@ def test_predictions_average_the_probabilities_of_the_chains(drawn, geometric, r
     tasks, _ = drawn
     method = make(n_test_steps=4, geometric=geometric, released_quadrature=released)
     pairs = labelled(method.kernel(tasks.support_x), tasks.support_y, tasks)
-    omega = gibbs_pairs(pairs.repeat(CHAINS), n_steps=4, generator=torch.Generator().manual_seed(5))
+    omega = gibbs_pairs(pairs, n_steps=4, generator=torch.Generator().manual_seed(5), n_chains=CHAINS)
     K_cross, prior_var = method.kernel(tasks.support_x, tasks.query_x), method.kernel.diagonal(tasks.query_x)
     method.seed(5)
     log_prob = method.predict(tasks)
@@ -67,7 +68,7 @@ def test_predictions_average_the_probabilities_of_the_chains(drawn, geometric, r
         one = type(pairs)(*(part[t : t + 1] for part in pairs))
         scores = []
         for s in range(CHAINS):
-            posterior = condition_pairs(one, omega[t * CHAINS + s][None])
+            posterior = condition_pairs(one, omega[t, s][None])
             latent = predict_pairs(one, posterior, K_cross[t : t + 1], prior_var[t : t + 1])
             scores.append(one_vs_each_scores(*latent, tasks.class_mask[:1], released=released)[0])
         scores = torch.stack(scores)

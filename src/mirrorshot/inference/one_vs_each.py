@@ -9,7 +9,7 @@ is never formed: a pair is two classes of one point, so `G` is the covariance of
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -88,13 +88,11 @@ class PairPosterior(NamedTuple):
         alpha: `A^T (G + Omega^-1)^-1 kappa / omega`, (T, C, N); `K alpha` is the posterior mean.
         chol: `L` of `B`, (T, P, P).
         root: `sqrt omega`, (T, P).
-        log_evidence: `log p(y | omega)`, (T,).
     """
 
     alpha: Float[Tensor, "T C N"]
     chol: Float[Tensor, "T P P"]
     root: Float[Tensor, "T P"]
-    log_evidence: Float[Tensor, " T"]
 
 
 def condition_pairs(pairs: Pairs, omega: Float[Tensor, "T P"]) -> PairPosterior:
@@ -104,10 +102,35 @@ def condition_pairs(pairs: Pairs, omega: Float[Tensor, "T P"]) -> PairPosterior:
     Gk = (pairs.G @ pairs.kappa[..., None])[..., 0]
     # (G + Omega^-1)^-1 kappa / omega = kappa - S B^-1 S G kappa
     v = pairs.kappa - root * _solve(L, root * Gk)
-    log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    n_pairs = 2 * pairs.kappa.sum(-1)
-    # kappa^T E[psi] / 2 - log |B| / 2 - P log 2
-    return PairPosterior(pairs.spread(v), L, root, (v * Gk).sum(-1) / 2 - log_det - n_pairs * math.log(2))
+    return PairPosterior(pairs.spread(v), L, root)
+
+
+def pairs_evidence(pairs: Pairs, omega: Float[Tensor, "T S P"]) -> Float[Tensor, "T S"]:
+    """`log p(y | omega)` of each of S draws; differentiable in `K`, once.
+
+    The gradient is written out, which spares that of a factorisation for every draw: in `G` it is
+    `(v v^T - S B^-1 S) / 2` with `v = (G + Omega^-1)^-1 kappa / omega`.
+    """
+    return _Evidence.apply(pairs.G, pairs.kappa, omega.sqrt())  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Evidence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, G: Tensor, kappa: Tensor, root: Tensor) -> Tensor:
+        L, _ = cholesky_of_shifted(G[:, None], root)
+        Gk = (G @ kappa[..., None])[:, None, :, 0]
+        v = kappa[:, None] - root * _solve(L, root * Gk)
+        ctx.save_for_backward(L, root, v)
+        log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        # kappa^T E[psi] / 2 - log |B| / 2 - P log 2
+        return (v * Gk).sum(-1) / 2 - log_det - 2 * math.log(2) * kappa.sum(-1, keepdim=True)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        L, root, v = ctx.saved_tensors
+        half = torch.linalg.solve_triangular(L, torch.diag_embed(root), upper=False)  # L^-1 S
+        explained = (grad[..., None, None] * half).flatten(1, 2).mT @ half.flatten(1, 2)
+        return 0.5 * ((grad[..., None] * v).mT @ v - explained), None, None
 
 
 def _solve(L: Tensor, x: Tensor) -> Tensor:
@@ -117,24 +140,27 @@ def _solve(L: Tensor, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def gibbs_pairs(pairs: Pairs, *, n_steps: int, generator: Generator) -> Float[Tensor, "T P"]:
-    """Draw `omega` by Gibbs sampling, one chain per task, from latents of the prior.
+def gibbs_pairs(pairs: Pairs, *, n_steps: int, generator: Generator, n_chains: int = 1) -> Float[Tensor, "T S P"]:
+    """Draw `omega` by Gibbs sampling, from latents of the prior.
 
     After one step `omega` belongs to latents that have not seen the labels yet; each further one costs a factorisation.
 
     Args:
-        pairs: the pairs; `pairs.repeat` makes several chains.
+        pairs: the pairs.
         n_steps: draws of `omega`.
         generator: source of random numbers, on the device of the pairs.
+        n_chains: `S`, chains of each task.
     """
-    root = prior_root(pairs.K)
-    f = _draw_prior(root, pairs, generator)
-    omega = torch.zeros_like(pairs.kappa)
+    root = prior_root(pairs.K).repeat_interleave(n_chains, 0)
+    chains = pairs.repeat(n_chains)
+    f = _draw_prior(root, chains, generator)
+    omega = torch.zeros_like(chains.kappa)
     for step in range(n_steps):
         if step > 0:
-            f = _draw_latent(pairs, omega, _draw_prior(root, pairs, generator), generator)
-        omega = sample_polya_gamma(1.0, pairs.differences(f), generator) * (pairs.kappa > 0)
-    return omega
+            f = _draw_latent(chains, omega, _draw_prior(root, chains, generator), generator)
+        omega = sample_polya_gamma(1.0, chains.differences(f), generator) * (chains.kappa > 0)
+    chained: Tensor = omega.unflatten(0, (-1, n_chains))
+    return chained
 
 
 def _draw_prior(root: Tensor, pairs: Pairs, generator: Generator) -> Float[Tensor, "T C N"]:

@@ -22,6 +22,7 @@ from mirrorshot.inference.one_vs_each import (
     gibbs_pairs,
     make_pairs,
     one_vs_each_scores,
+    pairs_evidence,
     predict_pairs,
 )
 from mirrorshot.methods.gp import GPMethod
@@ -84,18 +85,19 @@ class OneVsEachGP(GPMethod):
 
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         """Mean evidence given the draws, over the chains."""
-        pairs = make_pairs(K, y, weight, class_mask).repeat(self.n_chains)
-        omega = gibbs_pairs(pairs, n_steps=self.n_steps, generator=self.generator)
-        evidence: Tensor = condition_pairs(pairs, omega).log_evidence.unflatten(0, (-1, self.n_chains)).mean(1)
-        return evidence
+        pairs = make_pairs(K, y, weight, class_mask)
+        omega = gibbs_pairs(pairs, n_steps=self.n_steps, generator=self.generator, n_chains=self.n_chains)
+        return pairs_evidence(pairs, omega).mean(1)
 
     def _log_prob(
         self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
     ) -> Float[Tensor, "T M C"]:
         n_steps = self.n_steps if differentiable else self.n_test_steps
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            pairs = make_pairs(K, tasks.support_y, tasks.support_weight, tasks.class_mask).repeat(self.n_chains)
-            posterior = condition_pairs(pairs, gibbs_pairs(pairs, n_steps=n_steps, generator=self.generator))
+            pairs = make_pairs(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
+            omega = gibbs_pairs(pairs, n_steps=n_steps, generator=self.generator, n_chains=self.n_chains)
+            pairs = pairs.repeat(self.n_chains)
+            posterior = condition_pairs(pairs, omega.flatten(0, 1))
             cross, prior = (x.repeat_interleave(self.n_chains, 0) for x in (K_cross, prior_var))
             scores = one_vs_each_scores(
                 *predict_pairs(pairs, posterior, cross, prior),
