@@ -39,7 +39,7 @@ def test_errors_of_many_temperatures_are_those_of_each(predictions):
 def test_errors_do_not_depend_on_how_the_grid_is_cut(predictions, monkeypatch):
     prob, y = predictions(30)
     whole = temperature_errors(prob.log(), y)
-    monkeypatch.setattr("mirrorshot.metrics.two_temperatures._CHUNK", 60)
+    monkeypatch.setattr("mirrorshot.metrics.two_temperatures._CHUNK", {"cpu": 60})
     for a, b in zip(whole, temperature_errors(prob.log(), y), strict=True):
         torch.testing.assert_close(a, b)
 

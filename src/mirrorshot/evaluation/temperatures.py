@@ -25,7 +25,7 @@ from mirrorshot.metrics import (
 from mirrorshot.threads import one_thread
 
 _N_DRAWS = 128
-_N_POINTS = 1000  # queries at a time
+_N_POINTS = {"cpu": 1_000, "cuda": 100_000}  # queries at a time
 _MAX_NLL_QUERIES = 6_000  # that the likelihood temperature by NLL is fitted on, evenly spread
 
 
@@ -58,11 +58,11 @@ def sampled_log_prob(latents: Latents) -> Callable[[float], Float[Tensor, "T M C
     mean, std = latents.mean.reshape(-1, C).T.contiguous(), latents.var.sqrt().reshape(-1, C).T.contiguous()
     uniform = torch.quasirandom.SobolEngine(C, scramble=True, seed=0).draw(_N_DRAWS)
     draws = torch.special.ndtri(uniform.clamp(1e-6, 1 - 1e-6)).T.to(mean)[:, :, None]
-    tiny = torch.finfo(mean.dtype).tiny
+    tiny, size = torch.finfo(mean.dtype).tiny, _N_POINTS.get(mean.device.type, _N_POINTS["cpu"])
 
     def log_prob(temperature: float) -> Tensor:
         parts = []
-        for m, s in zip(mean.split(_N_POINTS, 1), std.split(_N_POINTS, 1), strict=True):
+        for m, s in zip(mean.split(size, 1), std.split(size, 1), strict=True):
             f = torch.addcmul(m[:, None], s[:, None], draws).div_(temperature)
             f.sub_(f.amax(0)).clamp_(min=-80.0).exp_()  # without subnormal numbers, which are slow
             f.div_(f.sum(0))

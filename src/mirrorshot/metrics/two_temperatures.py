@@ -20,7 +20,7 @@ from mirrorshot.types import InvalidInputError
 PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
 """0.05 to 0.345 and 1 to 1.995 in steps of 0.005: the 260 values that each temperature takes."""
 
-_CHUNK = 2**17  # confidences held at a time; more do not fit into the cache of a core
+_CHUNK = {"cpu": 2**17, "cuda": 2**24}  # confidences held at a time: those that fit into the cache of a core
 _LEAST = -80.0  # what is added to one; below, numbers are subnormal, and processors slow
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _STARTS = 7  # values of log T that bracket the minimum
@@ -96,7 +96,7 @@ def temperature_errors(
     right = (scores.argmax(-1) == label).to(scores.dtype)
     ordered = scores.sort(-1).values
     behind = (ordered[:, :-1] - ordered[:, -1:]).T.contiguous()
-    size = max(1, _CHUNK // len(label))
+    size = max(1, _CHUNK.get(scores.device.type, _CHUNK["cpu"]) // len(label))
     parts = [
         _errors_of_chunk(behind, right, temperatures[i : i + size], n_bins) for i in range(0, len(temperatures), size)
     ]
