@@ -62,6 +62,22 @@ def test_an_interrupted_cell_goes_on_to_the_same_result(cell, places, tmp_path):
     assert accuracy(places, cell) == accuracy(whole, cell)
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_cell_that_was_only_trained_is_tested_later(cell, places, tmp_path, n_jobs, monkeypatch):
+    (outcome,) = run_cells([cell], places, train_only=True, n_jobs=n_jobs, **SILENT)
+    assert outcome.status == "trained"
+    assert not places.results.exists()
+    (places.runs / cell.name / "last.safetensors").unlink()  # only needed to train on
+    monkeypatch.setenv("MIRRORSHOT_COMMIT", "another")
+    run_cells([cell], places, **SILENT)
+    (result,) = read_results(places.results)
+    assert result.record["tested_with"]["commit"] == "another" != result.record["commit"]
+    assert result.record["wall_time_s"] >= result.record["training_time_s"] > 0
+    whole = places._replace(results=tmp_path / "other", runs=tmp_path / "other-runs")
+    run_cells([cell], whole, **SILENT)
+    assert accuracy(places, cell) == accuracy(whole, cell)
+
+
 def test_cells_in_processes_of_their_own_find_the_same_and_one_that_fails_is_reported(data, places, tmp_path):
     good = cell_of(data)
     bad = good._replace(changes=("n_way=8", "n_shot=20", "device=cpu"), tag="_bad")

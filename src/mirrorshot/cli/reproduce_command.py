@@ -87,6 +87,11 @@ def reproduce(
     again: Annotated[
         bool, typer.Option("--again", help="Also what has a result; its run begins anew.", rich_help_panel=_HOW)
     ] = False,
+    train_only: Annotated[
+        bool,
+        typer.Option("--train-only", help="No tests yet: those are for the same command without this, on any machine.",
+                     rich_help_panel=_HOW),
+    ] = False,
     results: Annotated[Path, typer.Option(help="Folder of results.", metavar="FOLDER", rich_help_panel=_WHERE)] = Path(
         "results"
     ),
@@ -123,6 +128,7 @@ def reproduce(
         request = Request(
             target, _words(dataset), _words(method), numbers["--shots"], numbers["--seeds"], preset, budget,
             tuple(overrides or ()), tag, Places(results, runs), output or Path("reproduction"), jobs, seconds, again,
+            train_only,
         )  # fmt: skip
         with wrong_usage():
             completed(request)

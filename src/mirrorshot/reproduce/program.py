@@ -43,6 +43,7 @@ class Request(NamedTuple):
         n_jobs: cells at a time.
         seconds: begin no further cell after this time.
         again: also what has a result.
+        train_only: leave the tests for later.
     """
 
     target: str
@@ -59,6 +60,7 @@ class Request(NamedTuple):
     n_jobs: int = 1
     seconds: float = float("inf")
     again: bool = False
+    train_only: bool = False
 
 
 class Reproduction(NamedTuple):
@@ -99,7 +101,7 @@ def completed(request: Request) -> Request:
 def _refuse_options_of_cells(request: Request) -> None:
     given = {
         "--method": request.rows, "--set": request.changes, "--tag": request.tag, "--jobs": request.n_jobs != 1,
-        "--seeds": request.seeds != (1,), "--preset": request.preset != "paper",
+        "--seeds": request.seeds != (1,), "--preset": request.preset != "paper", "--train-only": request.train_only,
     }  # fmt: skip
     wrong = [name for name, value in given.items() if value]
     if request.target == "departures":
@@ -175,7 +177,7 @@ def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress]
     else:
         outcomes = run_cells(
             cells, request.places, say=say, n_jobs=request.n_jobs, seconds=request.seconds, again=request.again,
-            progress=progress,
+            train_only=request.train_only, progress=progress,
         )  # fmt: skip
     groups = grouped(cells, read_results(request.places.results))
     name = f"{request.target}{'' if request.budget == 'paper' else f'_{request.budget}'}{request.tag}"

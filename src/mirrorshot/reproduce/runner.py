@@ -17,7 +17,7 @@ from mirrorshot.checkpoint import RunError, read_config, read_log
 from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.evaluation import Evaluation
 from mirrorshot.reproduce.cells import Cell, different_settings, why_unfinished
-from mirrorshot.reproduce.provenance import save_result
+from mirrorshot.reproduce.provenance import commit, device_name, read_result, save_result
 from mirrorshot.reproduce.targets import BUDGETS
 from mirrorshot.runs import evaluate_run, load_run
 from mirrorshot.training import train
@@ -25,7 +25,8 @@ from mirrorshot.types import InvalidInputError, MirrorshotError
 
 Say = Callable[[str], None]
 Progress = Callable[[int, int, str], None]
-Status = Literal["done", "has a result", "no time left", "failed"]
+Status = Literal["done", "trained", "has a result", "no time left", "failed"]
+_TRAINED = "training.json"  # in the folder of a run that is trained: where, when, how long
 
 
 class Places(NamedTuple):
@@ -70,6 +71,7 @@ def run_cells(
     n_jobs: int = 1,
     seconds: float = float("inf"),
     again: bool = False,
+    train_only: bool = False,
     progress: Callable[[str], Progress] | None = None,
 ) -> list[Outcome]:
     """Run the cells that have no result.
@@ -84,6 +86,7 @@ def run_cells(
         n_jobs: cells at a time.
         seconds: begin no further cell after this time.
         again: also cells that have a result; their runs begin anew.
+        train_only: leave the tests to a later call, perhaps on another machine.
         progress: makes a progress bar for a cell that runs in this process. None: a line every ten seconds.
     """
     started, waiting = time.perf_counter(), plan(cells, places, again=again)
@@ -100,48 +103,67 @@ def run_cells(
             return Outcome(cell, "no time left")
         say(f"{cell.name}: begins after {elapsed:.0f} s")
         if n_jobs > 1:
-            return _in_process(cell, places, n_jobs)
+            return _in_process(cell, places, n_jobs, train_only)
         try:
             if cell.data not in data:
                 data.clear()  # one at a time: they may be large
                 data[cell.data] = load_dataset(cell.data)
             told = progress(cell.name) if progress else TenSeconds(say, cell.name)
-            run_cell(cell, places, data[cell.data], progress=told, say=say)
+            run_cell(cell, places, data[cell.data], progress=told, say=say, train_only=train_only)
         except MirrorshotError as error:
             say(f"{cell.name}: failed: {error}")
             return Outcome(cell, "failed", str(error))
-        return Outcome(cell, "done")
+        return Outcome(cell, "trained" if train_only else "done")
 
     if n_jobs == 1:
         return outcomes + [one(cell) for cell in waiting]
     return outcomes + list(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(one)(cell) for cell in waiting))
 
 
-def _in_process(cell: Cell, places: Places, n_jobs: int) -> Outcome:
-    task = json.dumps({"cell": cell._asdict(), "results": str(places.results), "runs": str(places.runs)})
+def _in_process(cell: Cell, places: Places, n_jobs: int, train_only: bool) -> Outcome:
+    where = {"results": str(places.results), "runs": str(places.runs)}
+    task = json.dumps({"cell": cell._asdict(), **where, "train_only": train_only})
     threads = str(max(1, (os.cpu_count() or 1) // n_jobs))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}
     command = [sys.executable, "-m", "mirrorshot.reproduce.worker", task]
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 0:
-        return Outcome(cell, "done")
+        return Outcome(cell, "trained" if train_only else "done")
     lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
     return Outcome(cell, "failed", lines[-1])
 
 
-def run_cell(cell: Cell, places: Places, dataset: Dataset, *, progress: Progress | None, say: Say) -> Path:
-    """Train, or go on with a run that was stopped; test; write the result. Returns its file.
+def run_cell(
+    cell: Cell, places: Places, dataset: Dataset, *, progress: Progress | None, say: Say, train_only: bool = False
+) -> None:
+    """Train, or go on with a run that was stopped; test; write the result.
 
     Raises:
         RunError: another process is at it.
         NumericalError: training diverged.
     """
-    started, config, folder = time.perf_counter(), cell.config(), places.runs / cell.name
-    is_resumed = (folder / "config.json").exists()
-    result = train(config, folder, resume=is_resumed, dataset=dataset, progress=progress)
-    training_time = time.perf_counter() - started
-    say(f"{cell.name}: trained in {training_time:.1f} s, {1e3 * result.seconds / result.n_episodes:.3f} ms an episode")
-    begun, budget = time.perf_counter(), BUDGETS[cell.budget]
+    trained = _trained(cell, places.runs / cell.name, dataset, progress, say)
+    if not train_only:
+        _test(cell, places, dataset, trained, progress, say)
+
+
+def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress | None, say: Say) -> dict[str, Any]:
+    """Train, unless that was done before; what a result says of it."""
+    if (folder / _TRAINED).exists():
+        return read_result(folder / _TRAINED)
+    started, is_resumed = time.perf_counter(), (folder / "config.json").exists()
+    result = train(cell.config(), folder, resume=is_resumed, dataset=dataset, progress=progress)
+    seconds = time.perf_counter() - started
+    say(f"{cell.name}: trained in {seconds:.1f} s, {1e3 * result.seconds / result.n_episodes:.3f} ms an episode")
+    found = {"training_time_s": round(seconds, 1), "is_resumed": is_resumed, "best_validation": result.best}
+    save_result(folder / _TRAINED, found, command=cell.command(), seed=cell.seed, started=started)
+    return read_result(folder / _TRAINED)
+
+
+def _test(
+    cell: Cell, places: Places, dataset: Dataset, trained: dict[str, Any], progress: Progress | None, say: Say
+) -> None:
+    started, budget, folder = time.perf_counter(), BUDGETS[cell.budget], places.runs / cell.name
     run = load_run(folder, dataset, device="cuda" if torch.cuda.is_available() else "cpu")
     found = evaluate_run(
         run,
@@ -152,20 +174,19 @@ def run_cell(cell: Cell, places: Places, dataset: Dataset, *, progress: Progress
         two_temperatures=cell.n_shot > 1 and cell.budget != "smoke",  # table 2 is of 5 shots; the search takes a minute
         progress=progress,
     )
-    log, path = read_log(folder), places.results / f"{cell.name}.json"
+    log, path, seconds = read_log(folder), places.results / f"{cell.name}.json", time.perf_counter() - started
     record = {
-        "config": config.to_dict(),
-        "training_time_s": round(training_time, 1),
-        "testing_time_s": round(time.perf_counter() - begun, 1),
-        "is_resumed": is_resumed,
-        "best_validation": result.best,
+        **trained,  # commit and device are those of the training
+        "wall_time_s": round(trained["wall_time_s"] + seconds, 1),
+        "testing_time_s": round(seconds, 1),
+        "tested_with": {"commit": commit(), "device": device_name()},
+        "config": cell.config().to_dict(),
         "evaluation": found.record(),
         "task_accuracy": _compact(found),
         "log": log[:: max(1, len(log) // 60)],
     }
-    save_result(path, record, command=cell.command(), seed=config.seed, started=started)
+    save_result(path, record, command=cell.command(), seed=cell.seed, started=started)
     say(f"{cell.name}: accuracy {100 * found.accuracy:.2f} ± {100 * found.accuracy_sd:.2f}, written: {path}")
-    return path
 
 
 def _compact(found: Evaluation) -> list[str]:
@@ -197,6 +218,7 @@ def run_task(task: dict[str, Any], say: Say) -> None:
     cell = Cell(**{**fields, "changes": tuple(fields["changes"])})
     places = Places(Path(task["results"]), Path(task["runs"]))
     try:
-        run_cell(cell, places, load_dataset(cell.data), progress=TenSeconds(say, cell.name), say=say)
+        told = TenSeconds(say, cell.name)
+        run_cell(cell, places, load_dataset(cell.data), progress=told, say=say, train_only=task["train_only"])
     except RunError as error:
         raise RunError(f"{error} If another machine runs this cell, nothing is lost.") from error
