@@ -26,7 +26,7 @@ def page_of(tmp_path):
         for result in results:
             (tmp_path / "results" / result.path.name).write_text(json.dumps(result.record))
         page, *pictures = write_results_page(tmp_path / "results", tmp_path / "docs/results.md")
-        return page.read_text(), pictures
+        return page.read_text().replace("\N{NO-BREAK SPACE}", " "), pictures
 
     return make
 
@@ -79,7 +79,7 @@ def test_a_number_with_other_settings_is_marked_with_them(result_of):
     results.append(result_of(PAPER._replace(row="protonet"), 0.5))
     rows, notes = overview_of(results)
     shown = [rows[title]["CUB, 1 shot"] for title in ("ProtoNet", "DKT", "MD-BFSC")]
-    assert shown == ["50.00 (52.52) <sup>1</sup>", "40.00 (63.37) <sup>2</sup>", "40.00 (65.45) <sup>2</sup>"]
+    assert shown == ["50.00 (52.52)<sup>1</sup>", "40.00 (63.37)<sup>2</sup>", "40.00 (65.45)<sup>2</sup>"]
     assert notes[1:] == ["<sup>1</sup> preset paper.", "<sup>2</sup> n_episodes = 7 (preset: 60000)."]
 
 
@@ -177,3 +177,11 @@ def test_smoke_runs_are_not_on_the_page(page_of, result_of):
     page, _ = page_of(result_of(OURS, 0.6), result_of(FIVE._replace(budget="smoke"), 0.71))
     assert "71.00" not in page
     assert "smoke" not in page
+
+
+def test_numbers_are_not_broken_over_lines(tmp_path, page_of, result_of):
+    page_of(result_of(FIVE, 0.7931))
+    page = (tmp_path / "docs/results.md").read_text()
+    for text in ("79.31 (78.38)", "78.38 ± 0.21", "0.020 / 0.060"):
+        assert text.replace(" ", "\N{NO-BREAK SPACE}") in page
+        assert text not in page

@@ -30,7 +30,7 @@ class Footnotes:
             return ""
         text = "; ".join(parts)
         self.texts += [text] * (text not in self.texts)
-        return f" <sup>{self.texts.index(text) + 1}</sup>"
+        return f"<sup>{self.texts.index(text) + 1}</sup>"
 
     @property
     def notes(self) -> list[str]:

@@ -1,6 +1,7 @@
 """docs/results.md from the results that exist."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,8 +67,19 @@ def write_results_page(results: Path, page: Path) -> list[Path]:
         parts.append(f"## {head}\n\n" + (text or f"Not run: `mirrorshot reproduce {target}`\n"))
     parts.append("## Result files\n\n" + _files(found))
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page, "\n".join(part for part in parts if part).encode())
+    write_atomically(page, _unbroken("\n".join(part for part in parts if part)).encode())
     return [page, *pictures]
+
+
+def _unbroken(page: str) -> str:
+    """The page with spaces that do not break a line within the numbers of its tables."""
+    within = re.compile(r"(?<=\d) ([±/]) (?=\d)|(?<=\d\.\d\d) (\()(?=\d)")
+    lines = page.split("\n")
+    return "\n".join(within.sub(_joined, line) if line.startswith("| ") else line for line in lines)
+
+
+def _joined(found: re.Match[str]) -> str:
+    return found[0].replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _overview(found: Sequence[Result]) -> str:

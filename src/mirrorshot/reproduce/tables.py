@@ -37,6 +37,8 @@ class Group(NamedTuple):
     @property
     def changes(self) -> list[str]:
         """Settings that are not those of the preset: `name = value (preset: its value)`."""
+        if not self.first and not self.cell.changes:
+            return []
         preset = self.cell._replace(changes=()).config()
         stored = self.first.record["config"] if self.first else self.cell.config().to_dict()
         return [text.removeprefix("method_options.") for text in different_settings(preset, stored, "preset")]
