@@ -41,9 +41,14 @@ def test_reliability_diagrams_are_drawn_from_stored_bins():
     bins = stored_bins(BINS)
     assert bins.edges.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
     assert bins.accuracy[1:].tolist() == pytest.approx([0.75, 5 / 6])
-    record = {"evaluation": {"raw": {"bins": BINS}, "calibrated": None}}
-    figure = calibration_figure({"MD-BFSC": Result(Cell("mirror_gp", "cub", 5), Path("x.json"), record)})
-    assert figure.axes[0].get_title() == "MD-BFSC, as predicted"
+    records = {
+        "5 shots": {"evaluation": {"raw": {"bins": BINS}, "calibrated": {"bins": BINS}}},
+        "1 shot": {"evaluation": {"raw": {"bins": BINS}, "calibrated": None}},
+    }
+    cell = Cell("mirror_gp", "cub", 5)
+    figure = calibration_figure({title: Result(cell, Path("x.json"), record) for title, record in records.items()})
+    titles = [ax.get_title() for ax in figure.axes]
+    assert titles == ["5 shots\nas predicted", "5 shots\none temperature", "1 shot\nas predicted"]
 
 
 def test_results_without_bins_are_refused():

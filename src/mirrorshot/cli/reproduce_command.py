@@ -157,16 +157,16 @@ def _run(request: "Request", quiet: bool, as_json: bool) -> "Reproduction":
 
 
 def _print(found: "Reproduction", as_json: bool) -> None:
-    from mirrorshot.reproduce.sheets import markdown
+    from mirrorshot.reproduce import sheets
 
     if as_json:
-        tables = [{"title": sheet.title, "records": sheet.records, "notes": sheet.notes} for sheet in found.sheets]
+        tables = [sheets.as_json(sheet) for sheet in found.sheets]
         cells = [{"name": o.cell.name, "status": o.status, "detail": o.detail} for o in found.outcomes]
         record = {"tables": tables, "cells": cells, "files": [str(path) for path in found.files]}
         typer.echo(json.dumps(record, indent=2, allow_nan=False))
         return
     for sheet in found.sheets:
-        typer.echo(markdown(sheet))
+        typer.echo(sheets.markdown(sheet))
     for path in found.files:
         typer.echo(f"written: {path}")
 

@@ -171,10 +171,15 @@ def read_results(folder: Path) -> list[Result]:
     return found
 
 
-def different_settings(config: Config, stored: Mapping[str, Any]) -> list[str]:
-    """Settings in which a result differs from what is asked for: `name = theirs (asked for: ours)`.
+def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str = "asked for") -> list[str]:
+    """Settings in which a result differs from ours: `name = theirs (asked for: ours)`.
 
     A setting that is not there, or did not exist when the result was made, counts as its default.
+
+    Args:
+        config: our settings.
+        stored: those of the result.
+        ours_are: what our settings are called.
     """
     ours, theirs = config.to_dict(), Config().to_dict() | {k: v for k, v in stored.items() if k in field_types()}
     defaults = method_options(config.method)
@@ -183,7 +188,7 @@ def different_settings(config: Config, stored: Mapping[str, Any]) -> list[str]:
     for name in sorted({*asked, *made}):
         if made.get(name) != asked.get(name):
             differences.append((f"method_options.{name}", made.get(name), asked.get(name)))
-    return [f"{name} = {made} (asked for: {asked})" for name, made, asked in differences]
+    return [f"{name} = {made} ({ours_are}: {asked})" for name, made, asked in differences]
 
 
 def why_unfinished(cell: Cell, folder: Path) -> str | None:

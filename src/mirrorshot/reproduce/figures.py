@@ -92,19 +92,16 @@ def outer_loop_figure(record: Record) -> "matplotlib.figure.Figure":
 
 
 def calibration_figure(results: Mapping[str, Result]) -> "matplotlib.figure.Figure":
-    """Figure 2: reliability diagrams, a row as predicted and a row at one temperature.
+    """Figure 2: reliability diagrams, a row for each result, as predicted and at one temperature.
 
     Args:
         results: by title; each with stored bins.
     """
     kinds = {"raw": "as predicted", "calibrated": "one temperature"}
     rows: list[Sequence[ReliabilityDisplay]] = []
-    for kind, text in kinds.items():
-        row = []
-        for title, result in results.items():
-            stored = (result.evaluation.get(kind) or {}).get("bins")
-            if stored is not None:
-                row.append(ReliabilityDisplay(stored_bins(stored), name=f"{title}, {text}"))
+    for title, result in results.items():
+        stored = {text: (result.evaluation.get(kind) or {}).get("bins") for kind, text in kinds.items()}
+        row = [ReliabilityDisplay(stored_bins(b), name=f"{title}\n{text}") for text, b in stored.items() if b]
         rows += [row] * bool(row)
     if not rows:
         raise InvalidInputError("Expected a result with stored reliability bins, but got none.")

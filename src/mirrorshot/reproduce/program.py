@@ -8,22 +8,27 @@ from typing import NamedTuple
 from mirrorshot.data import loaders
 from mirrorshot.data.benchmarks import DATASETS
 from mirrorshot.presets import PRESETS
-from mirrorshot.reproduce.cells import Cell, normal_tag, read_results, row_of, rows_named
+from mirrorshot.reproduce.accuracy import accuracy_sheets
+from mirrorshot.reproduce.calibration import calibration_sheets
+from mirrorshot.reproduce.cells import Cell, normal_tag, read_results, rows_named
 from mirrorshot.reproduce.departures import departures_sheet, measure_departures
 from mirrorshot.reproduce.figures import calibration_figure, inner_loop_figure, outer_loop_figure, write_figure
 from mirrorshot.reproduce.inner_loop import inner_loop_sheet, measure_inner_loop
 from mirrorshot.reproduce.outer_loop import measure_outer_loop, outer_loop_sheet
 from mirrorshot.reproduce.provenance import device_name, read_result, save_result
-from mirrorshot.reproduce.published import ROWS, STUDIES, TABLE_1, TABLE_2
+from mirrorshot.reproduce.published import TABLE_1, known_rows
 from mirrorshot.reproduce.runner import Outcome, Places, Progress, Say, plan, run_cells
 from mirrorshot.reproduce.sheets import Record, Sheet, write_sheets
-from mirrorshot.reproduce.tables import Group, accuracy_sheets, calibration_sheets, grouped, study_sheets
+from mirrorshot.reproduce.studies import study_sheets
+from mirrorshot.reproduce.tables import Group, column_title, grouped, untagged_cells
 from mirrorshot.reproduce.targets import BUDGETS, TARGETS
 from mirrorshot.reproduce.timing import measure_times, timing_sheet
 from mirrorshot.types import DataError, InvalidInputError
 
 CELL_TARGETS = ("table1", "table2", "table3", "figure2")
 MEASURED_TARGETS = ("table4", "figure3", "figure4", "departures")
+CELL_SHEETS = {"table1": accuracy_sheets, "table2": calibration_sheets, "table3": study_sheets}
+"""What makes the tables of results of cells."""
 
 
 class Request(NamedTuple):
@@ -112,12 +117,6 @@ def _refuse_options_of_cells(request: Request) -> None:
         )
 
 
-def known_rows(target: str) -> list[str]:
-    """Rows of a table of the paper."""
-    studied = list(dict.fromkeys(key for study in STUDIES.values() for key in study))
-    return {"table1": list(ROWS), "table2": list(TABLE_2), "table3": studied, "figure2": list(TABLE_2)}[target]
-
-
 def _rows(request: Request) -> list[str]:
     known = known_rows(request.target)
     if request.target == "figure2" and not request.rows:
@@ -179,12 +178,11 @@ def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress]
             cells, request.places, say=say, n_jobs=request.n_jobs, seconds=request.seconds, again=request.again,
             train_only=request.train_only, progress=progress,
         )  # fmt: skip
-    groups = grouped(cells, read_results(request.places.results))
+    results = read_results(request.places.results)
     name = f"{request.target}{'' if request.budget == 'paper' else f'_{request.budget}'}{request.tag}"
     if request.target == "figure2":
-        return _reliability(groups, request, name)
-    make = {"table1": accuracy_sheets, "table2": calibration_sheets, "table3": study_sheets}[request.target]
-    sheets = make(groups)
+        return _reliability(grouped(cells, results), request, name)
+    sheets = CELL_SHEETS[request.target](grouped([*cells, *untagged_cells(cells, results)], results))
     return Reproduction(sheets, write_sheets(name, sheets, request.output), outcomes)
 
 
@@ -192,7 +190,7 @@ def _reliability(groups: Sequence[Group], request: Request, name: str) -> Reprod
     found, missing = {}, []
     for group in groups:
         if group.first and group.first.evaluation["raw"].get("bins"):
-            found[f"{row_of(group.cell.row).title}, {group.cell.data}"] = group.first
+            found[f"{group.title}, {column_title(group.cell.data, group.cell.n_shot)}"] = group.first
         else:
             missing.append(group.cell)
     if not found:

@@ -9,6 +9,13 @@ from typing import Any, NamedTuple
 CUB, CROSS, CHARACTERS = "cub", "mini_imagenet_to_cub", "omniglot_to_emnist"
 DATA = (CUB, CROSS, CHARACTERS)
 """Data sets of tables 1 and 2, in their order."""
+DATA_TITLES = {
+    CUB: "CUB",
+    CROSS: "mini-ImageNet -> CUB",
+    CHARACTERS: "Omniglot -> EMNIST",
+    "mini_imagenet": "mini-ImageNet",
+}
+"""How the paper calls the data sets that it names."""
 
 
 class Row(NamedTuple):
@@ -151,6 +158,24 @@ TABLE_4: dict[str, tuple[float | None, float | None, float]] = {
     "CDKT (PL)": (None, None, 12.5445),
 }
 """Seconds of the inner loop, the outer loop and an epoch: CUB, 3 inner steps, Quadro RTX 6000; shots not stated."""
+
+
+def known_rows(target: str) -> list[str]:
+    """Rows of a table of the paper."""
+    studied = list(dict.fromkeys(key for study in STUDIES.values() for key in study))
+    return {"table1": list(ROWS), "table2": list(TABLE_2), "table3": studied, "figure2": list(TABLE_2)}[target]
+
+
+def rows_in_paper(target: str, data: str, n_shot: int) -> list[str]:
+    """Rows that a table of the paper has for a data set and a number of shots.
+
+    Example:
+        >>> rows_in_paper("table2", "omniglot_to_emnist", 5)[-3:]
+        ['ove_gp', 'ove_gp_pl', 'mirror_gp']
+    """
+    if target == "table3":
+        return known_rows(target) * ((data, n_shot) == (CUB, 1))
+    return [row for row in known_rows(target) if (data, n_shot) in TABLE_1[row]]
 
 
 def all_rows() -> dict[str, Row]:

@@ -21,6 +21,8 @@ class Sheet(NamedTuple):
         rows: its cells as text.
         records: one for each row, with numbers, for CSV and JSON; the same keys in all.
         notes: sentences below it.
+        general: sentences that hold for all tables of its kind; a page of many tables says them once.
+        is_part: whether it belongs to the table before it.
     """
 
     title: str
@@ -28,6 +30,8 @@ class Sheet(NamedTuple):
     rows: list[list[str]]
     records: list[Record]
     notes: list[str]
+    general: tuple[str, ...] = ()
+    is_part: bool = False
 
 
 def markdown(sheet: Sheet, *, level: int = 2) -> str:
@@ -44,12 +48,12 @@ def markdown(sheet: Sheet, *, level: int = 2) -> str:
         On a CPU.
         <BLANKLINE>
     """
-    lines = [f"{'#' * level} {sheet.title}", ""]
+    lines = [f"{'#' * (level + sheet.is_part)} {sheet.title}", ""]
     if sheet.rows:
         lines += ["| " + " | ".join(sheet.columns) + " |", "|" + "---|" * len(sheet.columns)]
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in sheet.rows]
         lines.append("")
-    for note in sheet.notes:
+    for note in (*sheet.general, *sheet.notes):
         lines += [note, ""]
     return "\n".join(lines)
 
@@ -58,7 +62,7 @@ def write_sheets(name: str, sheets: Sequence[Sheet], folder: Path) -> list[Path]
     """Write tables as one Markdown, one CSV and one JSON file; returns their names."""
     folder.mkdir(parents=True, exist_ok=True)
     records = [{"table": sheet.title, **record} for sheet in sheets for record in sheet.records]
-    whole = [{"title": s.title, "records": s.records, "notes": s.notes} for s in sheets]
+    whole = [as_json(sheet) for sheet in sheets]
     contents = {
         ".md": "\n".join(markdown(sheet) for sheet in sheets),
         ".csv": _csv(records),
@@ -67,6 +71,11 @@ def write_sheets(name: str, sheets: Sequence[Sheet], folder: Path) -> list[Path]
     for suffix, text in contents.items():
         write_atomically(folder / f"{name}{suffix}", text.encode())
     return [folder / f"{name}{suffix}" for suffix in contents]
+
+
+def as_json(sheet: Sheet) -> Record:
+    """The table with its numbers, for JSON."""
+    return {"title": sheet.title, "records": sheet.records, "notes": [*sheet.general, *sheet.notes]}
 
 
 def _csv(records: Sequence[Mapping[str, Any]]) -> str:
