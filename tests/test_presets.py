@@ -57,6 +57,14 @@ def test_photographs_are_learned_with_muon_where_that_was_measured_and_not_in_th
     assert optimizer("default", "cub", "baseline_pp") == ("adam", 1, 1e-3, 0.3, 60_000)
 
 
+@pytest.mark.parametrize(("name", "data", "is_averaged"), [
+    ("default", "cub", True), ("default", "mini_imagenet_to_cub", True), ("default", "omniglot", False),
+    ("default", "own/folder", False), ("paper", "cub", False),
+])  # fmt: skip
+def test_both_sides_of_photographs_count_in_our_preset(name, data, is_averaged):
+    assert Config(data=data).replace(**preset_settings(name, data, 1)).average_flips is is_averaged
+
+
 def test_presets_do_not_share_their_options():
     preset_settings("paper", "cub", 1)["method_options"]["n_steps"] = 99
     assert preset_settings("paper", "cub", 1)["method_options"]["n_steps"] == 3

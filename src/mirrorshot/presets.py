@@ -80,7 +80,7 @@ def _default(data: str, n_shot: int) -> dict[str, Any]:
 
     Characters are learned in 100 epochs; further ones only make the training alphabets better known. Conv4 learns
     photographs slowly: Muon, four tasks a step and crops of no less than 0.3 of a picture are worth three points of
-    accuracy on CUB (docs/design.md). The benchmarks are trained on GPUs, where 500 validation tasks cost little more
+    accuracy on CUB, and features of both sides of a picture two more (docs/design.md). The benchmarks are trained on GPUs, where 500 validation tasks cost little more
     than the paper's 100.
     """
     settings = _paper(data, n_shot)
@@ -97,7 +97,10 @@ def _default(data: str, n_shot: int) -> dict[str, Any]:
     if data in _PAPER_EPOCHS:
         settings["n_validation_tasks"] = 500
     settings |= {"kernel_lr": 1e-3, "schedule": "cosine", "ema": 0.999}
-    return settings if data in _CHARACTERS else settings | {"crop_area": 0.3}
+    if data in _CHARACTERS:
+        return settings
+    # own pictures may have sides that matter, and own embeddings have none
+    return settings | {"crop_area": 0.3, "average_flips": data in _PAPER_EPOCHS}
 
 
 METHOD_SETTINGS: dict[str, dict[str, Any]] = {
