@@ -80,8 +80,8 @@ def _default(data: str, n_shot: int) -> dict[str, Any]:
 
     Characters are learned in 100 epochs; further ones only make the training alphabets better known. Conv4 learns
     photographs slowly: Muon, four tasks a step and crops of no less than 0.3 of a picture are worth three points of
-    accuracy on CUB, and features of both sides of a picture two more (docs/design.md). The benchmarks are trained on GPUs, where 500 validation tasks cost little more
-    than the paper's 100.
+    accuracy on CUB, and features of both sides of a picture two more (docs/design.md). The benchmarks are trained on
+    GPUs, where 500 validation tasks cost little more than the paper's 100.
     """
     settings = _paper(data, n_shot)
     settings["method_options"] |= {

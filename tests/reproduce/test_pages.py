@@ -46,9 +46,9 @@ def overview_of(results, make=accuracy_overview):
     ("presets_and_tags", "expected"),
     [
         (["paper", "default", "default_a"], "default"),
-        (["paper", "paper_a", "default_a"], "paper"),
+        (["paper", "paper_a", "default_a"], "default_a"),
+        (["paper", "paper_a"], "paper"),
         (["default_longer", "default_ab", "paper_ab"], "default_ab"),
-        (["paper_a", "default_ab"], "paper_a"),
         (["default_short"], None),
         ([], None),
     ],
@@ -61,6 +61,12 @@ def test_the_result_that_stands_for_a_row(result_of, presets_and_tags, expected)
         cells.append(PAPER._replace(preset=preset, **({"budget": tag} if is_short else {"tag": f"_{tag}" * bool(tag)})))
     found = chosen(grouped(cells, [result_of(cell, 0.5) for cell in cells]))
     assert (found and found.cell.preset + found.cell.tag) == expected
+
+
+def test_of_tagged_results_the_one_with_fewest_other_settings_is_chosen(result_of):
+    changed = {"_a": {"n_episodes": 7, "lr": 0.5}, "_b": {"n_episodes": 7}}
+    results = [result_of(OURS._replace(tag=tag), 0.5, config=config) for tag, config in changed.items()]
+    assert chosen(grouped([result.cell for result in results], results)).cell.tag == "_b"
 
 
 def test_the_overview_has_ours_with_the_papers_in_brackets(result_of):

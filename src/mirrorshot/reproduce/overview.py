@@ -39,12 +39,12 @@ class Footnotes:
 
 
 def chosen(groups: Sequence[Group]) -> Group | None:
-    """The result of a row that stands for it: without a tag, of the preset `default`, else the one next to that.
+    """The result of a row that stands for it: of the preset `default`, with as few other settings as there are.
 
     Budgets but the paper's do not count.
     """
     run = [group for group in groups if group.first and group.cell.budget == "paper"]
-    return min(run, key=lambda g: (len(g.cell.tag), g.cell.preset != "default", g.cell.tag), default=None)
+    return min(run, key=lambda g: (g.cell.preset != "default", len(g.changes), g.cell.tag), default=None)
 
 
 def accuracy_overview(groups: Sequence[Group]) -> Sheet | None:
