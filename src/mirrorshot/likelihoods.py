@@ -16,6 +16,7 @@ up to 100; float32, 1e-5 for variances up to 4.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -111,43 +112,6 @@ def _without_absent(mean: Tensor, var: Tensor, mask: Tensor | None, max_std: flo
     return torch.where(mask, mean, highest - (1000.0 + 20.0 * max_std)), torch.where(mask, var, 0.0)
 
 
-def softmax_moments_pull_back(
-    mean: Float[Tensor, "*batch C"],
-    var: Float[Tensor, "*batch C"],
-    prob_bar: Float[Tensor, "*batch C"],
-    curvature_bar: Float[Tensor, "*batch C"],
-    mask: Bool[Tensor, "*#batch C"] | None = None,
-    *,
-    max_std: float,
-) -> tuple[Float[Tensor, "*batch C"], Float[Tensor, "*batch C"]]:
-    """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`, without the moments themselves.
-
-    Args:
-        mean: means of the latents.
-        var: their variances.
-        prob_bar: gradient of something in `E[p]`.
-        curvature_bar: gradient of it in `E[p (1 - p)]`.
-        mask: classes that exist. None: all.
-        max_std: a promise that no standard deviation exceeds this number.
-
-    Example:
-        >>> import torch
-        >>> zero, one = torch.zeros(1, 3), torch.ones(1, 3)
-        >>> first = torch.tensor([[1.0, 0.0, 0.0]])
-        >>> softmax_moments_pull_back(zero, one, first, zero, max_std=1.0)[0].sign()
-        tensor([[ 1., -1., -1.]])
-    """
-    shape = mean.shape
-    mean, var = _without_absent(mean, var, mask, max_std)
-    mean = mean - mean.amax(-1, keepdim=True)
-    flat = [t.reshape(-1, shape[-1]) for t in (mean, var, prob_bar, curvature_bar)]
-    rule = choose_rule(max_std, shape[-1], mean.dtype, 1.0)
-    grads = (flat[2], flat[3], flat[0].new_zeros(len(flat[0])))
-    pulled = _pull_back_in_chunks(flat[0], flat[1], grads, rule, max_std > WIDE_STD, 1.0)
-    exists = 1.0 if mask is None else mask.to(mean.dtype)
-    return pulled[0].reshape(shape) * exists, pulled[1].reshape(shape) * exists
-
-
 def log_predictive(
     mean: Float[Tensor, "*batch C"],
     var: Float[Tensor, "*batch C"],
@@ -196,11 +160,35 @@ class SoftmaxHessian(NamedTuple):
     mean_var: Float[Tensor, "*batch C C"]
     var_var: Float[Tensor, "*batch C C"]
 
+    @property
+    def curvature(self) -> Float[Tensor, "*batch C"]:
+        """`E[p_c (1 - p_c)]`, never negative."""
+        return self.mean_mean.diagonal(dim1=-2, dim2=-1)
+
+    def pull_back(
+        self, prob_bar: Float[Tensor, "*batch C"], curvature_bar: Float[Tensor, "*batch C"]
+    ) -> tuple[Float[Tensor, "*batch C"], Float[Tensor, "*batch C"]]:
+        """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`.
+
+        Example:
+            >>> import torch
+            >>> zero, first = torch.zeros(3), torch.tensor([1.0, 0.0, 0.0])
+            >>> softmax_hessian(zero, zero, max_std=1.0).pull_back(first, zero)[0].sign()
+            tensor([ 1., -1., -1.])
+        """
+        a, b = prob_bar[..., None], curvature_bar[..., None]
+        grad_mean = (a * self.mean_mean + 2 * b * self.mean_var.mT).sum(-2)
+        return grad_mean, (a * self.mean_var + b * self.var_var).sum(-2)
+
 
 def softmax_hessian(
-    mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"], *, max_std: float
+    mean: Float[Tensor, "*batch C"],
+    var: Float[Tensor, "*batch C"],
+    mask: Bool[Tensor, "*#batch C"] | None = None,
+    *,
+    max_std: float,
 ) -> SoftmaxHessian:
-    """How `E[p]` and `E[p (1 - p)]` answer to every mean and variance; standard deviations up to `WIDE_STD`.
+    """How `E[p]` and `E[p (1 - p)]` answer to every mean and variance; arguments as in `softmax_moments`.
 
     With r, q, t the first three derivative ratios of `G`, and `c != j`:
 
@@ -216,11 +204,16 @@ def softmax_hessian(
                 [-0.2500,  0.2500]])
     """
     shape = mean.shape
-    mean, std = (mean - mean.amax(-1, keepdim=True)).reshape(-1, shape[-1]), var.reshape(-1, shape[-1]).sqrt()
+    mean, var = _without_absent(mean, var, mask, max_std)
+    mean, var = (mean - mean.amax(-1, keepdim=True)).reshape(-1, shape[-1]), var.reshape(-1, shape[-1])
     rule = choose_rule(max_std, shape[-1], mean.dtype, 1.0)
     out = (torch.empty_like(mean), *(mean.new_empty(*mean.shape, shape[-1]) for _ in range(3)))
-    for part, _ in _chunks(var.reshape(-1, shape[-1]), rule, wide=False):
-        for whole, piece in zip(out, _pairs(*_fine_grid(mean[part], std[part], rule, 1.0)[1:], rule), strict=True):
+    for part, integrate in _chunks(var, rule, max_std > WIDE_STD):
+        args = mean[part], var[part].sqrt(), rule, 1.0
+        pieces = _pairs(*_grid(integrate)(*args)[1:], rule)
+        if integrate is _integrate_wide:
+            pieces[0].copy_(integrate(*args)[0])
+        for whole, piece in zip(out, pieces, strict=True):
             whole[part] = piece
     return SoftmaxHessian(out[0].reshape(shape), *(whole.reshape(*shape, shape[-1]) for whole in out[1:]))
 
@@ -284,7 +277,7 @@ def _pull_back_in_chunks(
     grad_mean, grad_var = torch.empty_like(mean), torch.empty_like(var)
     for part, integrate in _chunks(var, rule, wide):
         args = mean[part], var[part].sqrt(), rule, refine
-        F, ratios = _wide_grid(*args)[1:] if integrate is _integrate_wide else _fine_grid(*args)[1:]
+        F, ratios = _grid(integrate)(*args)[1:]
         grad_mean[part], grad_var[part] = _pull_back(F, ratios, *(g[part] for g in grads))
     return grad_mean, grad_var
 
@@ -301,6 +294,10 @@ def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:
     for chosen, integrate in ((is_wide, _integrate_wide), (~is_wide, _integrate_fine)):
         parts += [(part, integrate) for part in chosen.nonzero()[:, 0].split(size) if len(part)]
     return parts
+
+
+def _grid(integrate: Any) -> Callable[..., tuple[Tensor, Tensor, Ratios]]:
+    return _wide_grid if integrate is _integrate_wide else _fine_grid
 
 
 def _fine_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int = 3) -> tuple[Tensor, Tensor, Ratios]:
