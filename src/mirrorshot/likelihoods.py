@@ -224,8 +224,8 @@ def _pairs(F: Tensor, ratios: Ratios, rule: Rule) -> tuple[Tensor, Tensor, Tenso
     assert t is not None
     Fr, Fq = F[:, None] * r, F[:, None] * q
     prob = Fr.sum(-1) + _beyond(rule) * Fr[..., -1]
-    mean_mean, mean_var, var_var = -Fr @ r.mT, 0.5 * Fr @ q.mT, -0.5 * Fq @ q.mT
-    own = 0.5 * (F[:, None] * t * (r.sum(1, keepdim=True) - r).clamp(min=0.0)).sum(-1)
+    mean_mean, mean_var, var_var = (Fr @ r.mT).neg_(), (Fr @ q.mT).mul_(0.5), (Fq @ q.mT).mul_(-0.5)
+    own = (r.sum(1, keepdim=True) - r).clamp_(min=0.0).mul_(t).mul_(F[:, None]).sum(-1).mul_(0.5)
     for matrix in (mean_mean, mean_var, var_var):
         matrix.diagonal(dim1=-2, dim2=-1).zero_()
     mean_mean.diagonal(dim1=-2, dim2=-1).copy_(-mean_mean.sum(-2))
@@ -278,7 +278,8 @@ def _pull_back_in_chunks(
     for part, integrate in _chunks(var, rule, wide):
         args = mean[part], var[part].sqrt(), rule, refine
         F, ratios = _grid(integrate)(*args)[1:]
-        grad_mean[part], grad_var[part] = _pull_back(F, ratios, *(g[part] for g in grads))
+        beyond = 0.0 if integrate is _integrate_wide else _beyond(rule)
+        grad_mean[part], grad_var[part] = _pull_back(F, ratios, beyond, *(g[part] for g in grads))
     return grad_mean, grad_var
 
 
@@ -361,7 +362,7 @@ def _integrate_wide(mean: Tensor, std: Tensor, rule: Rule, refine: float) -> tup
     return prob, torch.minimum(curvature, prob * (1 - prob).clamp(min=0.0)), logsumexp
 
 
-def _pull_back(F: Tensor, ratios: Ratios, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+def _pull_back(F: Tensor, ratios: Ratios, beyond: float, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Vector-Jacobian product with cotangents `a` of E[p], `b` of E[p(1-p)], `g` of E[log sum exp].
 
     From dG_j/dm_j = -G_j' and dG_j/dv_j = G_j''/2, with r, q, t the first three derivative ratios:
@@ -375,7 +376,7 @@ def _pull_back(F: Tensor, ratios: Ratios, a: Tensor, b: Tensor, g: Tensor) -> tu
     a_, b_ = a[..., None], b[..., None]
     # E[p_j (1 - p_j)] pulled back from the log-sum-exp and from E[p]
     others = (R - r).clamp(min=0.0)
-    prob = (F * r).sum(-1)
+    prob = (F * r).sum(-1) + beyond * (F * r)[..., -1]
     curvature = (F * r * others).sum(-1)
     ar = (a_ * r).sum(1, keepdim=True)
     spread = a_ * R - ar  # sum_c r_c (a_j - a_c)
