@@ -115,7 +115,7 @@ def gain_of(K: Float[Tensor, "T _ N N"], precision: Tensor, chol: Tensor) -> Flo
 
 def _inverse(L: Tensor) -> Tensor:
     eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand_as(L)
-    inverse: Tensor = torch.linalg.solve_triangular(L, eye, upper=False)
+    inverse: Tensor = torch.linalg.solve_triangular(L, eye, upper=False, left=False)
     return inverse
 
 

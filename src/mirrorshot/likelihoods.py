@@ -106,7 +106,7 @@ def softmax_moments(
 
 def _without_absent(mean: Tensor, var: Tensor, mask: Tensor | None, max_std: float) -> tuple[Tensor, Tensor]:
     """Put classes that do not exist certainly far below all others: they have probability zero and no influence."""
-    if mask is None:
+    if mask is None or (mask.device.type == "cpu" and bool(mask.all())):  # a GPU would have to wait for the answer
         return mean, var
     highest = mean.detach().masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
     return torch.where(mask, mean, highest - (1000.0 + 20.0 * max_std)), torch.where(mask, var, 0.0)
@@ -207,15 +207,14 @@ def softmax_hessian(
     mean, var = _without_absent(mean, var, mask, max_std)
     mean, var = (mean - mean.amax(-1, keepdim=True)).reshape(-1, shape[-1]), var.reshape(-1, shape[-1])
     rule = choose_rule(max_std, shape[-1], mean.dtype, 1.0)
-    out = (torch.empty_like(mean), *(mean.new_empty(*mean.shape, shape[-1]) for _ in range(3)))
-    for part, integrate in _chunks(var, rule, max_std > WIDE_STD):
+
+    def pairs(part: Any, integrate: Any) -> tuple[Tensor, ...]:
         args = mean[part], var[part].sqrt(), rule, 1.0
-        pieces = _pairs(*_grid(integrate)(*args)[1:], rule)
-        if integrate is _integrate_wide:
-            pieces[0].copy_(integrate(*args)[0])
-        for whole, piece in zip(out, pieces, strict=True):
-            whole[part] = piece
-    return SoftmaxHessian(out[0].reshape(shape), *(whole.reshape(*shape, shape[-1]) for whole in out[1:]))
+        prob, *matrices = _pairs(*_grid(integrate)(*args)[1:], rule)
+        return (integrate(*args)[0] if integrate is _integrate_wide else prob), *matrices
+
+    prob, *matrices = _in_chunks(pairs, var, rule, max_std > WIDE_STD)
+    return SoftmaxHessian(prob.reshape(shape), *(matrix.reshape(*shape, shape[-1]) for matrix in matrices))
 
 
 def _pairs(F: Tensor, ratios: Ratios, rule: Rule) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -256,31 +255,37 @@ class _SoftmaxIntegrals(torch.autograd.Function):
         mean = mean - top[:, None]
         ctx.save_for_backward(mean, var)
         ctx.rule, ctx.wide, ctx.refine = rule, max_std > WIDE_STD, refine
-        out = (torch.empty_like(mean), torch.empty_like(mean), mean.new_empty(mean.shape[:-1]))
-        for part, integrate in _chunks(var, rule, ctx.wide):
-            integrals = integrate(mean[part], var[part].sqrt(), rule, refine)
-            for whole, piece in zip(out, integrals, strict=True):
-                whole[part] = piece
-        out[2].add_(top)
-        return out
+        prob, curvature, logsumexp = _in_chunks(
+            lambda part, integrate: integrate(mean[part], var[part].sqrt(), rule, refine), var, rule, ctx.wide
+        )
+        return prob, curvature, logsumexp + top
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         mean, var = ctx.saved_tensors
-        return (*_pull_back_in_chunks(mean, var, grads, ctx.rule, ctx.wide, ctx.refine), None, None)
+
+        def pull_back(part: Any, integrate: Any) -> tuple[Tensor, ...]:
+            F, ratios = _grid(integrate)(mean[part], var[part].sqrt(), ctx.rule, ctx.refine)[1:]
+            beyond = 0.0 if integrate is _integrate_wide else _beyond(ctx.rule)
+            return _pull_back(F, ratios, beyond, *(g[part] for g in grads))
+
+        return (*_in_chunks(pull_back, var, ctx.rule, ctx.wide), None, None)
 
 
-def _pull_back_in_chunks(
-    mean: Tensor, var: Tensor, grads: tuple[Tensor, ...], rule: Rule, wide: bool, refine: float
-) -> tuple[Tensor, Tensor]:
-    grad_mean, grad_var = torch.empty_like(mean), torch.empty_like(var)
-    for part, integrate in _chunks(var, rule, wide):
-        args = mean[part], var[part].sqrt(), rule, refine
-        F, ratios = _grid(integrate)(*args)[1:]
-        beyond = 0.0 if integrate is _integrate_wide else _beyond(rule)
-        grad_mean[part], grad_var[part] = _pull_back(F, ratios, beyond, *(g[part] for g in grads))
-    return grad_mean, grad_var
+def _in_chunks(
+    compute: Callable[[Any, Any], tuple[Tensor, ...]], var: Tensor, rule: Rule, wide: bool
+) -> tuple[Tensor, ...]:
+    """What `compute` makes of the parts that `_chunks` names, put together."""
+    parts = _chunks(var, rule, wide)
+    pieces = [compute(part, integrate) for part, integrate in parts]
+    if len(pieces) == 1:
+        return pieces[0]
+    wholes = [piece.new_empty(len(var), *piece.shape[1:]) for piece in pieces[0]]
+    for (part, _), some in zip(parts, pieces, strict=True):
+        for whole, piece in zip(wholes, some, strict=True):
+            whole[part] = piece
+    return tuple(wholes)
 
 
 def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:
@@ -289,7 +294,7 @@ def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:
     per_point = c * max(rule.n_nodes * rule.n_hermite, WIDE_NODES if wide else 0)
     size = max(1, CHUNK_ELEMENTS // per_point)
     if not wide:
-        return [(slice(i, i + size), _integrate_fine) for i in range(0, n, size)]
+        return [(slice(i, i + size), _integrate_fine) for i in range(0, max(n, 1), size)]
     is_wide = (var > WIDE_STD**2).any(-1)
     parts: list[tuple[Any, Any]] = []
     for chosen, integrate in ((is_wide, _integrate_wide), (~is_wide, _integrate_fine)):
