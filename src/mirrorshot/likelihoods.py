@@ -211,7 +211,10 @@ def softmax_hessian(
     def pairs(part: Any, integrate: Any) -> tuple[Tensor, ...]:
         args = mean[part], var[part].sqrt(), rule, 1.0
         prob, *matrices = _pairs(*_grid(integrate)(*args)[1:], rule)
-        return (integrate(*args)[0] if integrate is _integrate_wide else prob), *matrices
+        if integrate is _integrate_wide:
+            prob, curvature, _ = integrate(*args)
+            matrices[0].diagonal(dim1=-2, dim2=-1).copy_(curvature)
+        return prob, *matrices
 
     prob, *matrices = _in_chunks(pairs, var, rule, max_std > WIDE_STD)
     return SoftmaxHessian(prob.reshape(shape), *(matrix.reshape(*shape, shape[-1]) for matrix in matrices))
