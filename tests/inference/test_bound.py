@@ -226,6 +226,18 @@ moments = softmax_moments(m.mT, v.mT, mask[:, None])
 theirs = torch.autograd.grad((moments.prob, moments.curvature), (m, v), tuple(b.double().mT for b in bars))
 for a, b in zip(ours, theirs):
     assert (a - b).abs().max() < 2e-5, (a - b).abs().max()
+
+from mirrorshot.inference import bound
+bound.can_fuse = lambda K, n_way: K.dtype == torch.float32
+z = torch.randn(2, 1, 9, 5, generator=generator, dtype=torch.float64)
+K = 2 * z @ z.mT / z.square().sum(-1).amax()
+gradients = []
+for start in (K, K.float()):
+    leaf = start.clone().requires_grad_()
+    y = (torch.arange(9) % 3).expand(2, 9)
+    loss = bound.training_elbo(leaf, y, n_way=3, n_steps=2, step_size=0.8, gradient="unroll")
+    gradients.append(torch.autograd.grad(loss.sum(), leaf)[0])
+assert (gradients[0] - gradients[1]).abs().max() < 2e-5
 print("same")
 """
 
