@@ -9,7 +9,7 @@ from scipy import integrate, special, stats
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mirrorshot import likelihoods
+from mirrorshot import likelihoods, quadrature
 from mirrorshot.likelihoods import log_predictive, softmax_hessian, softmax_moments, softmax_moments_error
 from mirrorshot.types import InvalidInputError
 
@@ -508,3 +508,40 @@ def test_hessian_matches_differences_of_the_moments(n_way):
         )
         for difference, derivative in pairs:
             torch.testing.assert_close(difference / (2 * h), derivative, atol=1e-7, rtol=0.0)
+
+
+@pytest.mark.parametrize("max_var", [4.0, 1e4])
+def test_hessian_pulls_back_as_the_gradients_of_the_moments(max_var):
+    mean, var = latents(12, 4, max_var)
+    mask = torch.tensor([True, True, False, True])
+    bars = [torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(i)) for i in range(2)]
+    hessian = softmax_hessian(mean, var, mask, max_std=math.sqrt(max_var))
+    moments = softmax_moments(mean.requires_grad_(), var.requires_grad_(), mask)
+    theirs = torch.autograd.grad((moments.prob, moments.curvature), (mean, var), bars)
+    torch.testing.assert_close(hessian.prob, moments.prob.detach(), atol=1e-12, rtol=0.0)
+    torch.testing.assert_close(hessian.curvature, moments.curvature.detach(), atol=1e-8, rtol=0.0)
+    for ours, expected in zip(hessian.pull_back(*bars), theirs, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-6 if max_var < 100 else 5e-2, rtol=0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_latents_evaluated_apart_are_those_evaluated_together(dtype):
+    mean, var = latents(40, 5, 4.0, dtype)
+    rule = quadrature.choose_rule(2.0, 5, dtype)
+    offset = quadrature.grid_start(mean, var.sqrt(), rule)[:, None] - mean
+    is_broad = var.sqrt() > rule.narrow_std
+    assert is_broad.any()
+    assert not is_broad.all()
+    apart = quadrature._evaluate_apart(offset, var.sqrt(), rule, 3)
+    together = quadrature._evaluate_both(offset, var.sqrt(), rule, 3)
+    for a, b in zip(apart, together, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("var", [0.1, 0.5, 2.0])
+def test_small_probabilities_of_float32_keep_their_relative_accuracy(var):
+    mean = -torch.tensor([[0.0, 5.0, 12.0, 20.0, 30.0, 45.0]])
+    prob = softmax_moments(mean, torch.full_like(mean, var)).prob
+    exact = softmax_moments(mean.double(), torch.full_like(mean, var).double()).prob
+    assert exact.min() < 1e-18
+    torch.testing.assert_close(prob.double(), exact, rtol=1e-2, atol=0.0)

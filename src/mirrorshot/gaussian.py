@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.linalg import cholesky_of_shifted
+from mirrorshot.linalg import cholesky_of_shifted, times
 from mirrorshot.types import NumericalError
 
 
@@ -96,9 +96,9 @@ def condition(K: Float[Tensor, "T _ N N"], sites: GaussianSites) -> GaussianPost
     slack = L_inv.square().sum(-2)
     prior = K.diagonal(dim1=-2, dim2=-1)
     # alpha = b - S B^-1 S K b
-    Kb = _times(K, b)
-    alpha = b - root * _times(L_inv.mT, _times(L_inv, root * Kb))
-    mean = _times(K, alpha)
+    Kb = times(K, b)
+    alpha = b - root * times(L_inv.mT, times(L_inv, root * Kb))
+    mean = times(K, alpha)
     # Sigma_ii = K_ii - |L^-1 S k_i|^2 = (1 - slack_i) / w_i: each is exact where the other cancels
     V = L_inv @ (root[..., None] * K)
     weak = prior - V.square().sum(-2)
@@ -115,12 +115,8 @@ def gain_of(K: Float[Tensor, "T _ N N"], precision: Tensor, chol: Tensor) -> Flo
 
 def _inverse(L: Tensor) -> Tensor:
     eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand_as(L)
-    inverse: Tensor = torch.linalg.solve_triangular(L, eye, upper=False)
+    inverse: Tensor = torch.linalg.solve_triangular(L, eye, upper=False, left=False)
     return inverse
-
-
-def _times(matrix: Tensor, vector: Tensor) -> Tensor:
-    return (matrix @ vector[..., None])[..., 0]
 
 
 def covariance(K: Float[Tensor, "T _ N N"], posterior: GaussianPosterior) -> Float[Tensor, "T C N N"]:
@@ -142,7 +138,7 @@ def predict_latent(
     posterior: GaussianPosterior, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
 ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
     """Mean and variance of the latents at new points (paper eq. 15b): `k*^T alpha` and `k** - |L^-1 S k*|^2`."""
-    mean = _times(K_cross.mT, posterior.alpha)
+    mean = times(K_cross.mT, posterior.alpha)
     scaled = root_of(posterior.sites.precision)[..., None] * K_cross
     explained = torch.linalg.solve_triangular(posterior.chol, scaled, upper=False).square().sum(-2)
     return mean, (prior_var - explained).clamp(min=0.0)

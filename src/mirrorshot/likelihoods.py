@@ -16,6 +16,7 @@ up to 100; float32, 1e-5 for variances up to 4.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -105,47 +106,10 @@ def softmax_moments(
 
 def _without_absent(mean: Tensor, var: Tensor, mask: Tensor | None, max_std: float) -> tuple[Tensor, Tensor]:
     """Put classes that do not exist certainly far below all others: they have probability zero and no influence."""
-    if mask is None:
+    if mask is None or (mask.device.type == "cpu" and bool(mask.all())):  # a GPU would have to wait for the answer
         return mean, var
     highest = mean.detach().masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
     return torch.where(mask, mean, highest - (1000.0 + 20.0 * max_std)), torch.where(mask, var, 0.0)
-
-
-def softmax_moments_pull_back(
-    mean: Float[Tensor, "*batch C"],
-    var: Float[Tensor, "*batch C"],
-    prob_bar: Float[Tensor, "*batch C"],
-    curvature_bar: Float[Tensor, "*batch C"],
-    mask: Bool[Tensor, "*#batch C"] | None = None,
-    *,
-    max_std: float,
-) -> tuple[Float[Tensor, "*batch C"], Float[Tensor, "*batch C"]]:
-    """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`, without the moments themselves.
-
-    Args:
-        mean: means of the latents.
-        var: their variances.
-        prob_bar: gradient of something in `E[p]`.
-        curvature_bar: gradient of it in `E[p (1 - p)]`.
-        mask: classes that exist. None: all.
-        max_std: a promise that no standard deviation exceeds this number.
-
-    Example:
-        >>> import torch
-        >>> zero, one = torch.zeros(1, 3), torch.ones(1, 3)
-        >>> first = torch.tensor([[1.0, 0.0, 0.0]])
-        >>> softmax_moments_pull_back(zero, one, first, zero, max_std=1.0)[0].sign()
-        tensor([[ 1., -1., -1.]])
-    """
-    shape = mean.shape
-    mean, var = _without_absent(mean, var, mask, max_std)
-    mean = mean - mean.amax(-1, keepdim=True)
-    flat = [t.reshape(-1, shape[-1]) for t in (mean, var, prob_bar, curvature_bar)]
-    rule = choose_rule(max_std, shape[-1], mean.dtype, 1.0)
-    grads = (flat[2], flat[3], flat[0].new_zeros(len(flat[0])))
-    pulled = _pull_back_in_chunks(flat[0], flat[1], grads, rule, max_std > WIDE_STD, 1.0)
-    exists = 1.0 if mask is None else mask.to(mean.dtype)
-    return pulled[0].reshape(shape) * exists, pulled[1].reshape(shape) * exists
 
 
 def log_predictive(
@@ -196,11 +160,35 @@ class SoftmaxHessian(NamedTuple):
     mean_var: Float[Tensor, "*batch C C"]
     var_var: Float[Tensor, "*batch C C"]
 
+    @property
+    def curvature(self) -> Float[Tensor, "*batch C"]:
+        """`E[p_c (1 - p_c)]`, never negative."""
+        return self.mean_mean.diagonal(dim1=-2, dim2=-1)
+
+    def pull_back(
+        self, prob_bar: Float[Tensor, "*batch C"], curvature_bar: Float[Tensor, "*batch C"]
+    ) -> tuple[Float[Tensor, "*batch C"], Float[Tensor, "*batch C"]]:
+        """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`.
+
+        Example:
+            >>> import torch
+            >>> zero, first = torch.zeros(3), torch.tensor([1.0, 0.0, 0.0])
+            >>> softmax_hessian(zero, zero, max_std=1.0).pull_back(first, zero)[0].sign()
+            tensor([ 1., -1., -1.])
+        """
+        a, b = prob_bar[..., None], curvature_bar[..., None]
+        grad_mean = (a * self.mean_mean + 2 * b * self.mean_var.mT).sum(-2)
+        return grad_mean, (a * self.mean_var + b * self.var_var).sum(-2)
+
 
 def softmax_hessian(
-    mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"], *, max_std: float
+    mean: Float[Tensor, "*batch C"],
+    var: Float[Tensor, "*batch C"],
+    mask: Bool[Tensor, "*#batch C"] | None = None,
+    *,
+    max_std: float,
 ) -> SoftmaxHessian:
-    """How `E[p]` and `E[p (1 - p)]` answer to every mean and variance; standard deviations up to `WIDE_STD`.
+    """How `E[p]` and `E[p (1 - p)]` answer to every mean and variance; arguments as in `softmax_moments`.
 
     With r, q, t the first three derivative ratios of `G`, and `c != j`:
 
@@ -216,13 +204,20 @@ def softmax_hessian(
                 [-0.2500,  0.2500]])
     """
     shape = mean.shape
-    mean, std = (mean - mean.amax(-1, keepdim=True)).reshape(-1, shape[-1]), var.reshape(-1, shape[-1]).sqrt()
+    mean, var = _without_absent(mean, var, mask, max_std)
+    mean, var = (mean - mean.amax(-1, keepdim=True)).reshape(-1, shape[-1]), var.reshape(-1, shape[-1])
     rule = choose_rule(max_std, shape[-1], mean.dtype, 1.0)
-    out = (torch.empty_like(mean), *(mean.new_empty(*mean.shape, shape[-1]) for _ in range(3)))
-    for part, _ in _chunks(var.reshape(-1, shape[-1]), rule, wide=False):
-        for whole, piece in zip(out, _pairs(*_fine_grid(mean[part], std[part], rule, 1.0)[1:], rule), strict=True):
-            whole[part] = piece
-    return SoftmaxHessian(out[0].reshape(shape), *(whole.reshape(*shape, shape[-1]) for whole in out[1:]))
+
+    def pairs(part: Any, integrate: Any) -> tuple[Tensor, ...]:
+        args = mean[part], var[part].sqrt(), rule, 1.0
+        prob, *matrices = _pairs(*_grid(integrate)(*args)[1:], rule)
+        if integrate is _integrate_wide:
+            prob, curvature, _ = integrate(*args)
+            matrices[0].diagonal(dim1=-2, dim2=-1).copy_(curvature)
+        return prob, *matrices
+
+    prob, *matrices = _in_chunks(pairs, var, rule, max_std > WIDE_STD)
+    return SoftmaxHessian(prob.reshape(shape), *(matrix.reshape(*shape, shape[-1]) for matrix in matrices))
 
 
 def _pairs(F: Tensor, ratios: Ratios, rule: Rule) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -231,8 +226,8 @@ def _pairs(F: Tensor, ratios: Ratios, rule: Rule) -> tuple[Tensor, Tensor, Tenso
     assert t is not None
     Fr, Fq = F[:, None] * r, F[:, None] * q
     prob = Fr.sum(-1) + _beyond(rule) * Fr[..., -1]
-    mean_mean, mean_var, var_var = -Fr @ r.mT, 0.5 * Fr @ q.mT, -0.5 * Fq @ q.mT
-    own = 0.5 * (F[:, None] * t * (r.sum(1, keepdim=True) - r).clamp(min=0.0)).sum(-1)
+    mean_mean, mean_var, var_var = (Fr @ r.mT).neg_(), (Fr @ q.mT).mul_(0.5), (Fq @ q.mT).mul_(-0.5)
+    own = (r.sum(1, keepdim=True) - r).clamp_(min=0.0).mul_(t).mul_(F[:, None]).sum(-1).mul_(0.5)
     for matrix in (mean_mean, mean_var, var_var):
         matrix.diagonal(dim1=-2, dim2=-1).zero_()
     mean_mean.diagonal(dim1=-2, dim2=-1).copy_(-mean_mean.sum(-2))
@@ -263,30 +258,37 @@ class _SoftmaxIntegrals(torch.autograd.Function):
         mean = mean - top[:, None]
         ctx.save_for_backward(mean, var)
         ctx.rule, ctx.wide, ctx.refine = rule, max_std > WIDE_STD, refine
-        out = (torch.empty_like(mean), torch.empty_like(mean), mean.new_empty(mean.shape[:-1]))
-        for part, integrate in _chunks(var, rule, ctx.wide):
-            integrals = integrate(mean[part], var[part].sqrt(), rule, refine)
-            for whole, piece in zip(out, integrals, strict=True):
-                whole[part] = piece
-        out[2].add_(top)
-        return out
+        prob, curvature, logsumexp = _in_chunks(
+            lambda part, integrate: integrate(mean[part], var[part].sqrt(), rule, refine), var, rule, ctx.wide
+        )
+        return prob, curvature, logsumexp + top
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         mean, var = ctx.saved_tensors
-        return (*_pull_back_in_chunks(mean, var, grads, ctx.rule, ctx.wide, ctx.refine), None, None)
+
+        def pull_back(part: Any, integrate: Any) -> tuple[Tensor, ...]:
+            F, ratios = _grid(integrate)(mean[part], var[part].sqrt(), ctx.rule, ctx.refine)[1:]
+            beyond = 0.0 if integrate is _integrate_wide else _beyond(ctx.rule)
+            return _pull_back(F, ratios, beyond, *(g[part] for g in grads))
+
+        return (*_in_chunks(pull_back, var, ctx.rule, ctx.wide), None, None)
 
 
-def _pull_back_in_chunks(
-    mean: Tensor, var: Tensor, grads: tuple[Tensor, ...], rule: Rule, wide: bool, refine: float
-) -> tuple[Tensor, Tensor]:
-    grad_mean, grad_var = torch.empty_like(mean), torch.empty_like(var)
-    for part, integrate in _chunks(var, rule, wide):
-        args = mean[part], var[part].sqrt(), rule, refine
-        F, ratios = _wide_grid(*args)[1:] if integrate is _integrate_wide else _fine_grid(*args)[1:]
-        grad_mean[part], grad_var[part] = _pull_back(F, ratios, *(g[part] for g in grads))
-    return grad_mean, grad_var
+def _in_chunks(
+    compute: Callable[[Any, Any], tuple[Tensor, ...]], var: Tensor, rule: Rule, wide: bool
+) -> tuple[Tensor, ...]:
+    """What `compute` makes of the parts that `_chunks` names, put together."""
+    parts = _chunks(var, rule, wide)
+    pieces = [compute(part, integrate) for part, integrate in parts]
+    if len(pieces) == 1:
+        return pieces[0]
+    wholes = [piece.new_empty(len(var), *piece.shape[1:]) for piece in pieces[0]]
+    for (part, _), some in zip(parts, pieces, strict=True):
+        for whole, piece in zip(wholes, some, strict=True):
+            whole[part] = piece
+    return tuple(wholes)
 
 
 def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:
@@ -295,12 +297,16 @@ def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:
     per_point = c * max(rule.n_nodes * rule.n_hermite, WIDE_NODES if wide else 0)
     size = max(1, CHUNK_ELEMENTS // per_point)
     if not wide:
-        return [(slice(i, i + size), _integrate_fine) for i in range(0, n, size)]
+        return [(slice(i, i + size), _integrate_fine) for i in range(0, max(n, 1), size)]
     is_wide = (var > WIDE_STD**2).any(-1)
     parts: list[tuple[Any, Any]] = []
     for chosen, integrate in ((is_wide, _integrate_wide), (~is_wide, _integrate_fine)):
         parts += [(part, integrate) for part in chosen.nonzero()[:, 0].split(size) if len(part)]
     return parts
+
+
+def _grid(integrate: Any) -> Callable[..., tuple[Tensor, Tensor, Ratios]]:
+    return _wide_grid if integrate is _integrate_wide else _fine_grid
 
 
 def _fine_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int = 3) -> tuple[Tensor, Tensor, Ratios]:
@@ -364,7 +370,7 @@ def _integrate_wide(mean: Tensor, std: Tensor, rule: Rule, refine: float) -> tup
     return prob, torch.minimum(curvature, prob * (1 - prob).clamp(min=0.0)), logsumexp
 
 
-def _pull_back(F: Tensor, ratios: Ratios, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+def _pull_back(F: Tensor, ratios: Ratios, beyond: float, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Vector-Jacobian product with cotangents `a` of E[p], `b` of E[p(1-p)], `g` of E[log sum exp].
 
     From dG_j/dm_j = -G_j' and dG_j/dv_j = G_j''/2, with r, q, t the first three derivative ratios:
@@ -378,7 +384,7 @@ def _pull_back(F: Tensor, ratios: Ratios, a: Tensor, b: Tensor, g: Tensor) -> tu
     a_, b_ = a[..., None], b[..., None]
     # E[p_j (1 - p_j)] pulled back from the log-sum-exp and from E[p]
     others = (R - r).clamp(min=0.0)
-    prob = (F * r).sum(-1)
+    prob = (F * r).sum(-1) + beyond * (F * r)[..., -1]
     curvature = (F * r * others).sum(-1)
     ar = (a_ * r).sum(1, keepdim=True)
     spread = a_ * R - ar  # sum_c r_c (a_j - a_c)

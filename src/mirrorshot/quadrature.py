@@ -28,10 +28,7 @@ from torch import Tensor
 EULER_GAMMA = 0.5772156649015329
 WIDE_STD = 16.0
 WIDE_NODES = 512
-_GUMBEL_LEFT = -4.0  # exp(-exp(4)) = 2e-24: nothing to the left
-_GUMBEL_RIGHT = 20.0  # exp(-20) = 2e-9: the pure exponential tail beyond is added in closed form
 U_LEFT = 3.0
-_U_RIGHT = 9.0  # the exponential tail beyond is summed as a geometric series
 
 
 class Rule(NamedTuple):
@@ -72,13 +69,18 @@ def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: floa
     """
     rounded = 2.0 ** (math.ceil(4 * math.log2(max(min(max_std, WIDE_STD), 2.0**-4))) / 4)
     # errors of about 2e-8 and 4e-6: the trapezoid loses |Gamma(1 + 2 pi i / spacing)|, each form its own at narrow_std
-    spacing, narrow_std, n_std = (0.45, 0.5, 6.0) if dtype == torch.float64 else (0.6, 0.65, 5.2)
+    is_double = dtype == torch.float64
+    spacing, narrow_std, n_std, u_right, n_hermite = (
+        (0.45, 0.5, 6.0, 9.0, 12) if is_double else (0.6, 0.65, 4.6, 7.4, 8)
+    )
     spacing = spacing / refine
-    width = 2 * n_std * rounded + U_LEFT + _U_RIGHT + math.log(n_classes)
+    # the tail beyond is summed as the geometric series of A e^{-u}; G differs from that by exp(2 s^2 - 2 u) / 2 at most
+    right = min(rounded, n_std) * rounded + u_right
+    width = U_LEFT + n_std * rounded + right + math.log(n_classes)
     return Rule(
         spacing=spacing,
         n_nodes=math.ceil(width / spacing) + 1,
-        n_hermite=math.ceil(12 * refine),
+        n_hermite=math.ceil(n_hermite * refine),
         narrow_std=narrow_std,
         n_std=n_std,
         has_broad=rounded > narrow_std,
@@ -99,8 +101,10 @@ def gumbel_taps(spacing: float, n_nodes: int, dtype: torch.dtype, device: torch.
 
     Column i holds the weights that combine a function of `x_i - gamma_k`, stored in increasing order.
     """
-    n = math.ceil((_GUMBEL_RIGHT - _GUMBEL_LEFT) / spacing) + 1
-    gamma = _GUMBEL_LEFT + spacing * np.arange(n)
+    # exp(-exp(4)) = 2e-24: nothing to the left; beyond the right end, exp(-20) = 2e-9, the tail has a closed form
+    left, right = (-4.0, 20.0) if dtype == torch.float64 else (-3.4, 17.0)
+    n = math.ceil((right - left) / spacing) + 1
+    gamma = left + spacing * np.arange(n)
     weight = spacing * np.exp(-gamma - np.exp(-gamma))
     weight[-1] /= 2
     # exactly one with the tail: a bias of G near one would add up over classes and nodes
@@ -122,19 +126,34 @@ def gumbel_ratios(
     """Evaluate `log G_j` and its derivative ratios up to `order` on `u_i = start + i * spacing`."""
     offset = start[:, None] - mean  # x_0 = u_0 - m
     is_broad = std > rule.narrow_std
-    # skip a form that no latent needs, where looking is free (not on a GPU, which would have to wait)
-    look = std.device.type == "cpu"
-    use_broad = rule.has_broad and not (look and not bool(is_broad.any()))
-    use_narrow = not (use_broad and look and bool(is_broad.all()))
-    narrow = _narrow(offset, std.clamp(max=rule.narrow_std), rule, order) if use_narrow else []
-    broad = _broad(offset, std.clamp(min=rule.narrow_std), rule, order) if use_broad else []
-    if narrow and broad:
-        chosen = [torch.where(is_broad[..., None], b, a) for a, b in zip(narrow, broad, strict=True)]
-    else:
-        chosen = narrow or broad
-    log_cdf, *ratios = chosen
+    evaluate = _evaluate_both if rule.has_broad else _narrow
+    # evaluate no form where it is not needed, if looking is free (not on a GPU, which would have to wait)
+    if std.device.type == "cpu" and rule.has_broad:
+        n_broad = int(is_broad.sum())
+        evaluate = _narrow if n_broad == 0 else _broad if n_broad == is_broad.numel() else _evaluate_apart
+    log_cdf, *ratios = evaluate(offset, std, rule, order)
     second, third = (ratios[k] if order > k else None for k in (1, 2))
     return Ratios(log_cdf, ratios[0], second, third)
+
+
+def _evaluate_both(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
+    """Both forms everywhere."""
+    narrow = _narrow(offset, std.clamp(max=rule.narrow_std), rule, order)
+    broad = _broad(offset, std.clamp(min=rule.narrow_std), rule, order)
+    is_broad = (std > rule.narrow_std)[..., None]
+    return [torch.where(is_broad, b, a) for a, b in zip(narrow, broad, strict=True)]
+
+
+def _evaluate_apart(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
+    """Each latent by its own form."""
+    out = [std.new_empty(std.numel(), rule.n_nodes) for _ in range(order + 1)]
+    is_broad = (std > rule.narrow_std).flatten()
+    for evaluate, chosen in ((_narrow, ~is_broad), (_broad, is_broad)):
+        index = chosen.nonzero()[:, 0]
+        pieces = evaluate(offset.flatten()[index], std.flatten()[index], rule, order)
+        for whole, piece in zip(out, pieces, strict=True):
+            whole.index_copy_(0, index, piece)
+    return [whole.reshape(*std.shape, rule.n_nodes) for whole in out]
 
 
 def _log_of(cdf: Tensor, complement: Tensor | None) -> Tensor:
@@ -155,7 +174,7 @@ def _narrow(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]
     decay = torch.exp(-rule.spacing * steps)  # e^{u_0 - u_i}
     rate = torch.exp(std[..., None] * z - offset[..., None])  # e^{f_k - u_0}, (P, C, H)
     # one exponential per node: e^{f_k - u_i} is an outer product
-    survive = torch.exp(-rate[..., None] * decay)  # (P, C, H, U)
+    survive = (-rate[..., None] * decay).clamp_(min=_log_tiny(offset)).exp_()  # (P, C, H, U)
     powers = [w.expand_as(rate)]
     for _ in range(order):
         powers.append(powers[-1] * rate)
@@ -176,36 +195,41 @@ def _ndtr(x: Tensor) -> Tensor:
     return torch.erfc(-math.sqrt(0.5) * x).mul_(0.5)
 
 
+def _log_tiny(x: Tensor) -> float:
+    """Logarithm of about the smallest number; `exp` and `erfc` are several times slower where they fall below it."""
+    return 0.96 * math.log(torch.finfo(x.dtype).tiny)
+
+
 def _broad(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
     taps, gamma_right = gumbel_taps(rule.spacing, rule.n_nodes, offset.dtype, offset.device)
     s = std[..., None]
     # all differences x_i - gamma_k, in increasing order
     index = torch.arange(taps.shape[0], dtype=offset.dtype, device=offset.device)
-    a = (offset[..., None] - gamma_right + rule.spacing * index) / s
-    density = torch.exp(-0.5 * a * a).div_(math.sqrt(2 * math.pi) * s)
-    normal = _ndtr(a)
-    # closed-form tail: int_{gamma_right}^inf e^{-gamma} N(x - gamma; 0, s^2) d gamma
+    a = (offset[..., None] - gamma_right + rule.spacing * index).div_(s)
+    # closed-form tail: int_{gamma_right}^inf e^{-gamma} N(x - gamma; 0, s^2) d gamma, at most its weight
     end = a[..., : rule.n_nodes]  # (x_i - gamma_right) / s
     end_weight = math.exp(-gamma_right)
-    tail = torch.exp((s * (0.5 * s - end)).sub_(gamma_right).clamp_(max=80.0)).mul_(_ndtr(end - s))
-    functions = [normal, density]
-    if order >= 2:
-        functions.append(-a / s * density)
-    if order >= 3:
-        functions.append((a * a - 1) / (s * s) * density)
-    cdf, *derivatives = (torch.stack(functions) @ taps).unbind(0)
-    cdf = cdf + (end_weight * normal[..., : rule.n_nodes] - tail).clamp_(min=0.0)
+    farthest = math.sqrt(-2 * _log_tiny(a))
+    growth = (s * (0.5 * s - end)).sub_(gamma_right).clamp_(max=-0.45 * _log_tiny(a))
+    tail = growth.exp_().mul_(_ndtr((end - s).clamp_(min=-farthest)))
+    a = a.clamp(-farthest, farthest)
+    bell = (a * a).mul_(-0.5).exp_()
+    normal = _ndtr(a)
+    cdf = (normal @ taps).add_((end_weight * normal[..., : rule.n_nodes] - tail).clamp_(min=0.0))
     complement = None
     if _needs_complement(offset):
         opposite = _ndtr(-a)
-        complement = opposite @ taps + end_weight * opposite[..., : rule.n_nodes] + tail
-    derivatives[0] = derivatives[0] + tail
+        complement = (opposite @ taps).add_(end_weight * opposite[..., : rule.n_nodes]).add_(tail)
+    height = 1 / (math.sqrt(2 * math.pi) * s)
+    density = (bell @ taps).mul_(height)
+    derivatives = [density + tail]
     if order >= 2:
-        end_density = end_weight * density[..., : rule.n_nodes]
-        derivatives[1] = derivatives[1] - tail + end_density
+        bell_end, slope = end_weight * height * bell[..., : rule.n_nodes], a * bell
+        derivatives.append((slope @ taps).mul_(-height / s).sub_(tail).add_(bell_end))
     if order >= 3:
-        derivatives[2] = derivatives[2] + tail - end_density - end / s * end_density
-    return [_log_of(cdf, complement), *(d / cdf for d in derivatives)]
+        second = ((slope * a) @ taps).mul_(height).sub_(density).div_(s * s)
+        derivatives.append(second.add_(tail).sub_(bell_end).sub_(a[..., : rule.n_nodes] / s * bell_end))
+    return [_log_of(cdf, complement), *(d.div_(cdf) for d in derivatives)]
 
 
 def wide_ratios(mean: Float[Tensor, "P C"], std: Float[Tensor, "P C"], u: Float[Tensor, "P U"], order: int) -> Ratios:

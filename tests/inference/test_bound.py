@@ -72,6 +72,30 @@ def test_the_unrolled_gradient_is_that_of_automatic_differentiation_through_the_
     assert torch.allclose(ours, 0.5 * (theirs + theirs.mT), atol=1e-8)
 
 
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize("absent", [False, True])
+@pytest.mark.parametrize("gradient", ["unroll", "envelope"])
+def test_points_and_classes_that_are_alike_at_the_prior_have_the_gradients_of_any_others(per_class, absent, gradient):
+    K, y = make_tasks(per_class=per_class)
+    K.diagonal(dim1=-2, dim2=-1).fill_(5.0)  # exactly one variance, as for a stationary kernel
+    if per_class:
+        K[:, 1] *= 1.5
+    weight = torch.ones(3, 12, dtype=torch.float64)
+    weight[1, 8:] = 0.0
+    weight[2, 3] = 2.0
+    mask = torch.ones(3, 4, dtype=torch.bool)
+    if absent:
+        mask[0, 3], weight[0] = False, (y[0] != 3).double()
+    options = {"n_way": 4, "weight": weight, "class_mask": mask, "gradient": gradient, "step_size": 0.8}
+    K.requires_grad_()
+    bound = training_elbo(K, y, n_steps=3, **options)
+    ours = torch.autograd.grad(bound.sum(), K)[0]
+    posterior, info = mirror_descent(K, y, max_steps=3, **options)
+    theirs = torch.autograd.grad(elbo(K, y, posterior, weight=weight, class_mask=mask).sum(), K)[0]
+    assert torch.allclose(bound, info.elbo[:, -1], atol=1e-9)
+    assert torch.allclose(ours, 0.5 * (theirs + theirs.mT), atol=1e-8)
+
+
 def test_the_unrolled_gradient_is_that_of_finite_differences():
     K, y = make_tasks(T=1, scale=8.0)
     direction = make_tasks(T=1, seed=5)[0]
@@ -202,6 +226,18 @@ moments = softmax_moments(m.mT, v.mT, mask[:, None])
 theirs = torch.autograd.grad((moments.prob, moments.curvature), (m, v), tuple(b.double().mT for b in bars))
 for a, b in zip(ours, theirs):
     assert (a - b).abs().max() < 2e-5, (a - b).abs().max()
+
+from mirrorshot.inference import bound
+bound.can_fuse = lambda K, n_way: K.dtype == torch.float32
+z = torch.randn(2, 1, 9, 5, generator=generator, dtype=torch.float64)
+K = 2 * z @ z.mT / z.square().sum(-1).amax()
+gradients = []
+for start in (K, K.float()):
+    leaf = start.clone().requires_grad_()
+    y = (torch.arange(9) % 3).expand(2, 9)
+    loss = bound.training_elbo(leaf, y, n_way=3, n_steps=2, step_size=0.8, gradient="unroll")
+    gradients.append(torch.autograd.grad(loss.sum(), leaf)[0])
+assert (gradients[0] - gradients[1]).abs().max() < 2e-5
 print("same")
 """
 

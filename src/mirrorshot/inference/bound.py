@@ -22,32 +22,35 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mirrorshot.gaussian import GaussianSites, covariance
-from mirrorshot.inference.mirror import mirror_step
+from mirrorshot.gaussian import GaussianSites, condition, covariance
+from mirrorshot.inference.mirror import towards
 from mirrorshot.inference.objective import Problem, evaluate, make_problem
 from mirrorshot.inference.starts import AmortisedSites
-from mirrorshot.likelihoods import softmax_moments_pull_back
+from mirrorshot.likelihoods import SoftmaxHessian, softmax_hessian, softmax_moments
+from mirrorshot.linalg import times
 from mirrorshot.types import InvalidInputError
 
 TrainingGradient = Literal["envelope", "unroll"]
 
 
 class Visit(NamedTuple):
-    """Where a step was taken from: what its gradient needs.
+    """Where a step was taken from: what its gradient needs. Classes that are alike may share an entry (C is 1).
 
     Attributes:
-        sites: the sites before the step.
+        sites: the sites before the step; None: none, the posterior is the prior.
         mean: posterior means, (T, C, N).
         var: posterior variances, (T, C, N).
         cov: posterior covariances, (T, C, N, N).
         curvature: weighted `-2 g_v`, (T, C, N).
+        hessian: derivatives of the expectations, each (T, N, C, C); None: the fused kernels find them again.
     """
 
-    sites: GaussianSites
-    mean: Float[Tensor, "T C N"]
-    var: Float[Tensor, "T C N"]
-    cov: Float[Tensor, "T C N N"]
+    sites: GaussianSites | None
+    mean: Float[Tensor, "T _ N"]
+    var: Float[Tensor, "T _ N"]
+    cov: Float[Tensor, "T _ N N"]
     curvature: Float[Tensor, "T C N"]
+    hessian: SoftmaxHessian | None = None
 
 
 class Solution(NamedTuple):
@@ -95,16 +98,57 @@ def solve(
             if visits is not None:
                 visits.extend(Visit(*visit) for visit in path)
             return Solution(*solution)
-        sites = start or GaussianSites.zeros_like(problem.K, problem.n_way)
+        sites = start
         for _ in range(n_steps):
-            state = evaluate(problem, sites)
-            if visits is not None:
-                q = state.posterior
-                visits.append(Visit(sites, q.mean, q.var, covariance(problem.K, q), state.curvature))
-            sites = mirror_step(sites, state, step_size)
-        state = evaluate(problem, sites)
-        cov = covariance(problem.K, state.posterior)
-        return Solution(sites, state.posterior.mean, cov, state.grad_mean, state.curvature, state.elbo)
+            step = _from_prior(problem, visits) if sites is None else _from_sites(problem, sites, visits)
+            sites = towards(sites or GaussianSites.zeros_like(problem.K, 1), step, step_size)
+        sites = sites or GaussianSites.zeros_like(problem.K, 1)
+        state = evaluate(problem, GaussianSites(*(part.expand_as(problem.Y) for part in sites)))
+        q, cov = state.posterior, covariance(problem.K, state.posterior)
+        return Solution(q.sites, q.mean, cov, state.grad_mean, state.curvature, state.elbo)
+
+
+def _from_sites(problem: Problem, sites: GaussianSites, visits: list[Visit] | None) -> GaussianSites:
+    """Where a full mirror step from the sites leads; `visits` as in `solve`."""
+    q = condition(problem.K, sites)
+    mask = problem.class_mask[:, None, :]
+    grad_mean, curvature, hessian = _expectations(problem, q.mean, q.var, mask, visits is not None)
+    if visits is not None:
+        visits.append(Visit(sites, q.mean, q.var, covariance(problem.K, q), curvature, hessian))
+    return GaussianSites(grad_mean + curvature * q.mean, curvature)
+
+
+def _from_prior(problem: Problem, visits: list[Visit] | None) -> GaussianSites:
+    """Where a full mirror step from the prior leads: nothing to condition on, and much is alike.
+
+    With a stationary kernel all points have one marginal, and one evaluation of the moments does for them. With one
+    kernel for all classes they get one precision, and the next step factorises one matrix for them. A GPU would have
+    to wait for the answer, so there nobody asks.
+    """
+    var = problem.K.diagonal(dim1=-2, dim2=-1)
+    mean = torch.zeros_like(var)
+    can_share = problem.K.device.type == "cpu" and problem.prior_mean is None and bool(problem.class_mask.all())
+    mask = problem.class_mask[:, None, :]
+    part = slice(1 if can_share and bool((var == var[:1, :, :1]).all()) else None)
+    one_mean, one_var = (marginal[part, :, part].expand(-1, problem.n_way, -1) for marginal in (mean, var))
+    grad_mean, curvature, hessian = _expectations(problem, one_mean, one_var, mask[part], visits is not None)
+    if visits is not None:
+        visits.append(Visit(None, mean, var, problem.K, curvature, hessian))
+    return GaussianSites(grad_mean, curvature[:, :1] if can_share and problem.K.shape[1] == 1 else curvature)
+
+
+def _expectations(
+    problem: Problem, mean: Tensor, var: Tensor, mask: Tensor, has_hessian: bool
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"], SoftmaxHessian | None]:
+    """`g_m` and `-2 g_v` at marginals (T, C, N), or (1, C, 1) for all points, and their derivatives if asked for."""
+    if problem.prior_mean is not None:
+        mean = mean + problem.prior_mean
+    marginals = mean.mT, var.expand_as(mean).mT, mask
+    hessian = softmax_hessian(*marginals, max_std=problem.max_std) if has_hessian else None
+    moments = hessian or softmax_moments(*marginals, max_std=problem.max_std)
+    weight = problem.weight[:, None, :]
+    curvature = weight * moments.curvature.mT.expand_as(problem.Y)
+    return weight * (problem.Y - moments.prob.mT), curvature, hessian
 
 
 def can_fuse(K: Float[Tensor, "T _ N N"], n_way: int) -> bool:
@@ -182,75 +226,88 @@ class _Bound(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        K_bar = kernel_gradient(ctx.solution)
+        K_bar = kernel_gradient(ctx.solution, ctx.is_shared)
         if ctx.visits:
-            K_bar = K_bar + _through_steps(ctx.problem, ctx.solution, ctx.visits, ctx.step_size)
-        K_bar = grad[:, None, None, None] * K_bar
-        return (K_bar.sum(1, keepdim=True) if ctx.is_shared else K_bar), None, None, None, None, None
+            K_bar = K_bar + _through_steps(ctx.problem, ctx.solution, ctx.visits, ctx.step_size, ctx.is_shared)
+        return grad[:, None, None, None] * K_bar, None, None, None, None, None
 
 
-def kernel_gradient(solution: Solution) -> Float[Tensor, "T C N N"]:
-    """Gradient of the bound in the covariance of every class, with the sites held fixed; symmetric."""
+def kernel_gradient(solution: Solution, is_shared: bool) -> Float[Tensor, "T _ N N"]:
+    """Gradient of the bound in the covariance of every class, or that they share, at fixed sites; symmetric."""
     w, m = solution.sites.precision, solution.mean
     # dELBO = (g_m - (alpha - w m) / 2) dm + (w / 2 + g_v) dv - tr((W - W Sigma W) dK) / 2
     g = solution.grad_mean - 0.5 * (solution.alpha - w * m)
     h = 0.5 * (w - solution.curvature)
-    pulled = _pull_to_kernel(solution.sites, m, solution.cov, g, h)
-    return pulled + 0.5 * w[..., :, None] * solution.cov * w[..., None, :] - torch.diag_embed(0.5 * w)
+    A = _pull_matrix(w, solution.cov)
+    pulled = (A * h[..., None, :]) @ A.mT - A * (0.5 * w[..., None, :])
+    outer = _outer(g - w * times(solution.cov, g), solution.alpha, is_shared)
+    return (pulled.sum(1, keepdim=True) if is_shared else pulled) + outer
 
 
-def _pull_to_kernel(sites: GaussianSites, mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> Float[Tensor, "T C N N"]:
-    """Gradient in `K` from gradients of the posterior means and variances: A^T g alpha^T + A^T diag(h) A, symmetric."""
-    w = sites.precision
-    alpha = sites.shift - w * mean
-    left = g - w * _times(cov, g)
-    # A^T diag(h) A = H - W Sigma H - H Sigma W + W Sigma H Sigma W
-    half = 0.5 * left[..., :, None] * alpha[..., None, :] - w[..., :, None] * cov * h[..., None, :]
-    both = w[..., :, None] * (cov @ (h[..., :, None] * cov)) * w[..., None, :]
-    return both + half + half.mT + torch.diag_embed(h)
+def _pull_matrix(w: Float[Tensor, "T C N"], cov: Float[Tensor, "T C N N"]) -> Float[Tensor, "T C N N"]:
+    """`A^T = I - W Sigma`."""
+    A = -w[..., :, None] * cov
+    A.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return A
 
 
-def _pull_to_sites(mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients in shift and precision from gradients of the posterior means and variances."""
-    shift = _times(cov, g)
-    return shift, -mean * shift - _times(cov.square(), h)
+def _outer(left: Tensor, right: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
+    """Symmetric part of the outer products, of each class or their sum."""
+    half = 0.5 * (left.mT @ right)[:, None] if is_shared else 0.5 * left[..., :, None] * right[..., None, :]
+    return half + half.mT
 
 
-def _through_steps(problem: Problem, solution: Solution, visits: list[Visit], rho: float) -> Float[Tensor, "T C N N"]:
+def _through_steps(
+    problem: Problem, solution: Solution, visits: list[Visit], rho: float, is_shared: bool
+) -> Float[Tensor, "T _ N N"]:
     """Gradient in `K` through the sites: from the last step back to the first."""
     # at fixed K, dELBO = (g_m - alpha) dm + (g_v + w / 2) dv
     g = solution.grad_mean - solution.alpha
     h = 0.5 * (solution.sites.precision - solution.curvature)
     shift_bar, precision_bar = _pull_to_sites(solution.mean, solution.cov, g, h)
     weight = problem.weight[:, None, :]
-    K_bar = torch.zeros_like(solution.cov)
-    for visit in reversed(visits):
+    K_bar = torch.zeros_like(problem.K)
+    for i, visit in reversed(list(enumerate(visits))):
         # b' = (1 - rho) b + rho (a (y - p) + a c m), w' = (1 - rho) w + rho a c
         b, w = rho * shift_bar, rho * precision_bar
         g, h = _moments_pull_back(problem, visit, -weight * b, weight * (b * visit.mean + w))
         g = g + visit.curvature * b
-        K_bar = K_bar + _pull_to_kernel(visit.sites, visit.mean, visit.cov, g, h)
-        more = _pull_to_sites(visit.mean, visit.cov, g, h)
-        shift_bar, precision_bar = (1 - rho) * shift_bar + more[0], (1 - rho) * precision_bar + more[1]
+        K_bar = K_bar + _pull_to_kernel(visit, g, h, is_shared)
+        if i > 0:  # the start is a constant
+            more = _pull_to_sites(visit.mean, visit.cov, g, h)
+            shift_bar, precision_bar = (1 - rho) * shift_bar + more[0], (1 - rho) * precision_bar + more[1]
     return K_bar
+
+
+def _pull_to_sites(mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients in shift and precision from gradients of the posterior means and variances."""
+    shift = times(cov, g)
+    return shift, -mean * shift - times(cov.square(), h)
+
+
+def _pull_to_kernel(visit: Visit, g: Tensor, h: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
+    """Gradient in `K` from gradients of the posterior means and variances: A^T g alpha^T + A^T diag(h) A, symmetric."""
+    if visit.sites is None:  # A = I and alpha = 0
+        return torch.diag_embed(h.sum(1, keepdim=True) if is_shared else h)
+    w = visit.sites.precision
+    outer = _outer(g - w * times(visit.cov, g), visit.sites.shift - w * visit.mean, is_shared)
+    A = _pull_matrix(w, visit.cov)
+    if A.shape[1] < h.shape[1]:  # one matrix for all classes
+        h = h.sum(1, keepdim=True)
+    pulled = (A * h[..., None, :]) @ A.mT
+    return (pulled.sum(1, keepdim=True) if is_shared else pulled) + outer
 
 
 def _moments_pull_back(
     problem: Problem, visit: Visit, prob_bar: Float[Tensor, "T C N"], curvature_bar: Float[Tensor, "T C N"]
 ) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
     """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`."""
-    if can_fuse(problem.K, problem.n_way):
+    if visit.hessian is None:
         from mirrorshot.inference.fused import moments_pull_back_fused
 
         return moments_pull_back_fused(visit.mean, visit.var, problem.class_mask, prob_bar, curvature_bar)
-    bars = prob_bar.mT, curvature_bar.mT
-    mask = problem.class_mask[:, None, :]
-    pulled = softmax_moments_pull_back(visit.mean.mT, visit.var.mT, *bars, mask, max_std=problem.max_std)
+    pulled = visit.hessian.pull_back(prob_bar.mT, curvature_bar.mT)
     return pulled[0].mT, pulled[1].mT
-
-
-def _times(matrix: Tensor, vector: Tensor) -> Tensor:
-    return (matrix @ vector[..., None])[..., 0]
 
 
 def predict_from(
