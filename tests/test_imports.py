@@ -12,6 +12,7 @@ ROOT = Path(mirrorshot.__file__).parent
 LAYERS = (
     {"types"},
     {"linalg", "quadrature", "threads"},
+    {"softmax_integrals"},
     {"gaussian", "likelihoods", "kernels", "backbones", "metrics"},
     {"inference", "data", "selection", "decisions"},
     {"methods"},
@@ -29,7 +30,7 @@ LAYERS = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 STRANGERS = {("methods", "data")}  # they meet in TaskBatch
 
-PURE = {"types", "linalg", "quadrature", "gaussian", "likelihoods", "inference", "metrics"}
+PURE = {"types", "linalg", "quadrature", "softmax_integrals", "gaussian", "likelihoods", "inference", "metrics"}
 IMPURE = ("torch.nn", "sklearn", "matplotlib", "typer", "rich")
 
 

@@ -9,7 +9,7 @@ from scipy import integrate, special, stats
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mirrorshot import likelihoods, quadrature
+from mirrorshot import quadrature, softmax_integrals
 from mirrorshot.likelihoods import log_predictive, softmax_hessian, softmax_moments, softmax_moments_error
 from mirrorshot.types import InvalidInputError
 
@@ -324,10 +324,12 @@ def test_chunks_do_not_change_moments_or_gradients(monkeypatch, max_var):
 
     whole = run()
     calls = []
-    for name in ("_integrate_fine", "_integrate_wide"):
-        inner = getattr(likelihoods, name)
-        monkeypatch.setattr(likelihoods, name, lambda m, *rest, inner=inner: (calls.append(len(m)), inner(m, *rest))[1])
-    monkeypatch.setattr(likelihoods, "CHUNK_ELEMENTS", 5000)
+    for name in ("_integrate_fine", "integrate_wide"):
+        inner = getattr(softmax_integrals, name)
+        monkeypatch.setattr(
+            softmax_integrals, name, lambda m, *rest, inner=inner: (calls.append(len(m)), inner(m, *rest))[1]
+        )
+    monkeypatch.setattr(softmax_integrals, "CHUNK_ELEMENTS", 5000)
     pieces = run()
     assert len(calls) > 3
     assert sum(calls) == 24
@@ -350,7 +352,7 @@ class LargestArray(TorchDispatchMode):
 @pytest.mark.parametrize(("n_classes", "max_var"), [(5, 1.0), (5, 1e3), (20, 4.0)])
 def test_no_working_array_is_larger_than_a_chunk(monkeypatch, n_classes, max_var):
     limit = 2**16
-    monkeypatch.setattr(likelihoods, "CHUNK_ELEMENTS", limit)
+    monkeypatch.setattr(softmax_integrals, "CHUNK_ELEMENTS", limit)
     mean, var = latents(128, n_classes, max_var)
     with LargestArray() as largest:
         moments = softmax_moments(mean.requires_grad_(), var.requires_grad_())
@@ -363,8 +365,8 @@ def test_no_working_array_is_larger_than_a_chunk(monkeypatch, n_classes, max_var
 def test_error_estimates_bound_the_error_of_a_coarse_rule(monkeypatch, max_var):
     mean, var = latents(24, 5, max_var)
     exact = flat(softmax_moments(mean, var))
-    fine_rule = likelihoods.choose_rule
-    monkeypatch.setattr(likelihoods, "choose_rule", lambda s, c, d, refine=1.0: fine_rule(s, c, d, refine / 2))
+    fine_rule = softmax_integrals.choose_rule
+    monkeypatch.setattr(softmax_integrals, "choose_rule", lambda s, c, d, refine=1.0: fine_rule(s, c, d, refine / 2))
     coarse = softmax_moments(mean, var)
     error = np.abs(flat(coarse) - exact).max(-1)
     estimate = softmax_moments_error(mean, var).numpy()

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from mirrorshot.gaussian import GaussianSites, predict_latent
 from mirrorshot.inference import amortise, elbo, mirror_descent
-from mirrorshot.inference.bound import can_fuse, predict_from, solve, training_elbo
+from mirrorshot.inference.bound import training_elbo
 from mirrorshot.inference.objective import make_problem
+from mirrorshot.inference.steps import can_fuse, predict_from, solve
 from mirrorshot.types import InvalidInputError
 
 
@@ -176,7 +177,7 @@ def test_tasks_on_the_cpu_are_not_fused():
 FUSED = """
 import torch
 from mirrorshot.gaussian import GaussianSites
-from mirrorshot.inference.bound import Solution, predict_from, solve
+from mirrorshot.inference.steps import Solution, predict_from, solve
 from mirrorshot.inference.fused import moments_pull_back_fused, prob_fused, solve_fused
 from mirrorshot.inference.objective import make_problem
 from mirrorshot.likelihoods import softmax_moments
@@ -227,8 +228,8 @@ theirs = torch.autograd.grad((moments.prob, moments.curvature), (m, v), tuple(b.
 for a, b in zip(ours, theirs):
     assert (a - b).abs().max() < 2e-5, (a - b).abs().max()
 
-from mirrorshot.inference import bound
-bound.can_fuse = lambda K, n_way: K.dtype == torch.float32
+from mirrorshot.inference import bound, steps
+bound.can_fuse = steps.can_fuse = lambda K, n_way: K.dtype == torch.float32
 z = torch.randn(2, 1, 9, 5, generator=generator, dtype=torch.float64)
 K = 2 * z @ z.mT / z.square().sum(-1).amax()
 gradients = []

@@ -112,7 +112,7 @@ def _max_std(bound: float) -> float:
 
 
 def _probabilities(graph: Graph, mean: Value, var: Value, rule: Rule) -> Value:
-    """`E[softmax]` (n, C), as `likelihoods._integrate_fine` computes it."""
+    """`E[softmax]` (n, C), as `softmax_integrals._integrate_fine` computes it."""
     std = var.Sqrt()
     mean = mean - mean.largest(-1)
     start = (mean - std * rule.n_std).largest(-1) - U_LEFT

@@ -1,4 +1,4 @@
-"""The fixed mirror steps of `bound.solve` on a GPU: two kernels a step, for tasks of up to 128 points.
+"""The fixed mirror steps of `steps.solve` on a GPU: two kernels a step, for tasks of up to 128 points.
 
 At one task a step the inner loop is hundreds of tiny kernels, and a GPU waits for its launches. Here a step is
 

@@ -154,7 +154,7 @@ def amortise(
     Args:
         K: prior covariances of the tasks.
         y: their labels.
-        posterior: their converged posterior, from `mirror_descent` or from `bound.solve`.
+        posterior: their converged posterior, from `mirror_descent` or from `steps.solve`.
         weight: weight of each point; zero marks padding.
         class_mask: classes that exist.
     """

@@ -17,16 +17,9 @@ from torch import Tensor
 from mirrorshot.backbones import Backbone
 from mirrorshot.gaussian import GaussianPosterior, predict_latent
 from mirrorshot.inference import AmortisedSites, amortise, mirror_descent
-from mirrorshot.inference.bound import (
-    Solution,
-    TrainingGradient,
-    can_fuse,
-    fits_fused,
-    predict_from,
-    solve,
-    training_elbo,
-)
+from mirrorshot.inference.bound import TrainingGradient, training_elbo
 from mirrorshot.inference.objective import make_problem
+from mirrorshot.inference.steps import Solution, can_fuse, fits_fused, predict_from, solve
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods.gp import GPMethod, in_parts, with_mask
 from mirrorshot.types import InvalidInputError, TaskBatch

@@ -16,9 +16,9 @@ from torch import Tensor
 from mirrorshot.config import Config
 from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.inference import gradient_descent
-from mirrorshot.inference.bound import solve
 from mirrorshot.inference.logistic_softmax import make_labels, mean_field
 from mirrorshot.inference.objective import make_problem
+from mirrorshot.inference.steps import solve
 from mirrorshot.presets import preset_settings
 from mirrorshot.reproduce.published import TABLE_4
 from mirrorshot.reproduce.sheets import Record, Sheet
