@@ -27,7 +27,7 @@ from mirrorshot.presets import preset_settings
 from mirrorshot.training import build_method, build_preprocess
 from mirrorshot.training.build import backbone_name, build_stream, is_pretrained, resolve_options, training_sampler
 from mirrorshot.training.learner import Learner
-from mirrorshot.training.stream import PlainTasks
+from mirrorshot.training.stream import NumberedTasks
 
 DATA = {
     "conv4": ("cub", 3, 84, 192),
@@ -151,7 +151,7 @@ def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, 
         **preset_settings("paper", dataset.name, n_shot)
     )
     sampler = EpisodeSampler(evaluation_noise(dataset).to(device), 5, n_shot, 15, seed=0)
-    stream = PlainTasks(sampler, build_preprocess(dataset))
+    stream = NumberedTasks(sampler, build_preprocess(dataset))
     method = build_method(config, dataset).to(device).eval()
     method.backbone.to(memory_format=torch.channels_last)
     if device.type == "cuda":

@@ -5,7 +5,7 @@ import torch
 
 from mirrorshot.training.build import build_method, build_preprocess, training_sampler
 from mirrorshot.training.learner import Learner, NotFiniteError
-from mirrorshot.training.stream import Block, PlainTasks, TaskStream
+from mirrorshot.training.stream import Block, NumberedTasks, TaskStream
 from mirrorshot.types import InvalidInputError
 
 
@@ -24,7 +24,7 @@ def make_learner(pictures, make_config):
 
 def plain_tasks(stream, number):
     """One task as it is without augmentation."""
-    return PlainTasks(stream.sampler, stream.preprocess).tasks(range(number, number + 1))
+    return NumberedTasks(stream.sampler, stream.preprocess).tasks(range(number, number + 1))
 
 
 def hand_written(learner, dataset, n_steps, *, scales=None, clip=None):

@@ -3,7 +3,7 @@ import torch
 
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.augment import Preprocess
-from mirrorshot.training.stream import ItemStream, PlainTasks, TaskStream
+from mirrorshot.training.stream import ItemStream, NumberedTasks, TaskStream
 
 PLAIN = Preprocess(28, (0.1,), (0.5,))
 AUGMENTED = PLAIN._replace(augment=True)
@@ -24,7 +24,18 @@ def same_blocks(one, other):
 
 def plain_tasks(stream, numbers):
     """Tasks as they are for tuning and validation."""
-    return PlainTasks(stream.sampler, stream.preprocess).tasks(numbers)
+    return NumberedTasks(stream.sampler, stream.preprocess).tasks(numbers)
+
+
+def test_numbered_tasks_are_the_same_every_time_augmented_or_not(make_stream):
+    stream, numbers = make_stream(AUGMENTED), range(7, 10)
+    plain, changed, again = (
+        NumberedTasks(stream.sampler, AUGMENTED, augment=augment).tasks(numbers) for augment in (False, True, True)
+    )
+    assert torch.equal(changed[0].support_x, again[0].support_x)
+    assert not torch.equal(changed[0].support_x, plain[0].support_x)
+    assert torch.equal(changed[1], plain[1])
+    assert torch.equal(NumberedTasks(stream.sampler, PLAIN, augment=True).tasks(numbers)[0].query_x, plain[0].query_x)
 
 
 def test_the_tasks_of_a_step_depend_on_its_number_only(make_stream):

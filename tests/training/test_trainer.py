@@ -109,6 +109,19 @@ def test_a_method_is_tuned_before_validations_and_more_thoroughly_at_the_end(
     assert float(best["method.n_times"]) == result.best["step"] / 4 + 1
 
 
+@pytest.mark.parametrize("augment", [False, True])
+def test_a_method_is_tuned_on_pictures_as_hard_as_those_of_training(
+    pictures, make_config, folder, monkeypatch, augment
+):
+    seen = []
+    monkeypatch.setattr(METHODS["mirror_gp"], "tune", lambda self, tasks, query_y: seen.append(tasks.support_x))
+    train(make_config(augment=augment, n_episodes=4), folder, dataset=pictures)
+    first = seen[0].flatten(0, 1)
+    stored = (pictures.train.items / 255 - 0.1) / 0.5
+    is_stored = (first[:, None] - stored[None]).abs().flatten(2).amax(-1).amin(1) < 1e-5
+    assert bool(is_stored.all()) != augment
+
+
 def test_what_tuning_finds_is_used_by_later_steps(embeddings, make_config, folder):
     train(make_config(method_options=AMORTISED), folder, dataset=embeddings)
     tensors = load_checkpoint(folder / "last.safetensors").tensors

@@ -7,7 +7,7 @@ from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import Preprocess
 from mirrorshot.methods import make_method
-from mirrorshot.training.stream import PlainTasks
+from mirrorshot.training.stream import NumberedTasks
 from mirrorshot.training.validation import Validator
 from mirrorshot.training.world import World
 
@@ -16,14 +16,14 @@ WORLD = World(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture
-def tasks() -> PlainTasks:
+def tasks() -> NumberedTasks:
     """Three-way tasks from 6 classes of 9 noisy pictures each."""
     generator = torch.Generator().manual_seed(0)
     means = torch.randint(256, (6, 1, 1, 28, 28), generator=generator)
     noise = torch.randint(-60, 60, (6, 9, 1, 28, 28), generator=generator)
     pictures = (means + noise).clamp(0, 255).to(torch.uint8).flatten(0, 1)
     source = ClassSource.from_arrays(pictures, [i // 9 for i in range(54)])
-    return PlainTasks(EpisodeSampler(source, 3, 1, 5, seed=0), PREPROCESS)
+    return NumberedTasks(EpisodeSampler(source, 3, 1, 5, seed=0), PREPROCESS)
 
 
 @pytest.mark.parametrize("name", ["protonet", "mirror_gp"])

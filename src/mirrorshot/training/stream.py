@@ -124,17 +124,20 @@ class TaskStream(Stream):
         return batch, y[:, n:]
 
 
-class PlainTasks:
-    """Numbered tasks prepared without augmentation, for tuning and validation.
+class NumberedTasks:
+    """Tasks that are asked for by their numbers, for tuning and validation: the same ones every time.
 
     Args:
         sampler: draws the tasks.
         preprocess: from pictures to what the backbone takes. None: items are embeddings.
+        augment: change the pictures at random, if `preprocess` does; a task always in the same way.
     """
 
-    def __init__(self, sampler: EpisodeSampler, preprocess: Preprocess | None) -> None:
-        self._stream = TaskStream(sampler, preprocess and preprocess._replace(augment=False), 1, seed=0)
-        self._rows: dict[range, Tensor] = {}
+    def __init__(self, sampler: EpisodeSampler, preprocess: Preprocess | None, *, augment: bool = False) -> None:
+        if preprocess is not None and not augment:
+            preprocess = preprocess._replace(augment=False)
+        self._stream = TaskStream(sampler, preprocess, 1, seed=0)
+        self._drawn: dict[range, Block] = {}
 
     @property
     def device(self) -> torch.device:
@@ -159,7 +162,7 @@ class PlainTasks:
         for chunk in rows.clamp(max=self.n_items - 1).chunk(n_chunks):
             yield self._stream.items(chunk[None], torch.empty(1, len(chunk), 0, device=self.device))
 
-    def with_items(self, items: Tensor) -> "PlainTasks":
+    def with_items(self, items: Tensor) -> "NumberedTasks":
         """The same tasks with other items in place of theirs, which need no preparation."""
         other = copy.copy(self)
         other._stream = copy.copy(self._stream)
@@ -168,11 +171,10 @@ class PlainTasks:
 
     def tasks(self, numbers: range) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """The tasks of these numbers, and apart from them the labels of their queries."""
-        if numbers not in self._rows:  # they are asked for again at every validation
-            index = self._stream.sampler.index(numbers)
-            self._rows[numbers] = _send(torch.cat([index.support, index.query], 1), self.device)
-        rows = self._rows[numbers]
-        return self._stream.assemble(rows, torch.empty(*rows.shape, 0, device=self.device))
+        if numbers not in self._drawn:  # they are asked for again at every validation
+            self._drawn[numbers] = self._stream.block(numbers.start, len(numbers))
+        block = self._drawn[numbers]
+        return self._stream.assemble(block.rows[:, 0], block.draws[:, 0])
 
 
 class ItemStream(Stream):

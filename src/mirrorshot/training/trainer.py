@@ -21,7 +21,7 @@ from mirrorshot.training.build import (
     validation_sampler,
 )
 from mirrorshot.training.learner import BlockStats, Learner, NotFiniteError
-from mirrorshot.training.stream import Block, PlainTasks
+from mirrorshot.training.stream import Block, NumberedTasks
 from mirrorshot.training.validation import Score, Validator
 from mirrorshot.training.world import World
 from mirrorshot.types import InvalidInputError, NumericalError
@@ -60,10 +60,13 @@ class Trainer:
         self.config, self.world, self.folder = config, world, run
         self.progress = progress or (lambda done, total, label: None)
         method = _placed(build_method(config, dataset), config, dataset, world.device)
-        sampler, preprocess = training_sampler(config, dataset.train.to(world.device)), build_preprocess(dataset)
-        validation = PlainTasks(validation_sampler(config, dataset.val.to(world.device)), preprocess)
-        self.validator = Validator(method, PlainTasks(sampler, preprocess), validation, world)
+        sampler = training_sampler(config, dataset.train.to(world.device))
         self.stream = build_stream(config, dataset, sampler, rank=world.rank, world_size=world.size)
+        # as hard as in training: what is tuned on pictures that the network knows by heart is too sure of new ones
+        tuning = NumberedTasks(sampler, self.stream.preprocess, augment=True)
+        validation = validation_sampler(config, dataset.val.to(world.device))
+        tested = NumberedTasks(validation, build_preprocess(dataset))
+        self.validator = Validator(method, tuning, tested, world)
         if world.device.type == "cuda" and config.accelerate:
             method.accelerate()
             self.stream.compile()

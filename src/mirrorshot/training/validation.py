@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.methods import FewShotMethod
-from mirrorshot.training.stream import PlainTasks
+from mirrorshot.training.stream import NumberedTasks
 from mirrorshot.training.world import World
 
 _TASKS_AT_ONCE = {"cpu": 10, "cuda": 50}
@@ -38,7 +38,7 @@ class Validator:
         method: the copy, in eval mode.
     """
 
-    def __init__(self, method: FewShotMethod, tuning: PlainTasks, validation: PlainTasks, world: World) -> None:
+    def __init__(self, method: FewShotMethod, tuning: NumberedTasks, validation: NumberedTasks, world: World) -> None:
         self.method = copy.deepcopy(method).eval().requires_grad_(False)
         self._plain = copy.deepcopy(self.method)
         self._head = self.method.on_features()
@@ -88,7 +88,7 @@ class Validator:
         total = self._world.sum_(sums).tolist()
         return Score(total[0] / total[2], total[1] / total[2])
 
-    def _prepared(self, n_tasks: int) -> tuple[FewShotMethod, PlainTasks, int]:
+    def _prepared(self, n_tasks: int) -> tuple[FewShotMethod, NumberedTasks, int]:
         """Method, tasks, and how many of them at once: on features, where computing all of them once is less work."""
         kind = self._world.device.type
         if self._head is None or self._validation.n_items > n_tasks * self._validation.n_points:
