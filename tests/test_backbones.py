@@ -77,6 +77,7 @@ def test_averaged_flips_make_features_that_do_not_see_which_side_is_shown(name):
         torch.testing.assert_close(averaged, (plain + mirrored) / 2)
         torch.testing.assert_close(backbone(x.flip(-1)), averaged)
         assert not torch.allclose(plain, mirrored, rtol=0.01)
+        torch.testing.assert_close(backbone.one_view(x), plain)
         backbone.train()
         torch.testing.assert_close(backbone(x), randomise(make(name)).train()(x))  # training sees one side
 

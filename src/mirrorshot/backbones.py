@@ -152,6 +152,11 @@ class Backbone(nn.Module):
         super().__init__()
         self.out_shape, self.out_features = out_shape, math.prod(out_shape)
 
+    def one_view(self, x: Tensor) -> Tensor:
+        """Features as training has them, whatever `average_flips`."""
+        features: Tensor = self(x)
+        return features
+
 
 class Identity(Backbone):
     """Embeddings (T, N, D) that were computed before; nothing to train. `norm` and `generator` are ignored.
@@ -204,12 +209,13 @@ class ImageBackbone(Backbone):
 
     def forward(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
         """Features of the images of `T` tasks."""
-        self._check_images(x)
         if self.average_flips and not self.training:
-            return 0.5 * (self._features(x) + self._features(x.flip(-1)))
-        return self._features(x)
+            return 0.5 * (self.one_view(x) + self.one_view(x.flip(-1)))
+        return self.one_view(x)
 
-    def _features(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
+    def one_view(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
+        """Features as training has them, whatever `average_flips`."""
+        self._check_images(x)
         maps = x.flatten(0, 1)
         for block in self.blocks:
             maps = block(maps, len(x) if self.norm == "task" else 1)

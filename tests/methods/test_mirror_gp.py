@@ -87,6 +87,21 @@ def test_without_a_temperature_tuning_leaves_the_predictions_alone(drawn):
     assert torch.equal(before, method.predict(drawn[0]))
 
 
+def test_the_start_is_fitted_to_one_view_and_the_temperature_to_both():
+    generator = torch.Generator().manual_seed(0)
+    source = ClassSource.from_arrays(torch.randn(40, 1, 28, 28, generator=generator), torch.arange(40) % 5)
+    tasks, query_y = EpisodeSampler(source, 3, 1, 2, seed=0).draw(4)
+    found = []
+    for average_flips in (False, True):
+        backbone = make_backbone("conv4s", generator=torch.Generator().manual_seed(1))
+        backbone.average_flips = average_flips
+        method = make_method("mirror_gp", backbone, start="amortised").eval()
+        method.tune(tasks, query_y)
+        found.append(method)
+    assert torch.equal(found[0].amortised_own, found[1].amortised_own)
+    assert not torch.equal(found[0].log_temperature, found[1].log_temperature)
+
+
 def test_amortised_sites_bring_one_step_close_to_the_optimum(drawn):
     tasks, query_y = drawn
     options = {"n_steps": 1, "step_size": 0.7, "kernel_options": {"outputscale": 4.0}}

@@ -107,10 +107,15 @@ class FewShotMethod(nn.Module, abc.ABC):
         z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1))
         return z[:, :n_support], z[:, n_support:]
 
-    def embed(self, x: Shaped[Tensor, "T N *item"]) -> Float[Tensor, "T N *features"]:
-        """Features of items, in the type of the network, and at least in single precision."""
+    def embed(self, x: Shaped[Tensor, "T N *item"], *, one_view: bool = False) -> Float[Tensor, "T N *features"]:
+        """Features of items, in the type of the network, and at least in single precision.
+
+        Args:
+            x: the items.
+            one_view: as training has them, also where both sides of a picture are averaged.
+        """
         with torch.autocast(x.device.type, self.network_dtype, enabled=self.network_dtype is not None):
-            z: Tensor = self.backbone(x)
+            z: Tensor = self.backbone.one_view(x) if one_view else self.backbone(x)
         # a network may run in half precision, probabilities never do
         return z if z.dtype == torch.float64 else z.float()
 

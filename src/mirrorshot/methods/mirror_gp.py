@@ -119,9 +119,10 @@ class MirrorGP(GPMethod):
         )  # fmt: skip
         return predict_latent(posterior, K_cross, prior_var.expand(-1, K.shape[1], -1))
 
-    def _joint_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
-        support, query = self.features(tasks)
-        K: Tensor = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
+    def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
+        """Prior covariance of support and query together, of features as training has them."""
+        z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1), one_view=True)
+        K: Tensor = self.kernel(z, centre=self._centre(tasks, z[:, : tasks.support_x.shape[1]]))
         return K
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
@@ -138,7 +139,7 @@ class MirrorGP(GPMethod):
         """Fit the temperature, and with start="amortised" the starting sites, to training tasks."""
         super().tune(tasks, query_y)
         if self.start == "amortised":
-            K = torch.cat([self._joint_covariance(part) for part in in_parts(tasks)])
+            K = torch.cat([self._training_covariance(part) for part in in_parts(tasks)])
             y = torch.cat([tasks.support_y, query_y], 1)
             weight, mask = torch.cat([tasks.support_weight, tasks.query_weight], 1), tasks.class_mask
             if can_fuse(K, tasks.n_way):
