@@ -8,7 +8,7 @@ from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.inference import elbo, mirror_descent
 from mirrorshot.methods import MirrorGP, make_method
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, TaskBatch
 
 D = 8
 
@@ -89,8 +89,10 @@ def test_without_a_temperature_tuning_leaves_the_predictions_alone(drawn):
 
 def test_the_start_is_fitted_to_one_view_and_the_temperature_to_both():
     generator = torch.Generator().manual_seed(0)
-    source = ClassSource.from_arrays(torch.randn(40, 1, 28, 28, generator=generator), torch.arange(40) % 5)
-    tasks, query_y = EpisodeSampler(source, 3, 1, 2, seed=0).draw(4)
+    support_x, query_x = (torch.randn(4, n, 1, 28, 28, generator=generator) for n in (3, 6))
+    query_y = torch.arange(6).expand(4, 6) // 2
+    support_y, ones = torch.arange(3).expand(4, 3), torch.ones(4, 6)
+    tasks = TaskBatch(support_x, support_y, query_x, 3, ones[:, :3], ones, torch.ones(4, 3).bool())
     found = []
     for average_flips in (False, True):
         backbone = make_backbone("conv4s", generator=torch.Generator().manual_seed(1))
