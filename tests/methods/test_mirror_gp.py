@@ -89,13 +89,13 @@ def test_without_a_temperature_tuning_leaves_the_predictions_alone(drawn):
 
 def test_the_start_is_fitted_to_one_view_and_the_temperature_to_both():
     generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(4, 3, 1, 28, 28, generator=generator)
+    centres = torch.randn(12, 3, 1, 28, 28, generator=generator)
     support_x, query_x = (
-        centres.repeat_interleave(n, 1) + torch.randn(4, 3 * n, 1, 28, 28, generator=generator) for n in (1, 2)
+        centres.repeat_interleave(n, 1) + 1.4 * torch.randn(12, 3 * n, 1, 28, 28, generator=generator) for n in (1, 6)
     )
-    query_y = torch.arange(6).expand(4, 6) // 2
-    support_y, ones = torch.arange(3).expand(4, 3), torch.ones(4, 6)
-    tasks = TaskBatch(support_x, support_y, query_x, 3, ones[:, :3], ones, torch.ones(4, 3).bool())
+    query_y = torch.arange(18).expand(12, 18) // 6
+    support_y, ones = torch.arange(3).expand(12, 3), torch.ones(12, 18)
+    tasks = TaskBatch(support_x, support_y, query_x, 3, ones[:, :3], ones, torch.ones(12, 3).bool())
     found = []
     for average_flips in (False, True):
         backbone = make_backbone("conv4s", generator=torch.Generator().manual_seed(1))
