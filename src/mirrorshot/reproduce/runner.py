@@ -151,6 +151,8 @@ def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress | No
     """Train, unless that was done before; what a result says of it."""
     if (folder / _TRAINED).exists():
         return read_result(folder / _TRAINED)
+    if torch.cuda.is_available():
+        torch.compiler.reset()  # or functions that have met many networks are no longer compiled
     started, is_resumed = time.perf_counter(), (folder / "config.json").exists()
     result = train(cell.config(), folder, resume=is_resumed, dataset=dataset, progress=progress)
     seconds = time.perf_counter() - started
