@@ -152,11 +152,6 @@ class Backbone(nn.Module):
         super().__init__()
         self.out_shape, self.out_features = out_shape, math.prod(out_shape)
 
-    def one_view(self, x: Tensor) -> Tensor:
-        """Features as training has them, whatever `average_flips`."""
-        features: Tensor = self(x)
-        return features
-
 
 class Identity(Backbone):
     """Embeddings (T, N, D) that were computed before; nothing to train. `norm` and `generator` are ignored.

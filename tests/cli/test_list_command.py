@@ -48,7 +48,7 @@ def test_methods_have_their_paper_and_options(run):
 def test_settings_have_defaults_and_meanings(run):
     rows = {row["name"]: row for row in json.loads(run("list", "settings", "--json").stdout)["settings"]}
     assert rows["n_way"]["default"] == 5
-    assert "Adam" in rows["kernel_lr"]["what"]
+    assert "kernel" in rows["kernel_lr"]["what"]
     assert attribute_docs(Config).keys() == Config().to_dict().keys()
 
 

@@ -3,13 +3,14 @@
 import abc
 import copy
 import itertools
+from collections.abc import Callable
 from typing import cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone, Identity
+from mirrorshot.backbones import Backbone, Identity, ImageBackbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 
@@ -114,8 +115,11 @@ class FewShotMethod(nn.Module, abc.ABC):
             x: the items.
             one_view: as training has them, also where both sides of a picture are averaged.
         """
+        network: Callable[[Tensor], Tensor] = self.backbone
+        if one_view and isinstance(self.backbone, ImageBackbone) and self.backbone.average_flips:
+            network = self.backbone.one_view
         with torch.autocast(x.device.type, self.network_dtype, enabled=self.network_dtype is not None):
-            z: Tensor = self.backbone.one_view(x) if one_view else self.backbone(x)
+            z = network(x)
         # a network may run in half precision, probabilities never do
         return z if z.dtype == torch.float64 else z.float()
 
