@@ -160,6 +160,7 @@ def test_a_run_stopped_by_a_signal_can_be_resumed(in_subprocess, data, tmp_path)
     process = subprocess.Popen(
         [sys.executable, *map(str, command), "--set", "save_every=0"], stderr=subprocess.PIPE, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )  # fmt: skip
     last, deadline = tmp_path / "run" / "last.safetensors", time.monotonic() + 90
     while not last.exists() and time.monotonic() < deadline:
