@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
@@ -179,6 +180,46 @@ def test_the_same_seed_gives_the_same_result(name, options):
         method.seed(7)
         results.append((method.loss(tasks, query_y), method.predict(tasks)))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_a_seed_leaves_the_generator_which_a_recorded_step_draws_from():
+    method = make("ove_gp", {})
+    generator = method.generator
+    first = torch.rand(2, generator=generator)
+    method.seed(0)
+    assert method.generator is generator
+    assert torch.equal(torch.rand(2, generator=generator), first)
+
+
+class Looking(TorchDispatchMode):
+    """Operations that make the host wait for a GPU, as they are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        self.found |= {name} & {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero"}
+        return function(*args, **(kwargs or {}))
+
+
+STOCHASTIC = [
+    ("abml", {}),
+    ("ove_gp", {}),
+    ("ove_gp", {"objective": "pl"}),
+    ("logistic_softmax_gp", {"inference": "gibbs"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), STOCHASTIC)
+def test_a_stochastic_method_draws_without_looking_so_that_its_step_can_be_recorded(name, options):
+    tasks, query_y = draw()
+    method = make(name, options)
+    with Looking() as looking:
+        method.loss(tasks, query_y).sum().backward()
+    assert method.is_recordable(20, 4)
+    assert looking.found == set()
 
 
 @every_method

@@ -125,11 +125,6 @@ def test_gibbs_predictions_follow_a_renaming_of_the_classes(drawn):
     assert_close(renamed[..., order].exp(), method.predict(tasks).exp(), rtol=0, atol=0.03)
 
 
-def test_only_mean_field_can_be_recorded():
-    assert make().is_recordable(85, 5)
-    assert not make(inference="gibbs").is_recordable(85, 5)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -153,7 +153,3 @@ def test_classes_that_do_not_exist_leave_the_gradient_finite(drawn):
 def test_a_wrong_option_is_refused(options, message):
     with pytest.raises(InvalidInputError, match=message):
         make(**options)
-
-
-def test_a_step_is_not_recorded():
-    assert not make().is_recordable(85, 5)

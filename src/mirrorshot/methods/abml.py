@@ -211,10 +211,6 @@ class ABML(FewShotMethod):
         """Nothing: a compiled network cannot be called within vmap and grad."""
         return
 
-    def is_recordable(self, n_points: int, n_way: int) -> bool:
-        """No: it draws random numbers."""
-        return False
-
 
 def _check_options(counts: dict[str, int], positive: dict[str, float], kl_step: str) -> None:
     for name, count in counts.items():

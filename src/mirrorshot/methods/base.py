@@ -72,14 +72,16 @@ class FewShotMethod(nn.Module, abc.ABC):
 
     def seed(self, seed: int) -> None:
         """Make all further draws of a stochastic method a function of this number; the others draw nothing."""
-        self._seed, self._generator = seed, None
+        self._seed = seed
+        if self._generator is not None:
+            self._generator.manual_seed(seed)  # the same one: a recorded step draws from it
 
     @property
     def generator(self) -> torch.Generator:
         """Source of random numbers for stochastic methods, on the device of their parameters and buffers."""
-        if self._generator is None:
-            tensor = next(itertools.chain(self.parameters(), self.buffers()), torch.empty(0))
-            self._generator = torch.Generator(tensor.device).manual_seed(self._seed)
+        device = next(itertools.chain(self.parameters(), self.buffers()), torch.empty(0)).device
+        if self._generator is None or self._generator.device != device:
+            self._generator = torch.Generator(device).manual_seed(self._seed)
         return self._generator
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:

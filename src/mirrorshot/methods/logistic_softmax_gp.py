@@ -101,10 +101,6 @@ class LogisticSoftmaxGP(GPMethod):
         self.test_prior_mean = prior_mean if test_prior_mean is None else test_prior_mean
         self.released_bound, self.geometric = released_bound, geometric
 
-    def is_recordable(self, n_points: int, n_way: int) -> bool:
-        """Mean field is; Gibbs sampling draws from a generator that a recorded step would not advance."""
-        return self.inference == "mean_field"
-
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         # the latents f / tau have covariance K / tau^2
         K, a = K / self.likelihood_temperature**2, self.prior_mean / self.likelihood_temperature

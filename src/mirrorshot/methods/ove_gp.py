@@ -79,10 +79,6 @@ class OneVsEachGP(GPMethod):
         self.n_steps, self.n_test_steps, self.n_chains = n_steps, n_test_steps, n_chains
         self.released_quadrature, self.geometric = released_quadrature, geometric
 
-    def is_recordable(self, n_points: int, n_way: int) -> bool:
-        """No: it draws from a generator that a recorded step would not advance."""
-        return False
-
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         """Mean evidence given the draws, over the chains."""
         pairs = make_pairs(K, y, weight, class_mask)

@@ -178,6 +178,7 @@ class Learner:
             torch.cuda.current_stream().wait_stream(side)
             self._forget_gradients()
             graph = torch.cuda.CUDAGraph()
+            graph.register_generator_state(self.method.generator)
             with torch.cuda.graph(graph):
                 self._step(*inputs)
             self.restore(before)
