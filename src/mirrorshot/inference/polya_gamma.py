@@ -38,7 +38,8 @@ def sample_polya_gamma(
         0.25
     """
     with torch.no_grad():
-        shape = torch.as_tensor(b, dtype=c.dtype, device=c.device).expand(c.shape)
+        # a tensor made of a number would be copied from the host
+        shape = b.to(c.dtype).expand(c.shape) if isinstance(b, Tensor) else torch.full_like(c, b)
         squares = (torch.arange(N_TERMS, dtype=c.dtype, device=c.device) + 0.5).square()
         terms = _gammas(b, shape, generator) / (squares + (c / (2 * math.pi)).square()[..., None])
         shift, scale, tail_shape = tail_gamma(shape, c)
