@@ -143,3 +143,17 @@ def test_weights_and_results_follow_seed_and_type(dtype):
     assert not torch.allclose(one.predict(tasks), other.predict(tasks))
     bound = D**-0.5
     assert all(0.7 * bound < p.abs().max() <= bound for p in one.parameters())
+
+
+def test_in_half_precision_only_the_maps_are_rounded():
+    tasks, query_y = draw()
+    tasks = tasks._replace(support_x=tasks.support_x.float(), query_x=tasks.query_x.float())
+    method = make().float()
+    full = method.predict(tasks).exp()
+    method.network_dtype = torch.bfloat16
+    half = method.predict(tasks).exp()
+    assert half.dtype == torch.float32
+    assert not torch.equal(half, full)
+    assert (half - full).abs().mean() < 0.03  # similarities are multiplied by 100
+    method.loss(tasks, query_y).sum().backward()
+    assert all(p.grad.dtype == torch.float32 for p in method.parameters())

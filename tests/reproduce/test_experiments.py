@@ -106,6 +106,14 @@ def test_the_released_bound_is_no_bound():
     assert derived < evidence < released
 
 
+def test_the_bound_of_cdkt_prefers_no_features_at_the_published_temperature_and_features_at_ours():
+    derived, released = found("what the bound of CDKT prefers")[::2], found("what the bound of CDKT prefers")[1::2]
+    assert derived[0] < 0
+    assert derived[1] < 0
+    assert derived[2] > 0
+    assert all(b > a for a, b in zip(derived, released, strict=True))
+
+
 def test_a_kernel_for_each_class_slot_depends_on_the_order_of_the_classes():
     per_slot, shared = found("kernel of each class")
     assert per_slot > 0.05

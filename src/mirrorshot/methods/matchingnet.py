@@ -34,8 +34,9 @@ class MatchingNet(FewShotMethod):
     Probabilities are exact: the reference adds 1e-6 to each in the loss, here sums are taken in the log domain.
 
     Design note: `r` enters the LSTM through a linear map, which is applied to the few `g` once and not to every `r`;
-    that of `f` is also applied once. A step so needs a third of the work. Rejected: packed sequences, which need the
-    lengths of the tasks on the host.
+    that of `f` is also applied once. A step so needs a third of the work. The maps of the LSTMs belong to the network
+    and compute in its type, similarities do not. Rejected: packed sequences, which need the lengths of the tasks on the
+    host.
 
     Args:
         backbone: from items to features.
@@ -77,8 +78,8 @@ class MatchingNet(FewShotMethod):
 
     def _support_codes(self, s: Float[Tensor, "T N D"], is_real: Bool[Tensor, "T N"]) -> Float[Tensor, "T N D"]:
         N = s.shape[1]
-        ahead = _read(self.forward_cell, s, is_real, range(N))
-        back = _read(self.backward_cell, s, is_real, reversed(range(N)))
+        ahead = self._read(self.forward_cell, s, is_real, range(N))
+        back = self._read(self.backward_cell, s, is_real, reversed(range(N)))
         return s + torch.stack([ahead[n] + back[n] for n in range(N)], 1)
 
     def _query_codes(
@@ -87,29 +88,34 @@ class MatchingNet(FewShotMethod):
         """Read each query as often as the task has labelled items, with an eye on these."""
         cell = self.query_cell
         of_f, of_r = cell.weight_ih.chunk(2, 1)
-        from_f, from_g = f @ of_f.mT + cell.bias_ih + cell.bias_hh, g @ of_r.mT
+        from_f, from_g = self._map(f, of_f) + cell.bias_ih + cell.bias_hh, self._map(g, of_r)
         n_steps = is_real.sum(1)[:, None, None]
         h, c = f, torch.zeros_like(f)
         for step in range(g.shape[1]):
             attention = _masked(h @ g.mT, is_real[:, None, :]).softmax(-1)
-            new_h, new_c = _lstm(from_f + attention @ from_g + h @ cell.weight_hh.mT, c)
+            new_h, new_c = _lstm(from_f + attention @ from_g + self._map(h, cell.weight_hh), c)
             h, c = torch.where(step < n_steps, new_h + f, h), torch.where(step < n_steps, new_c, c)
         return h
 
+    def _read(
+        self, cell: nn.LSTMCell, x: Float[Tensor, "T N D"], is_real: Bool[Tensor, "T N"], order: Iterable[int]
+    ) -> dict[int, Float[Tensor, "T D"]]:
+        """Outputs of an LSTM at each place of a sequence that is read in this order; it passes over padding."""
+        from_x = self._map(x, cell.weight_ih) + cell.bias_ih + cell.bias_hh
+        h = c = torch.zeros_like(x[:, 0])
+        outputs = {}
+        for n in order:
+            new_h, new_c = _lstm(from_x[:, n] + self._map(h, cell.weight_hh), c)
+            real = is_real[:, n, None]
+            h, c = torch.where(real, new_h, h), torch.where(real, new_c, c)
+            outputs[n] = h
+        return outputs
 
-def _read(
-    cell: nn.LSTMCell, x: Float[Tensor, "T N D"], is_real: Bool[Tensor, "T N"], order: Iterable[int]
-) -> dict[int, Float[Tensor, "T D"]]:
-    """Outputs of an LSTM at each place of a sequence that is read in this order; it passes over padding."""
-    from_x = x @ cell.weight_ih.mT + cell.bias_ih + cell.bias_hh
-    h = c = torch.zeros_like(x[:, 0])
-    outputs = {}
-    for n in order:
-        new_h, new_c = _lstm(from_x[:, n] + h @ cell.weight_hh.mT, c)
-        real = is_real[:, n, None]
-        h, c = torch.where(real, new_h, h), torch.where(real, new_c, c)
-        outputs[n] = h
-    return outputs
+    def _map(self, x: Float[Tensor, "*batch D"], weight: Float[Tensor, "E D"]) -> Float[Tensor, "*batch E"]:
+        """`x W^T`, in the type of the network."""
+        with torch.autocast(x.device.type, self.network_dtype, enabled=self.network_dtype is not None):
+            product: Tensor = x @ weight.mT
+        return product.to(x.dtype)
 
 
 def _lstm(

@@ -1,0 +1,93 @@
+"""Departures of the released codes of other rows of the paper's tables, each a small experiment."""
+
+import itertools
+
+import torch
+
+from mirrorshot.inference.logistic_softmax import make_labels, mean_field, mean_field_elbo
+from mirrorshot.inference.one_vs_each import one_vs_each_scores
+from mirrorshot.reproduce.departures_inference import SEED, synthetic_tasks
+
+
+def logistic_softmax_bound() -> dict[str, float]:
+    """The released formula against the bound as derived and the log-evidence."""
+    generator = torch.Generator().manual_seed(SEED)
+    z = torch.nn.functional.normalize(torch.randn(9, 8, generator=generator, dtype=torch.float64), dim=-1)
+    K, y = 3 * (z @ z.mT) + 1e-6 * torch.eye(9, dtype=torch.float64), torch.arange(9)[None] % 3
+    labels = make_labels(y, torch.ones(1, 9), torch.ones(1, 3, dtype=torch.bool), K.dtype)
+    curves = {
+        released: [
+            float(mean_field_elbo(mean_field(K[None, None], labels, n_steps=n), labels, released=released))
+            for n in range(1, 21)
+        ]
+        for released in (False, True)
+    }
+    draws = torch.randn(400_000, 3, 9, generator=generator, dtype=torch.float64) @ torch.linalg.cholesky(K).mT
+    log_s = torch.nn.functional.logsigmoid(draws)
+    log_p = (log_s.gather(1, y.expand(len(draws), 1, 9))[:, 0] - log_s.logsumexp(1)).sum(-1)
+    evidence = float(log_p.logsumexp(0) - torch.tensor(float(len(draws))).log())
+    return {
+        "log-evidence by sampling, nats": evidence,
+        "bound as derived": curves[False][-1],
+        "as released": curves[True][-1],
+        "largest fall in a step, as derived": _largest_fall(curves[False]),
+        "largest fall in a step, as released": _largest_fall(curves[True]),
+    }
+
+
+def _largest_fall(curve: list[float]) -> float:
+    return max(0.0, *(before - after for before, after in itertools.pairwise(curve)))
+
+
+def collapse() -> dict[str, float]:
+    """The bound of 85 points with features, over that with one and the same feature for all items, nats per point.
+
+    Where it is negative, training may make the bound better by making all items alike.
+    """
+    K, y, _ = synthetic_tasks(17, 1.0)
+    labels = make_labels(y, torch.ones(y.shape), torch.ones(len(y), 5, dtype=torch.bool), K.dtype)
+    found = {}
+    for tau, a in ((0.2, -2.0), (0.2, 0.0), (0.5, -0.5)):
+        for name, released in (("as derived", False), ("as released", True)):
+            own, alike = (
+                mean_field_elbo(
+                    mean_field(k / tau**2, labels, n_steps=5, prior_mean=a / tau),
+                    labels, prior_mean=a / tau, released=released,
+                ).mean()
+                for k in (K, torch.ones_like(K))
+            )  # fmt: skip
+            found[f"advantage of features, tau {tau:g}, prior mean {a:g}, {name}"] = float((own - alike) / y.shape[1])
+    return found
+
+
+def support_rows() -> dict[str, float]:
+    """Classes among what is taken for the support."""
+    found = {}
+    for n_shot in (1, 5):
+        labels = torch.arange(5).repeat_interleave(n_shot + 16)  # class-major, support and query of a class together
+        taken = labels[: 5 * n_shot]
+        found[f"classes in the support of 5, {n_shot} shot{'s' * (n_shot > 1)}"] = float(len(taken.unique()))
+    return found
+
+
+def quadrature() -> dict[str, float]:
+    """Five classes, the first of which is ahead by 2: its probability."""
+    found = {}
+    mask = torch.ones(1, 5, dtype=torch.bool)
+    mean = torch.tensor([2.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)[None, :, None]
+    for var in (0.1, 0.5, 4.0):
+        spread = torch.diag_embed(torch.full((1, 1, 5), var, dtype=torch.float64))
+        for name, released in (("standard deviation", False), ("variance in its place", True)):
+            score = one_vs_each_scores(mean, spread, mask, released=released)
+            found[f"probability, latents of variance {var:g}, {name}"] = float(score.softmax(-1)[0, 0, 0])
+    return found
+
+
+def averages() -> dict[str, float]:
+    """Two chains that disagree: what their averages make of it."""
+    chains = torch.tensor([[0.98, 0.01, 0.01], [0.2, 0.4, 0.4]], dtype=torch.float64)
+    geometric = chains.log().mean(0).softmax(0)
+    return {
+        "first class, mean of probabilities": float(chains.mean(0)[0]),
+        "first class, mean of logarithms": float(geometric[0]),
+    }
