@@ -167,7 +167,7 @@ def test_suggest_agrees_with_conditioning_from_scratch(task, monkeypatch):
     arguments = K[..., 12:, 12:], K[..., :12, 12:], posterior, 9
     assert suggest(*arguments) == expected
     assert sorted(expected) == list(range(9))
-    monkeypatch.setattr(decisions, "_CHUNK_ELEMENTS", 60)  # two points at a time
+    monkeypatch.setattr(decisions.acquisition, "_CHUNK_ELEMENTS", 60)  # two points at a time
     assert suggest(*arguments) == expected
 
 

@@ -1,0 +1,164 @@
+"""Thresholds that keep a promise on items like the examples: sets of labels, and predictions to accept."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from scipy import special
+from torch import Tensor
+
+
+def scores_needed(coverage: float) -> int:
+    """The fewest scores with which a conformal set of that coverage leaves out anything at all.
+
+    Example:
+        >>> scores_needed(0.9), scores_needed(0.5)
+        (9, 1)
+    """
+    return math.ceil(1.0 / (1.0 - coverage) - 1e-9) - 1
+
+
+def conformal_threshold(
+    score: Float[Tensor, " N"], weight: Float[Tensor, " N"], coverage: float, *, interpolate: bool = True
+) -> float:
+    """The score that a share `coverage` of exchangeable new points reaches: the conformal quantile, interpolated.
+
+    A new point falls with equal chance between any two of the `n` sorted scores, so a share `j / (n + 1)` lies below
+    the j-th of them. The position `(n + 1) (1 - coverage)` is seldom whole; between two scores the threshold is
+    interpolated. The usual lower one covers up to `1 / (n + 1)` more than asked, which is much for few examples.
+
+    Args:
+        score: scores of points of known label; large is typical.
+        weight: how many points each stands for.
+        coverage: between 0 and 1.
+        interpolate: False takes the lower of the two scores, which covers at least as much as asked.
+
+    Example:
+        >>> import torch
+        >>> round(conformal_threshold(torch.arange(1.0, 20.0), torch.ones(19), 0.9), 6)
+        2.0
+    """
+    order = score.argsort(stable=True)
+    rank = weight[order].cumsum(0)
+    position = (1.0 - coverage) * (float(rank[-1]) + 1.0)
+    upper = min(int((rank < position - 1e-9).sum()), len(order) - 1)
+    lower = max(upper - 1, 0)
+    # the j-th of equal points has rank j: within the weight of one example the score is constant
+    size = float(weight[order[upper]])
+    share = min(max((position - float(rank[upper]) + size) / min(size, 1.0), 0.0), 1.0)
+    share = share if interpolate or share >= 1.0 - 1e-9 else 0.0
+    low, high = float(score[order[lower]]), float(score[order[upper]])
+    return low + share * (high - low)
+
+
+def expected_risk_threshold(
+    top: Float[Tensor, " N"], weight: Float[Tensor, " N"], target_risk: float
+) -> tuple[float, float]:
+    """The lowest threshold of the top probability above which an error rate of at most `target_risk` is expected.
+
+    A calibrated prediction of probability p is wrong with probability 1 - p. So the lowest `t` is taken for which
+
+        mean of (1 - p_i) over the points with p_i >= t  <=  target_risk,
+
+    and `t = 1 - target_risk` where that is lower still: whatever reaches it keeps to the target by itself.
+
+    Args:
+        top: probability of the predicted label of each point; there may be none.
+        weight: how many points each stands for.
+        target_risk: between 0 and 1.
+
+    Returns:
+        Threshold, and the mean there; the target if no point reaches the threshold.
+
+    Example:
+        >>> import torch
+        >>> threshold, risk = expected_risk_threshold(torch.tensor([0.99, 0.9, 0.7, 0.4]), torch.ones(4), 0.1)
+        >>> round(threshold, 3), round(risk, 3)
+        (0.9, 0.055)
+    """
+    order = top.argsort(descending=True, stable=True)
+    expected = (weight * (1.0 - top))[order].cumsum(0) / weight[order].cumsum(0)
+    passed = (expected <= target_risk + 1e-12) & _ends(top[order])
+    if not bool(passed.any()):
+        return 1.0 - target_risk, target_risk
+    last = int(passed.nonzero()[-1])
+    return min(float(top[order[last]]), 1.0 - target_risk), float(expected[last])
+
+
+def errors_tail(top: Float[Tensor, " N"], wrong: Bool[Tensor, " N"], weight: Float[Tensor, " N"]) -> float:
+    """How probable it is that at least as many predictions are wrong as are, if their probabilities are right.
+
+    The binomial tail at the mean of `1 - p`; the number of errors of points of different `p` varies less than that.
+
+    Example:
+        >>> import torch
+        >>> top = torch.full((10,), 0.9)
+        >>> round(errors_tail(top, torch.arange(10) < 4, torch.ones(10)), 3)
+        0.013
+    """
+    n, e = float(weight.sum()), float((weight * wrong).sum())
+    if e == 0.0:
+        return 1.0
+    rate = float((weight * (1.0 - top)).sum()) / n
+    return float(special.betainc(e, n - e + 1.0, rate))
+
+
+def examples_needed(target_risk: float, delta: float) -> int:
+    """The fewest examples, all predicted rightly, from which `risk_threshold` can find a threshold.
+
+    Example:
+        >>> examples_needed(0.05, 0.05)
+        59
+    """
+    return math.ceil(math.log(delta) / math.log1p(-target_risk) - 1e-9)
+
+
+def risk_threshold(
+    top: Float[Tensor, " N"],
+    wrong: Bool[Tensor, " N"],
+    weight: Float[Tensor, " N"],
+    target_risk: float,
+    delta: float,
+) -> tuple[float, float]:
+    """The lowest threshold of the top probability above which the error rate is at most `target_risk`, and its bound.
+
+    Of `k` points above a threshold `e` are wrong; the bound is the exact upper confidence bound of Clopper and Pearson.
+    Thresholds are tested from the highest that could pass down to the first that fails, which keeps the confidence of
+    all tests together (fixed sequence testing).
+
+    Args:
+        top: probability of the predicted label of each point.
+        wrong: whether that label is wrong.
+        weight: how many points each stands for.
+        target_risk: between 0 and 1.
+        delta: probability that the promise fails.
+
+    Returns:
+        Threshold and bound; an infinite threshold and a bound of one if none will do.
+
+    Example:
+        >>> import torch
+        >>> top, wrong = torch.linspace(0.3, 0.99, 40), torch.arange(40) < 3
+        >>> threshold, risk = risk_threshold(top, wrong, torch.ones(40), 0.1, 0.1)
+        >>> round(threshold, 3), round(risk, 3)
+        (0.335, 0.099)
+    """
+    order = top.argsort(descending=True, stable=True)
+    k = weight[order].cumsum(0)
+    e = (weight * wrong)[order].cumsum(0)
+    right = (k - e).clamp(min=1e-9)
+    exact = torch.as_tensor(special.betaincinv((e + 1.0).numpy(), right.numpy(), 1.0 - delta), dtype=k.dtype)
+    bound = torch.where(k - e > 1e-9, exact, 1.0)
+    ends = _ends(top[order])
+    passed = ends & (bound <= target_risk + 1e-12)
+    failed = ends & ~passed & (k >= examples_needed(target_risk, delta) - 1e-9)
+    passed = passed & (failed.cumsum(0) == 0)
+    if not bool(passed.any()):
+        return math.inf, 1.0
+    last = int(passed.nonzero()[-1])
+    return float(top[order[last]]), float(bound[last])
+
+
+def _ends(ordered: Float[Tensor, " N"]) -> Bool[Tensor, " N"]:
+    """Where a threshold can lie: points of equal probability are accepted together."""
+    return torch.cat([ordered[1:] < ordered[:-1], torch.ones(min(len(ordered), 1), dtype=torch.bool)])
