@@ -47,16 +47,18 @@ def collapse() -> dict[str, float]:
     K, y, _ = synthetic_tasks(17, 1.0)
     labels = make_labels(y, torch.ones(y.shape), torch.ones(len(y), 5, dtype=torch.bool), K.dtype)
     found = {}
-    for tau, a in ((0.2, -2.0), (0.2, 0.0), (0.5, -0.5)):
+    for tau, a, scale in ((0.2, 0.0, 1.0), (0.2, -2.0, 1.0), (0.5, -1.0, 0.25)):
         for name, released in (("as derived", False), ("as released", True)):
             own, alike = (
                 mean_field_elbo(
-                    mean_field(k / tau**2, labels, n_steps=5, prior_mean=a / tau),
+                    mean_field(scale * k / tau**2, labels, n_steps=5, prior_mean=a / tau),
                     labels, prior_mean=a / tau, released=released,
                 ).mean()
                 for k in (K, torch.ones_like(K))
             )  # fmt: skip
-            found[f"advantage of features, tau {tau:g}, prior mean {a:g}, {name}"] = float((own - alike) / y.shape[1])
+            found[f"advantage of features, tau {tau:g}, prior mean {a:g}, scale {scale:g}, {name}"] = float(
+                (own - alike) / y.shape[1]
+            )
     return found
 
 
