@@ -40,7 +40,7 @@ def small(split: ClassSource) -> ClassSource:
     ]
     x = torch.cat(chunks)
     x = (x - x.mean((0, 2, 3), keepdim=True)) / x.std((0, 2, 3), keepdim=True)
-    return ClassSource.from_arrays(x, split.labels)
+    return split._replace(items=x, sizes=None)
 
 
 @torch.no_grad()
