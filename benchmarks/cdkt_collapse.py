@@ -21,15 +21,20 @@ from mirrorshot.methods import FewShotMethod, make_method
 from mirrorshot.presets import preset_settings
 from mirrorshot.training.optimizers import make_optimizers
 
-SIDE, SEED = 32, 1
-TASKS_PER_STEP, N_HELD_OUT = 4, 40
+SIDE, SEED, N_HELD_OUT = 32, 1, 40
 CDKT = "logistic_softmax_gp"
-SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "MD-BFSC": ("mirror_gp", {"objective": "ml"}),
-    "CDKT (ML), the preset default": (CDKT, preset_settings("default", "cub", 1, CDKT)["method_options"]),
-    "CDKT (ML), tau 0.5, prior mean -0.5, scale 1": (CDKT, {"likelihood_temperature": 0.5, "prior_mean": -0.5}),
-    "CDKT (ML), tau 0.2, as derived": (CDKT, {}),
-    "CDKT (ML), tau 0.2, as released": (CDKT, {"released_bound": True}),
+SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, its options, and the preset of the optimiser
+    "MD-BFSC": ("mirror_gp", {"objective": "ml"}, "default"),
+    "CDKT (ML), the preset default": (CDKT, preset_settings("default", "cub", 1, CDKT)["method_options"], "default"),
+    "CDKT (ML), tau 0.5, prior mean -0.5, scale 1": (
+        CDKT,
+        {"likelihood_temperature": 0.5, "prior_mean": -0.5},
+        "default",
+    ),
+    "CDKT (ML), tau 0.2, as derived": (CDKT, {}, "default"),
+    "CDKT (ML), tau 0.2, as released": (CDKT, {"released_bound": True}, "default"),
+    "CDKT (ML), tau 0.2, as derived, the paper's optimiser": (CDKT, {}, "paper"),
+    "CDKT (ML), tau 0.2, as released, the paper's optimiser": (CDKT, {"released_bound": True}, "paper"),
 }
 
 
@@ -54,18 +59,19 @@ def score(method: FewShotMethod, sampler: EpisodeSampler) -> tuple[float, float]
 
 
 def learn(
-    name: str, options: dict[str, Any], source: ClassSource, held_out: ClassSource, n_steps: int
+    name: str, options: dict[str, Any], preset: str, source: ClassSource, held_out: ClassSource, n_tasks: int
 ) -> dict[str, Any]:
-    """Train as the preset for photographs does, on smaller ones."""
+    """Train with the optimiser and the tasks of a step that a preset has for photographs, on smaller ones."""
     backbone = make_backbone("conv4", generator=torch.Generator().manual_seed(SEED), image_size=SIDE)
     method = make_method(name, backbone, **{"kernel": "cosine", **options})
-    settings = preset_settings("default", "cub", 1, name)
-    config = Config().replace(**{key: settings[key] for key in ("optimizer", "lr", "kernel_lr")})
+    settings = preset_settings(preset, "cub", 1, name)
+    shared = ("optimizer", "lr", "kernel_lr", "tasks_per_step")
+    config = Config().replace(**{key: settings[key] for key in shared if key in settings})
     optimizers = make_optimizers(method, config, is_cuda=False)
     train, test = (EpisodeSampler(part, 5, 1, 16, seed=SEED) for part in (source, held_out))
     curve, losses = [score(method, test)], []
-    for _ in range(n_steps):
-        tasks, query_y = train.draw(TASKS_PER_STEP)
+    for _ in range(n_tasks // config.tasks_per_step):
+        tasks, query_y = train.draw(config.tasks_per_step)
         loss = method.loss(tasks, query_y).mean()
         for optimizer in optimizers:
             optimizer.zero_grad()
@@ -76,23 +82,23 @@ def learn(
     curve.append(score(method.eval(), test))
     keys = ("accuracy", "cosine")
     ends = {when: dict(zip(keys, point, strict=True)) for when, point in zip(("before", "after"), curve, strict=True)}
-    return {"options": options, **ends, "loss": [losses[0], losses[-1]]}
+    return {"options": options, "preset": preset, **ends, "loss": [losses[0], losses[-1]]}
 
 
 def main() -> None:
     """Train with each of the settings."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=40, help="of 4 tasks each")
-    n_steps = parser.parse_args().steps
+    parser.add_argument("--tasks", type=int, default=160, help="training tasks")
+    n_tasks = parser.parse_args().tasks
     began = time.perf_counter()
     data = load_dataset("cub", splits=("train", "val"))
     source, held_out = (small(part) for part in (data.train, data.val) if part is not None)
     found = {}
-    for title, (name, options) in SETTINGS.items():
-        found[title] = learn(name, options, source, held_out, n_steps)
+    for title, (name, options, preset) in SETTINGS.items():
+        found[title] = learn(name, options, preset, source, held_out, n_tasks)
         after = found[title]["after"]
         print(f"{title}: accuracy {after['accuracy']:.3f}, cosine {after['cosine']:.3f}", flush=True)
-    save("cdkt_collapse", {"n_steps": n_steps, "settings": found}, seed=SEED, started=began)
+    save("cdkt_collapse", {"n_tasks": n_tasks, "settings": found}, seed=SEED, started=began)
 
 
 if __name__ == "__main__":
