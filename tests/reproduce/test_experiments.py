@@ -107,7 +107,8 @@ def test_the_released_bound_is_no_bound():
 
 
 def test_the_bound_of_cdkt_prefers_no_features_at_the_published_temperature_and_features_at_ours():
-    derived, released = found("what the bound of CDKT prefers")[::2], found("what the bound of CDKT prefers")[1::2]
+    advantages = found("what the bound of CDKT prefers")
+    derived, released = advantages[::2], advantages[1::2]
     assert derived[0] < 0
     assert derived[1] < 0
     assert derived[2] > 0

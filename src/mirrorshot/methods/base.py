@@ -110,6 +110,10 @@ class FewShotMethod(nn.Module, abc.ABC):
         z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1))
         return z[:, :n_support], z[:, n_support:]
 
+    def network_precision(self, device: torch.device) -> torch.autocast:
+        """A context in which operations of the network have its type."""
+        return torch.autocast(device.type, self.network_dtype, enabled=self.network_dtype is not None)
+
     def embed(self, x: Shaped[Tensor, "T N *item"], *, one_view: bool = False) -> Float[Tensor, "T N *features"]:
         """Features of items, in the type of the network, and at least in single precision.
 
@@ -120,7 +124,7 @@ class FewShotMethod(nn.Module, abc.ABC):
         network: Callable[[Tensor], Tensor] = self.backbone
         if one_view and isinstance(self.backbone, ImageBackbone) and self.backbone.average_flips:
             network = self.backbone.one_view
-        with torch.autocast(x.device.type, self.network_dtype, enabled=self.network_dtype is not None):
+        with self.network_precision(x.device):
             z = network(x)
         # a network may run in half precision, probabilities never do
         return z if z.dtype == torch.float64 else z.float()

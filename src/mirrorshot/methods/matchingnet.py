@@ -113,7 +113,7 @@ class MatchingNet(FewShotMethod):
 
     def _map(self, x: Float[Tensor, "*batch D"], weight: Float[Tensor, "E D"]) -> Float[Tensor, "*batch E"]:
         """`x W^T`, in the type of the network."""
-        with torch.autocast(x.device.type, self.network_dtype, enabled=self.network_dtype is not None):
+        with self.network_precision(x.device):
             product: Tensor = x @ weight.mT
         return product.to(x.dtype)
 

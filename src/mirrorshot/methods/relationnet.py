@@ -112,7 +112,7 @@ class RelationNet(FewShotMethod):
         weight = tasks.support_weight[:, None, :].to(support.dtype) * (tasks.support_y[:, None, :] == classes)
         weight = weight / weight.sum(-1, keepdim=True).clamp(min=1e-6)
         prototypes = (weight @ support.flatten(2)).unflatten(2, support.shape[2:])
-        with torch.autocast(query.device.type, self.network_dtype, enabled=self.network_dtype is not None):
+        with self.network_precision(query.device):
             maps = self._relation_maps(prototypes, query)
         relation = F.relu(self.hidden(maps.flatten(1).to(query.dtype)))
         return self.score(relation).reshape(*query.shape[:2], tasks.n_way)  # type: ignore[no-any-return]
