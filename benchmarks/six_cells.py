@@ -1,0 +1,55 @@
+"""The wall time of MD-BFSC in Table 1: six cells, trained and tested from nothing, several at a time on one GPU.
+
+    MIRRORSHOT_DATA=... python benchmarks/six_cells.py [--jobs 3]
+
+The same work as `mirrorshot reproduce table1 --method mirror_gp --preset default --jobs 3 --again`, the longest training
+first. Reading the data, compiling, validation and 5 x 600 test tasks are part of the time.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from _common import save, table
+from mirrorshot.reproduce.cells import Cell
+from mirrorshot.reproduce.runner import Places, run_cells
+
+DATA = ("cub", "mini_imagenet_to_cub", "omniglot_to_emnist")
+
+
+def main() -> None:
+    """Run the cells, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=3, help="trainings at a time")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    cells = [Cell("mirror_gp", data, n_shot, preset="default") for data in DATA for n_shot in (1, 5)]
+    cells.sort(key=lambda cell: cell.config().n_episodes, reverse=True)
+    started = time.perf_counter()
+    outcomes = run_cells(cells, Places(options.results, options.runs), say=print, n_jobs=options.jobs, again=True)
+    seconds = time.perf_counter() - started
+    failed = [outcome for outcome in outcomes if outcome.status != "done"]
+    if failed:
+        raise SystemExit("\n".join(f"{outcome.cell.name}: {outcome.status}: {outcome.detail}" for outcome in failed))
+    rows = [found(cell, options.results) for cell in cells]
+    save("six_cells", {"seconds": round(seconds, 1), "n_jobs": options.jobs, "rows": rows}, seed=1, started=started)
+    print(table(["cell", "accuracy, %", "training, s", "testing, s"], [list(map(str, row.values())) for row in rows]))
+    print(f"six cells: {seconds:.0f} s, {options.jobs} at a time")
+
+
+def found(cell: Cell, results: Path) -> dict[str, Any]:
+    """Accuracy and times of a cell; times are of a GPU that others use as well."""
+    record = json.loads((results / f"{cell.name}.json").read_text())
+    return {
+        "cell": cell.name,
+        "accuracy": round(100 * record["evaluation"]["accuracy"], 2),
+        "training_time_s": record["training_time_s"],
+        "testing_time_s": record["testing_time_s"],
+    }
+
+
+if __name__ == "__main__":
+    main()
