@@ -59,18 +59,38 @@ def test_mean_field_follows_the_equations_of_the_paper(small_task, tau, a):
     assert_close(tau**2 * q.posterior.var[0], Sigma.diagonal(dim1=1, dim2=2), rtol=0, atol=1e-8)
 
 
+def bound_after(K, labels, n_steps, prior_mean=0.0, start="prior"):
+    q = mean_field(K, labels, n_steps=n_steps, prior_mean=prior_mean, start=start)
+    return mean_field_elbo(q, labels, prior_mean=prior_mean)
+
+
+@pytest.mark.parametrize("start", ["prior", "labels"])
 @pytest.mark.parametrize("prior_mean", [0.0, -3.0])
-def test_the_bound_never_falls(few_shot_tasks, prior_mean):
+def test_the_bound_never_falls(few_shot_tasks, prior_mean, start):
     K, y = few_shot_tasks(4, 5, 3, 6.0)
-    labels = labels_of(y, 5)
-    bounds = torch.stack(
-        [
-            mean_field_elbo(mean_field(K, labels, n_steps=n, prior_mean=prior_mean), labels, prior_mean=prior_mean)
-            for n in range(1, 16)
-        ]
-    )
+    bounds = torch.stack([bound_after(K, labels_of(y, 5), n, prior_mean, start) for n in range(1, 16)])
     assert bounds.diff(dim=0).min() > -1e-9
     assert (bounds[-1] - bounds[0]).min() > 0.01
+
+
+def test_both_starts_lead_to_the_same_optimum(few_shot_tasks):
+    K, y = few_shot_tasks(4, 5, 3, 6.0)
+    from_prior, from_labels = (bound_after(K, labels_of(y, 5), 400, start=start) for start in ("prior", "labels"))
+    assert_close(from_labels, from_prior, rtol=0, atol=1e-6)
+
+
+def test_two_steps_from_the_labels_tell_points_that_are_alike_from_points_that_are_not(few_shot_tasks):
+    """As training of CDKT needs it: from the prior, the bound of 25 times the covariance is better when all are alike."""
+    K, y = few_shot_tasks(4, 5, 17, 25.0)
+    labels = labels_of(y, 5)
+    same_class = (y[:, None, :, None] == y[:, None, None, :]).to(F64)
+    jitter = 1e-3 * torch.eye(y.shape[1], dtype=F64)
+    apart, alike = 25 * (same_class + jitter), 25 * (torch.ones_like(K) + jitter)
+    for start, least in (("prior", 0.1), ("labels", 0.5)):  # nats per point
+        gap = (bound_after(apart, labels, 2, start=start) - bound_after(alike, labels, 2, start=start)) / y.shape[1]
+        assert gap.min() > least
+    assert (bound_after(K, labels, 2) < bound_after(alike, labels, 2)).all()
+    assert (bound_after(K, labels, 2, start="labels") > bound_after(alike, labels, 2, start="labels")).all()
 
 
 def exact_joint(K, labels, prior_mean):
@@ -96,12 +116,14 @@ def test_the_bound_is_below_the_exact_evidence_and_near_it(labels, prior_mean):
     q = mean_field(K[None, None], given, n_steps=200, prior_mean=prior_mean)
     bound = mean_field_elbo(q, given, prior_mean=prior_mean).item()
     assert evidence - 1.5 < bound < evidence
+    assert bound_after(K[None, None], given, 1, prior_mean, "labels").item() < evidence
     released = mean_field_elbo(q, given, prior_mean=prior_mean, released=True).item()
     assert released > evidence  # the defect of the authors' code: no bound
     assert released == pytest.approx(bound + q.alpha.sum().item() / 2)
 
 
-def test_padding_has_no_influence(few_shot_tasks):
+@pytest.mark.parametrize("start", ["prior", "labels"])
+def test_padding_has_no_influence(few_shot_tasks, start):
     K, y = few_shot_tasks(2, 3, 2, 3.0)
     plain = labels_of(y[:, :4], 3)
     weight = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0, 0.0]).expand(2, -1)
@@ -109,8 +131,8 @@ def test_padding_has_no_influence(few_shot_tasks):
     y[:, 4:] = 0
     mask = torch.tensor([True, True, True, False]).expand(2, -1)
     padded = labels_of(y, 4, weight, mask)
-    small = mean_field(K[..., :4, :4], plain, n_steps=5, prior_mean=-0.5)
-    large = mean_field(K, padded, n_steps=5, prior_mean=-0.5)
+    small = mean_field(K[..., :4, :4], plain, n_steps=5, prior_mean=-0.5, start=start)
+    large = mean_field(K, padded, n_steps=5, prior_mean=-0.5, start=start)
     assert_close(large.posterior.mean[:, :3, :4], small.posterior.mean)
     assert_close(mean_field_elbo(large, padded, prior_mean=-0.5), mean_field_elbo(small, plain, prior_mean=-0.5))
 

@@ -130,6 +130,8 @@ def test_gibbs_predictions_follow_a_renaming_of_the_classes(drawn):
     [
         ({"inference": "laplace"}, "'mean_field' or 'gibbs', but got 'laplace'"),
         ({"inference": "gibbs", "objective": "cml"}, "'ml' or 'pl', but got 'cml'.*Use inference='mean_field'"),
+        ({"start": "random"}, "`start` to be 'prior' or 'labels', but got 'random'"),
+        ({"inference": "gibbs", "start": "labels"}, "`start` to be 'prior' with inference='gibbs', but got 'labels'"),
         ({"likelihood_temperature": 0.0}, "`likelihood_temperature` to be positive, but got 0.0"),
         ({"n_steps": 0}, "`n_steps` to be positive, but got 0"),
         ({"inference": "gibbs", "n_chains": 0}, "`n_chains` to be positive, but got 0"),

@@ -185,6 +185,13 @@ def test_a_study_says_what_a_preset_has_in_place_of_the_papers_setting(result_of
     assert shown["kernel"] == [("COS", "65.45 ± 0.42")] * 2
 
 
+def test_a_study_shows_no_seconds_of_a_training_in_several_sessions(result_of):
+    result = result_of(MIRROR, 0.6)
+    assert study_sheets(grouped([MIRROR], [result]))[0].rows[0][-1] == "3"
+    result.record["is_resumed"] = True
+    assert study_sheets(grouped([MIRROR], [result]))[0].rows[0][-1] == "-"
+
+
 def test_other_settings_of_a_study_say_what_is_studied(result_of):
     tagged = Cell("mirror_gp_rbf", "cub", 1, tag="_fast")
     (sheet,) = study_sheets(grouped([tagged], [result_of(tagged, 0.6, config={"lr": 0.01})]))

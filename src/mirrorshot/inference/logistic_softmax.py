@@ -9,7 +9,7 @@ A temperature, `sigma(f / tau)`, is that of the latents `f / tau`: divide `K` by
 """
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +17,8 @@ from torch import Generator, Tensor
 
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior, root_of
 from mirrorshot.inference.polya_gamma import prior_root, sample_polya_gamma
+
+Start = Literal["prior", "labels"]
 
 _N_STD = 5.5  # how much of a Gaussian latent the nodes cover
 _N_NODES = 48
@@ -66,14 +68,19 @@ class MeanField(NamedTuple):
     alpha: Float[Tensor, "T 1 N"]
 
 
-def mean_field(K: Float[Tensor, "T _ N N"], labels: Labels, *, n_steps: int, prior_mean: float = 0.0) -> MeanField:
-    """Coordinate ascent on the evidence lower bound, from the prior; differentiable in `K`.
+def mean_field(
+    K: Float[Tensor, "T _ N N"], labels: Labels, *, n_steps: int, prior_mean: float = 0.0, start: Start = "prior"
+) -> MeanField:
+    """Coordinate ascent on the evidence lower bound; differentiable in `K`.
 
     Args:
         K: prior covariances (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
         labels: labelled points.
         n_steps: how often each factor is updated; each time costs one factorisation.
         prior_mean: constant prior mean of the latents.
+        start: where it begins: "prior", or "labels", at latents one standard deviation of the prior above its mean for
+            the class of a point, and one below for the others. A few steps from there give a low bound where `K` says
+            that points of different classes are alike; many steps give the same from both.
 
     Example:
         >>> labels = make_labels(torch.tensor([[0, 1]]), torch.ones(1, 2), torch.ones(1, 2).bool(), torch.float32)
@@ -82,6 +89,8 @@ def mean_field(K: Float[Tensor, "T _ N N"], labels: Labels, *, n_steps: int, pri
         True
     """
     mean, var = torch.full_like(labels.Y, prior_mean), K.diagonal(dim1=-2, dim2=-1).expand_as(labels.Y)
+    if start == "labels":
+        mean, var = prior_mean + root_of(var) * (2 * labels.Y - 1), torch.zeros_like(var)
     alpha = labels.n_classes.expand_as(labels.weight)  # E lambda = 1
     for _ in range(_N_START):
         alpha = 1 + _expected_count(mean, var, alpha, labels).sum(1, keepdim=True)

@@ -20,6 +20,7 @@ from mirrorshot.backbones import Backbone
 from mirrorshot.gaussian import GaussianPosterior, predict_latent
 from mirrorshot.inference.logistic_softmax import (
     Labels,
+    Start,
     augmented_evidence,
     augmented_posterior,
     gibbs,
@@ -40,8 +41,9 @@ class LogisticSoftmaxGP(GPMethod):
     """Gaussian process with the logistic-softmax likelihood: CDKT, and with inference="gibbs" that of Snell and Zemel.
 
     Differences from the released codes, all deliberate: the bound is a bound (theirs is with `released_bound`); each
-    task starts at the prior, never from random values or the task before; training and test have one prior mean unless
-    `test_prior_mean` says otherwise; class probabilities are integrals (`geometric` has their mean of logarithms).
+    task starts at the prior or at its labels, never from random values or the task before; training and test have one
+    prior mean unless `test_prior_mean` says otherwise; class probabilities are integrals (`geometric` has their mean of
+    logarithms).
 
     Args:
         backbone: from items to features.
@@ -52,6 +54,8 @@ class LogisticSoftmaxGP(GPMethod):
         n_chains: Gibbs chains of a task.
         prior_mean: constant mean of the latents under the prior.
         test_prior_mean: another one for predictions, -5 in the released test scripts; None: the same.
+        start: where mean-field steps begin, "prior" or "labels" (see `mean_field`). The released code goes on from the
+            task before, whose labels stand in the same order.
         released_bound: train on what the released code takes for the bound.
         geometric: probabilities proportional to `exp E log sigma`, as in the released "pl" loss and Gibbs sampler.
         **options: those of `GPMethod`; Gibbs sampling has no objective "cml".
@@ -77,6 +81,7 @@ class LogisticSoftmaxGP(GPMethod):
         n_chains: int = 20,
         prior_mean: float = 0.0,
         test_prior_mean: float | None = None,
+        start: Start = "prior",
         released_bound: bool = False,
         geometric: bool = False,
         **options: Any,
@@ -89,6 +94,10 @@ class LogisticSoftmaxGP(GPMethod):
                 "Expected `objective` to be 'ml' or 'pl', but got 'cml': draws for all points and for the support do "
                 "not belong together. Use inference='mean_field'."
             )
+        if start not in get_args(Start):
+            raise InvalidInputError(f"Expected `start` to be 'prior' or 'labels', but got {start!r}.")
+        if inference == "gibbs" and start != "prior":
+            raise InvalidInputError(f"Expected `start` to be 'prior' with inference='gibbs', but got {start!r}.")
         self.inference = inference
         steps = _STEPS[inference]
         self.n_steps = steps[0] if n_steps is None else n_steps
@@ -97,7 +106,7 @@ class LogisticSoftmaxGP(GPMethod):
         for name in ("likelihood_temperature", "n_steps", "n_test_steps", "n_chains"):
             if not getattr(self, name) > 0:
                 raise InvalidInputError(f"Expected `{name}` to be positive, but got {getattr(self, name)}.")
-        self.prior_mean = prior_mean
+        self.prior_mean, self.start = prior_mean, start
         self.test_prior_mean = prior_mean if test_prior_mean is None else test_prior_mean
         self.released_bound, self.geometric = released_bound, geometric
 
@@ -106,7 +115,7 @@ class LogisticSoftmaxGP(GPMethod):
         K, a = K / self.likelihood_temperature**2, self.prior_mean / self.likelihood_temperature
         labels = make_labels(y, weight, class_mask, K.dtype)
         if self.inference == "mean_field":
-            q = mean_field(K, labels, n_steps=self.n_steps, prior_mean=a)
+            q = mean_field(K, labels, n_steps=self.n_steps, prior_mean=a, start=self.start)
             return mean_field_elbo(q, labels, prior_mean=a, released=self.released_bound)
         K, labels = self._chains(K), Labels(*(self._chains(part) for part in labels))
         draw = gibbs(K, labels, n_steps=self.n_steps, generator=self.generator, prior_mean=a)
@@ -134,7 +143,7 @@ class LogisticSoftmaxGP(GPMethod):
 
     def _posterior(self, K: Tensor, labels: Labels, a: float, n_steps: int) -> GaussianPosterior:
         if self.inference == "mean_field":
-            return mean_field(K, labels, n_steps=n_steps, prior_mean=a).posterior
+            return mean_field(K, labels, n_steps=n_steps, prior_mean=a, start=self.start).posterior
         draw = gibbs(K, labels, n_steps=n_steps, generator=self.generator, prior_mean=a)
         return augmented_posterior(K, labels, draw, prior_mean=a)
 

@@ -9,6 +9,7 @@ from mirrorshot.reproduce.sheets import Record, Sheet, with_spread
 from mirrorshot.reproduce.tables import Group, by_column, column_title, run_notes, set_up_notes, split_by_tag
 
 _COLUMNS = ("preset", "paper", "ours", "difference", "inside", "seconds of training")
+_SECONDS = "Seconds of training: - where it took several sessions. Runs may have shared a GPU; the result files say so."
 _OPTIONS = {
     "rho": ("step_size", 1.0),
     "kernel": ("kernel", "cosine"),
@@ -37,7 +38,7 @@ def _study_sheet(study: str, groups: Sequence[Group], show_missing: bool) -> She
         for r, group in zip(records, part, strict=True)
         if show_missing or group.first
     ]
-    general = (INSIDE,) if any(group.first for group in part) else ()
+    general = (INSIDE, _SECONDS) if any(group.first for group in part) else ()
     title = f"Study of {study}, accuracy, %: {column_title(*part[0].cell[1:3])}" if part else ""
     notes = run_notes(part, "table3")
     return Sheet(title, (study, *_COLUMNS), rows, records, notes, (*general, *set_up_notes(part)))
@@ -49,9 +50,15 @@ def _record(study: str, value: Value, group: Group) -> Record:
     return {
         "study": study, "value": title, "row": cell.row, "preset": cell.preset, "budget": cell.budget, "tag": cell.tag,
         **compared(value if is_in_paper else None, group.first),
-        "seconds": group.first.record["training_time_s"] if group.first else None,
+        "seconds": _seconds(group),
         "command": cell.command("table3"), "settings": "; ".join(group.changes),
     }  # fmt: skip
+
+
+def _seconds(group: Group) -> float | None:
+    if group.first is None or group.first.record.get("is_resumed"):
+        return None
+    return float(group.first.record["training_time_s"])
 
 
 def _studied(study: str, cell: Cell) -> tuple[str, bool]:
