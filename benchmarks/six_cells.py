@@ -2,8 +2,8 @@
 
     MIRRORSHOT_DATA=... python benchmarks/six_cells.py [--jobs 3]
 
-The same work as `mirrorshot reproduce table1 --method mirror_gp --preset default --jobs 3 --again`, the longest training
-first. Reading the data, compiling, validation and 5 x 600 test tasks are part of the time.
+The same work as `mirrorshot reproduce table1 --method mirror_gp --preset default --jobs 3 --again`, the longest
+training first. Reading the data, compiling, validation and 5 x 600 test tasks are part of the time.
 """
 
 import argparse

@@ -80,7 +80,7 @@ def test_both_starts_lead_to_the_same_optimum(few_shot_tasks):
 
 
 def test_two_steps_from_the_labels_tell_points_that_are_alike_from_points_that_are_not(few_shot_tasks):
-    """As training of CDKT needs it: from the prior, the bound of 25 times the covariance is better when all are alike."""
+    """Training of CDKT needs it: from the prior, the bound at 25 times the covariance is better when all are alike."""
     K, y = few_shot_tasks(4, 5, 17, 25.0)
     labels = labels_of(y, 5)
     same_class = (y[:, None, :, None] == y[:, None, None, :]).to(F64)

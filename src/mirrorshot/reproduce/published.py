@@ -163,8 +163,8 @@ TABLE_4: dict[str, tuple[float | None, float | None, float]] = {
 """Seconds of the inner loop, the outer loop and an epoch: CUB, 3 inner steps, Quadro RTX 6000; shots not stated."""
 
 RELEASED_ON_H200 = {"inner": 0.0131, "outer": 0.0796, "test": 0.0777}
-"""Seconds of the authors' release, one task of CUB, 1 shot: measured once beside a prototype of this package. Their code
-has no licence and is no part of it, so no command here measures them again."""
+"""Seconds of the authors' release, one task of CUB, 1 shot: measured once beside a prototype of this package. Their
+code has no licence and is no part of it, so no command here measures them again."""
 
 
 def known_rows(target: str) -> list[str]:

@@ -149,8 +149,8 @@ def timing_sheet(record: Record) -> Sheet:
         notes.append(
             f"The authors' release on an H200: inner loop {released['inner']:.4f} s, an episode of training "
             f"{released['outer']:.4f} s, of testing {released['test']:.4f} s, measured once beside a prototype of this "
-            f"package and by no command of it. Ours is {released['inner'] / ours['inner']:.0f} times faster in the inner "
-            f"loop, and {released['outer'] * EPOCH / ours['epoch']:.0f} times in an epoch."
+            f"package and by no command of it. Ours is {released['inner'] / ours['inner']:.0f} times faster in the "
+            f"inner loop, and {released['outer'] * EPOCH / ours['epoch']:.0f} times in an epoch."
         )
     columns = ("method", "inner loop, s: paper", "ours", "outer loop, s: paper", "ours", "epoch, s: paper", "ours")
     title = f"Running time: {record['data']}, {record['n_shot']} shot{'s' if record['n_shot'] > 1 else ''}"
