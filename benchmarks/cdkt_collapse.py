@@ -25,16 +25,19 @@ SIDE, SEED, N_HELD_OUT = 32, 1, 40
 CDKT = "logistic_softmax_gp"
 SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, its options, and the preset of the optimiser
     "MD-BFSC": ("mirror_gp", {"objective": "ml"}, "default"),
-    "CDKT (ML), the preset default": (CDKT, preset_settings("default", "cub", 1, CDKT)["method_options"], "default"),
-    "CDKT (ML), tau 0.5, prior mean -0.5, scale 1": (
+    "CDKT (ML), from the prior": (CDKT, {}, "default"),
+    "CDKT (ML), from the prior, 30 steps": (CDKT, {"n_steps": 30}, "default"),
+    "CDKT (ML), from the prior, as released": (CDKT, {"released_bound": True}, "default"),
+    "CDKT (ML), from the prior, the paper's optimiser": (CDKT, {}, "paper"),
+    "CDKT (ML), from the prior, as released, the paper's optimiser": (CDKT, {"released_bound": True}, "paper"),
+    "CDKT (ML), from the prior, tau 0.5, prior mean -1, scale 0.25": (
         CDKT,
-        {"likelihood_temperature": 0.5, "prior_mean": -0.5},
+        {"likelihood_temperature": 0.5, "prior_mean": -1.0, "n_steps": 5, "kernel_options": {"outputscale": 0.25}},
         "default",
     ),
-    "CDKT (ML), tau 0.2, as derived": (CDKT, {}, "default"),
-    "CDKT (ML), tau 0.2, as released": (CDKT, {"released_bound": True}, "default"),
-    "CDKT (ML), tau 0.2, as derived, the paper's optimiser": (CDKT, {}, "paper"),
-    "CDKT (ML), tau 0.2, as released, the paper's optimiser": (CDKT, {"released_bound": True}, "paper"),
+    "CDKT (ML), from the labels (the preset default)": (CDKT, {"start": "labels"}, "default"),
+    "CDKT (ML), from the labels, 30 steps": (CDKT, {"start": "labels", "n_steps": 30}, "default"),
+    "CDKT (ML), from the labels, the paper's optimiser": (CDKT, {"start": "labels"}, "paper"),
 }
 
 

@@ -76,8 +76,8 @@ def test_an_unknown_preset_is_explained():
 
 
 def test_published_settings_of_other_methods_are_those_of_the_paper_and_ours_are_better():
-    assert "prior_mean" not in preset_settings("paper", "cub", 1, "logistic_softmax_gp")["method_options"]
-    assert preset_settings("default", "cub", 1, "logistic_softmax_gp")["method_options"]["prior_mean"] == -1.0
+    assert "start" not in preset_settings("paper", "cub", 1, "logistic_softmax_gp")["method_options"]
+    assert preset_settings("default", "cub", 1, "logistic_softmax_gp")["method_options"]["start"] == "labels"
 
 
 @pytest.mark.parametrize("method", METHODS)
