@@ -7,13 +7,8 @@ from torch.testing import assert_close
 from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.gaussian import predict_latent
-from mirrorshot.inference.logistic_softmax import (
-    logistic_softmax_prob,
-    make_labels,
-    mean_field,
-    mean_field_elbo,
-    mean_log_sigmoid,
-)
+from mirrorshot.inference.logistic_softmax import make_labels, mean_field, mean_field_elbo
+from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob, mean_log_sigmoid
 from mirrorshot.methods import logistic_softmax_gp as module
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
 from mirrorshot.types import InvalidInputError

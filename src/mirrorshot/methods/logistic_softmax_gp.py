@@ -24,12 +24,11 @@ from mirrorshot.inference.logistic_softmax import (
     augmented_evidence,
     augmented_posterior,
     gibbs,
-    logistic_softmax_prob,
     make_labels,
     mean_field,
     mean_field_elbo,
-    mean_log_sigmoid,
 )
+from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob, mean_log_sigmoid
 from mirrorshot.methods.gp import GPMethod, with_mask
 from mirrorshot.types import InvalidInputError, TaskBatch
 
