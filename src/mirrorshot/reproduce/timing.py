@@ -144,8 +144,8 @@ def timing_sheet(record: Record) -> Sheet:
         f"{record['n_tasks']} tasks after a warm-up, {record['n_inner_steps']} inner steps for all. Other machines, so "
         "only ratios within a column compare. CDKT (PL) has an inner loop, though the paper's table has none for it.",
         "GD is the safeguarded form of `gd_gp`, not the paper's plain one: it shortens steps that lower the bound. The "
-        "host looks at them, so that its training step cannot be a CUDA graph as that of MD and CDKT is; how much of its "
-        "time that is, was not measured.",
+        "host looks at them, so that its training step cannot be a CUDA graph as that of MD and CDKT is; how much of "
+        "its time that is, was not measured.",
     ]
     if "H200" in record["device"] and (record["data"], record["n_shot"]) == ("cub", 1):
         ours, released = record["times"]["MD"], RELEASED_ON_H200
