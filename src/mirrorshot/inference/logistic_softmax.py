@@ -66,7 +66,12 @@ class MeanField(NamedTuple):
 
 
 def mean_field(
-    K: Float[Tensor, "T _ N N"], labels: Labels, *, n_steps: int, prior_mean: float = 0.0, start: Start = "prior"
+    K: Float[Tensor, "T _ N N"],
+    labels: Labels,
+    *,
+    n_steps: int,
+    prior_mean: float = 0.0,
+    start: Start | tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]] = "prior",
 ) -> MeanField:
     """Coordinate ascent on the evidence lower bound; differentiable in `K`.
 
@@ -77,7 +82,7 @@ def mean_field(
         prior_mean: constant prior mean of the latents.
         start: where it begins: "prior", or "labels", at latents one standard deviation of the prior above its mean for
             the class of a point, and one below for the others. A few steps from there give a low bound where `K` says
-            that points of different classes are alike; many steps give the same from both.
+            that points of different classes are alike; many steps give the same from both. Or means and variances.
 
     Example:
         >>> labels = make_labels(torch.tensor([[0, 1]]), torch.ones(1, 2), torch.ones(1, 2).bool(), torch.float32)
@@ -86,7 +91,9 @@ def mean_field(
         True
     """
     mean, var = torch.full_like(labels.Y, prior_mean), K.diagonal(dim1=-2, dim2=-1).expand_as(labels.Y)
-    if start == "labels":
+    if isinstance(start, tuple):
+        mean, var = start
+    elif start == "labels":
         mean, var = prior_mean + root_of(var) * (2 * labels.Y - 1), torch.zeros_like(var)
     alpha = labels.n_classes.expand_as(labels.weight)  # E lambda = 1
     for _ in range(_N_START):
