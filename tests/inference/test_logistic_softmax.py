@@ -78,6 +78,17 @@ def test_both_starts_lead_to_the_same_optimum(few_shot_tasks):
     assert_close(from_labels, from_prior, rtol=0, atol=1e-6)
 
 
+def test_a_start_may_be_given_as_means_and_variances(few_shot_tasks):
+    K, y = few_shot_tasks(2, 3, 2, 4.0)
+    labels = labels_of(y, 3)
+    prior = torch.full_like(labels.Y, -0.5), K.diagonal(dim1=-2, dim2=-1).expand_as(labels.Y)
+    given, own = (bound_after(K, labels, 3, prior_mean=-0.5, start=start) for start in (prior, "prior"))
+    assert_close(given, own)
+    ended = mean_field(K, labels, n_steps=400).posterior
+    further = bound_after(K, labels, 1, start=(ended.mean, ended.var))
+    assert_close(further, bound_after(K, labels, 400), rtol=0, atol=1e-6)
+
+
 def test_two_steps_from_the_labels_tell_points_that_are_alike_from_points_that_are_not(few_shot_tasks):
     """Training of CDKT needs it: from the prior, the bound at 25 times the covariance is better when all are alike."""
     K, y = few_shot_tasks(4, 5, 17, 25.0)
