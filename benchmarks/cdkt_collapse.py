@@ -41,6 +41,7 @@ class Carried(LogisticSoftmaxGP):
                 mean / self.likelihood_temperature,
                 torch.full_like(mean, 0.01 / self.likelihood_temperature**2),
             )
+        assert self.prior_mean == 0  # or the mean of the posterior would have to be given back with it
         q = mean_field(K, labels, n_steps=self.n_steps, start=self._carried)
         self._carried = q.posterior.mean.detach(), q.posterior.var.detach()
         return mean_field_elbo(q, labels, released=self.released_bound)

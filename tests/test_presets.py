@@ -77,7 +77,9 @@ def test_an_unknown_preset_is_explained():
 
 def test_published_settings_of_other_methods_are_those_of_the_paper_and_ours_are_better():
     assert "start" not in preset_settings("paper", "cub", 1, "logistic_softmax_gp")["method_options"]
-    assert preset_settings("default", "cub", 1, "logistic_softmax_gp")["method_options"]["start"] == "labels"
+    ours = preset_settings("default", "cub", 1, "logistic_softmax_gp")["method_options"]
+    assert ours["start"] == "labels"
+    make_method("logistic_softmax_gp", make_backbone("identity", in_features=4), **ours, inference="gibbs")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -130,8 +130,8 @@ _METHOD_OPTIONS: dict[str, dict[str, Any]] = {
     "abml": {"step_size": 0.1, "kl_weight": 0.001},
 }
 _BETTER_OPTIONS: dict[str, dict[str, Any]] = {
-    # from the prior the bound is better without features than with them, and training on photographs makes all of them
-    # alike (`mirrorshot reproduce departures`, benchmarks/cdkt_collapse.py)
+    # from the prior the bound is better without features than with them, and short trainings on photographs make all of
+    # them alike (`mirrorshot reproduce departures`, benchmarks/cdkt_collapse.py)
     "logistic_softmax_gp": {"start": "labels"},
 }
 _CHARACTER_OPTIONS: dict[str, dict[str, Any]] = {"maml": {"n_steps": 1, "step_size": 0.1}}

@@ -35,21 +35,23 @@ def labels_of(tasks, y):
     return make_labels(y, torch.ones(y.shape), tasks.class_mask, torch.float64)
 
 
+@pytest.mark.parametrize("start", ["prior", "labels"])
 @pytest.mark.parametrize("released", [False, True])
-def test_ml_is_the_bound_of_support_and_query_per_point(drawn, released):
+def test_ml_is_the_bound_of_support_and_query_per_point(drawn, released, start):
     tasks, query_y = drawn
-    method = make(prior_mean=-1.0, released_bound=released)
+    method = make(prior_mean=-1.0, released_bound=released, start=start)
     K = method.kernel(torch.cat([tasks.support_x, tasks.query_x], 1)) / TAU**2
     labels = labels_of(tasks, torch.cat([tasks.support_y, query_y], 1))
-    q = mean_field(K, labels, n_steps=2, prior_mean=-1.0 / TAU)
+    q = mean_field(K, labels, n_steps=2, prior_mean=-1.0 / TAU, start=start)
     bound = mean_field_elbo(q, labels, prior_mean=-1.0 / TAU, released=released)
     assert_close(method.loss(tasks, query_y), -bound / 25)
 
 
-def latents(method, tasks, n_steps, prior_mean):
+def latents(method, tasks, n_steps, prior_mean, start="prior"):
     K, K_cross = (method.kernel(tasks.support_x, z) / TAU**2 for z in (None, tasks.query_x))
     prior_var = method.kernel.diagonal(tasks.query_x) / TAU**2
-    q = mean_field(K, labels_of(tasks, tasks.support_y), n_steps=n_steps, prior_mean=prior_mean / TAU)
+    labels = labels_of(tasks, tasks.support_y)
+    q = mean_field(K, labels, n_steps=n_steps, prior_mean=prior_mean / TAU, start=start)
     mean, var = predict_latent(q.posterior, K_cross, prior_var)
     return mean + prior_mean / TAU, var
 
@@ -60,6 +62,8 @@ def test_predictions_are_expected_likelihoods_after_the_steps_of_the_test(drawn)
     assert_close(make().predict(tasks).exp(), prob.mT, rtol=0, atol=1e-8)
     prob = logistic_softmax_prob(*latents(make(), tasks, 30, -5.0), tasks.class_mask)
     assert_close(make(test_prior_mean=-5.0).predict(tasks).exp(), prob.mT, rtol=0, atol=1e-8)
+    prob = logistic_softmax_prob(*latents(make(), tasks, 1, 0.0, "labels"), tasks.class_mask)
+    assert_close(make(start="labels", n_test_steps=1).predict(tasks).exp(), prob.mT, rtol=0, atol=1e-8)
 
 
 def test_geometric_predictions_are_the_softmax_of_mean_logarithms(drawn):
@@ -126,7 +130,6 @@ def test_gibbs_predictions_follow_a_renaming_of_the_classes(drawn):
         ({"inference": "laplace"}, "'mean_field' or 'gibbs', but got 'laplace'"),
         ({"inference": "gibbs", "objective": "cml"}, "'ml' or 'pl', but got 'cml'.*Use inference='mean_field'"),
         ({"start": "random"}, "`start` to be 'prior' or 'labels', but got 'random'"),
-        ({"inference": "gibbs", "start": "labels"}, "`start` to be 'prior' with inference='gibbs', but got 'labels'"),
         ({"likelihood_temperature": 0.0}, "`likelihood_temperature` to be positive, but got 0.0"),
         ({"n_steps": 0}, "`n_steps` to be positive, but got 0"),
         ({"inference": "gibbs", "n_chains": 0}, "`n_chains` to be positive, but got 0"),

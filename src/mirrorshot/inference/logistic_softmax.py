@@ -9,7 +9,7 @@ A temperature, `sigma(f / tau)`, is that of the latents `f / tau`: divide `K` by
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -82,7 +82,8 @@ def mean_field(
         prior_mean: constant prior mean of the latents.
         start: where it begins: "prior", or "labels", at latents one standard deviation of the prior above its mean for
             the class of a point, and one below for the others. A few steps from there give a low bound where `K` says
-            that points of different classes are alike; many steps give the same from both. Or means and variances.
+            that points of different classes are alike; many steps give the same from both. Or means, the
+            prior mean included, and variances.
 
     Example:
         >>> labels = make_labels(torch.tensor([[0, 1]]), torch.ones(1, 2), torch.ones(1, 2).bool(), torch.float32)
@@ -90,11 +91,7 @@ def mean_field(
         >>> q.posterior.mean[0, 0].tolist() == q.posterior.mean[0, 1].flip(0).tolist()
         True
     """
-    mean, var = torch.full_like(labels.Y, prior_mean), K.diagonal(dim1=-2, dim2=-1).expand_as(labels.Y)
-    if isinstance(start, tuple):
-        mean, var = start
-    elif start == "labels":
-        mean, var = prior_mean + root_of(var) * (2 * labels.Y - 1), torch.zeros_like(var)
+    mean, var = _start(K, labels, prior_mean, start)
     alpha = labels.n_classes.expand_as(labels.weight)  # E lambda = 1
     for _ in range(_N_START):
         alpha = 1 + _expected_count(mean, var, alpha, labels).sum(1, keepdim=True)
@@ -107,6 +104,21 @@ def mean_field(
     assert posterior is not None
     gamma = _expected_count(mean, var, alpha, labels)
     return MeanField(posterior, gamma, 1 + gamma.sum(1, keepdim=True))
+
+
+def _start(
+    K: Tensor, labels: Labels, prior_mean: float, start: Start | tuple[Tensor, Tensor]
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    if isinstance(start, tuple):
+        return start
+    var = K.diagonal(dim1=-2, dim2=-1).expand_as(labels.Y)
+    match start:
+        case "prior":
+            return torch.full_like(labels.Y, prior_mean), var
+        case "labels":
+            return prior_mean + root_of(var) * (2 * labels.Y - 1), torch.zeros_like(var)
+        case _:
+            assert_never(start)
 
 
 def _expected_count(mean: Tensor, var: Tensor, alpha: Tensor, labels: Labels) -> Float[Tensor, "T C N"]:

@@ -53,8 +53,8 @@ class LogisticSoftmaxGP(GPMethod):
         n_chains: Gibbs chains of a task.
         prior_mean: constant mean of the latents under the prior.
         test_prior_mean: another one for predictions, -5 in the released test scripts; None: the same.
-        start: where mean-field steps begin, "prior" or "labels" (see `mean_field`). The released code goes on from the
-            task before, whose labels stand in the same order.
+        start: where mean-field steps begin, "prior" or "labels" (see `mean_field`); Gibbs chains begin at draws of the
+            prior. The released code goes on from the task before, whose labels stand in the same order.
         released_bound: train on what the released code takes for the bound.
         geometric: probabilities proportional to `exp E log sigma`, as in the released "pl" loss and Gibbs sampler.
         **options: those of `GPMethod`; Gibbs sampling has no objective "cml".
@@ -95,8 +95,6 @@ class LogisticSoftmaxGP(GPMethod):
             )
         if start not in get_args(Start):
             raise InvalidInputError(f"Expected `start` to be 'prior' or 'labels', but got {start!r}.")
-        if inference == "gibbs" and start != "prior":
-            raise InvalidInputError(f"Expected `start` to be 'prior' with inference='gibbs', but got {start!r}.")
         self.inference = inference
         steps = _STEPS[inference]
         self.n_steps = steps[0] if n_steps is None else n_steps

@@ -52,8 +52,8 @@ _COLLAPSE: tuple[tuple[Start, int, bool], ...] = (  # start, steps (2 in trainin
 def collapse() -> dict[str, float]:
     """The bound of 85 points with features, over that with one and the same feature for all items, nats per point.
 
-    At the published temperature 0.2 and a scale of 1. Where it is negative, training may make the bound better by
-    making all items alike.
+    At the temperature of the released example, 0.2, and a scale of 1. Where it is negative, training may make the bound
+    better by making all items alike.
     """
     K, y, _ = synthetic_tasks(17, 1.0)
     labels = make_labels(y, torch.ones(y.shape), torch.ones(len(y), 5, dtype=torch.bool), K.dtype)

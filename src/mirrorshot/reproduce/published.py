@@ -41,10 +41,7 @@ class Value(NamedTuple):
     spread: float | None = None
 
 
-_TAU = (
-    "The paper does not say which temperature below 1; the preset `paper` has the 0.2 of the released example, "
-    "`default` 0.5."
-)
+_TAU = "The paper does not say which temperature below 1; ours is the 0.2 of the released example."
 _MAML = "The paper does not say whether gradients are of first or second order; ours are of second order."
 _PARTICLES = "The paper does not say how many particles and steps; ours are the defaults of the method."
 
