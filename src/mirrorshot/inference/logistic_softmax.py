@@ -9,7 +9,7 @@ A temperature, `sigma(f / tau)`, is that of the latents `f / tau`: divide `K` by
 """
 
 import math
-from typing import Literal, NamedTuple, assert_never
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -112,13 +112,12 @@ def _start(
     if isinstance(start, tuple):
         return start
     var = K.diagonal(dim1=-2, dim2=-1).expand_as(labels.Y)
-    match start:
-        case "prior":
-            return torch.full_like(labels.Y, prior_mean), var
-        case "labels":
-            return prior_mean + root_of(var) * (2 * labels.Y - 1), torch.zeros_like(var)
-        case _:
-            assert_never(start)
+    deviation = root_of(var) * (2 * labels.Y - 1)
+    named = {
+        "prior": (torch.full_like(labels.Y, prior_mean), var),
+        "labels": (prior_mean + deviation, torch.zeros_like(var)),
+    }
+    return named[start]
 
 
 def _expected_count(mean: Tensor, var: Tensor, alpha: Tensor, labels: Labels) -> Float[Tensor, "T C N"]:
