@@ -24,6 +24,27 @@ from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
 from mirrorshot.presets import preset_settings
 from mirrorshot.training.optimizers import make_optimizers
 
+SIDE, SEED, N_HELD_OUT = 32, 1, 40
+CDKT, CARRIED = "logistic_softmax_gp", "carried"
+SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, its options, and the preset of the optimiser
+    "MD-BFSC": ("mirror_gp", {"objective": "ml"}, "default"),
+    "CDKT (ML), from the prior": (CDKT, {}, "default"),
+    "CDKT (ML), from the prior, 30 steps": (CDKT, {"n_steps": 30}, "default"),
+    "CDKT (ML), from the prior, as released": (CDKT, {"released_bound": True}, "default"),
+    "CDKT (ML), from the prior, the paper's optimiser": (CDKT, {}, "paper"),
+    "CDKT (ML), from the prior, as released, the paper's optimiser": (CDKT, {"released_bound": True}, "paper"),
+    "CDKT (ML), from the prior, tau 0.5, prior mean -1, scale 0.25": (
+        CDKT,
+        {"likelihood_temperature": 0.5, "prior_mean": -1.0, "n_steps": 5, "kernel_options": {"outputscale": 0.25}},
+        "default",
+    ),
+    "CDKT (ML), from the labels (the preset default)": (CDKT, {"start": "labels"}, "default"),
+    "CDKT (ML), from the labels, 30 steps": (CDKT, {"start": "labels", "n_steps": 30}, "default"),
+    "CDKT (ML), from the labels, the paper's optimiser": (CDKT, {"start": "labels"}, "paper"),
+    "CDKT (ML), from the task before, the paper's optimiser": (CARRIED, {}, "paper"),
+    "CDKT (ML), from the task before, as released, the paper's optimiser": (CARRIED, {"released_bound": True}, "paper"),
+}
+
 
 class Carried(LogisticSoftmaxGP):
     """CDKT that starts each task where the task before has ended, as the released code does; one task a step.
@@ -45,28 +66,6 @@ class Carried(LogisticSoftmaxGP):
         q = mean_field(K, labels, n_steps=self.n_steps, start=self._carried)
         self._carried = q.posterior.mean.detach(), q.posterior.var.detach()
         return mean_field_elbo(q, labels, released=self.released_bound)
-
-
-SIDE, SEED, N_HELD_OUT = 32, 1, 40
-CDKT, CARRIED = "logistic_softmax_gp", "carried"
-SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, its options, and the preset of the optimiser
-    "MD-BFSC": ("mirror_gp", {"objective": "ml"}, "default"),
-    "CDKT (ML), from the prior": (CDKT, {}, "default"),
-    "CDKT (ML), from the prior, 30 steps": (CDKT, {"n_steps": 30}, "default"),
-    "CDKT (ML), from the prior, as released": (CDKT, {"released_bound": True}, "default"),
-    "CDKT (ML), from the prior, the paper's optimiser": (CDKT, {}, "paper"),
-    "CDKT (ML), from the prior, as released, the paper's optimiser": (CDKT, {"released_bound": True}, "paper"),
-    "CDKT (ML), from the prior, tau 0.5, prior mean -1, scale 0.25": (
-        CDKT,
-        {"likelihood_temperature": 0.5, "prior_mean": -1.0, "n_steps": 5, "kernel_options": {"outputscale": 0.25}},
-        "default",
-    ),
-    "CDKT (ML), from the labels (the preset default)": (CDKT, {"start": "labels"}, "default"),
-    "CDKT (ML), from the labels, 30 steps": (CDKT, {"start": "labels", "n_steps": 30}, "default"),
-    "CDKT (ML), from the labels, the paper's optimiser": (CDKT, {"start": "labels"}, "paper"),
-    "CDKT (ML), from the task before, the paper's optimiser": (CARRIED, {}, "paper"),
-    "CDKT (ML), from the task before, as released, the paper's optimiser": (CARRIED, {"released_bound": True}, "paper"),
-}
 
 
 def small(split: ClassSource) -> ClassSource:

@@ -8,16 +8,15 @@ time.
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 from _common import save, table
 from mirrorshot.reproduce.cells import Cell
+from mirrorshot.reproduce.provenance import read_result
+from mirrorshot.reproduce.published import DATA
 from mirrorshot.reproduce.runner import Places, run_cells
-
-DATA = ("cub", "mini_imagenet_to_cub", "omniglot_to_emnist")
 
 
 def main() -> None:
@@ -42,7 +41,7 @@ def main() -> None:
 
 def found(cell: Cell, results: Path) -> dict[str, Any]:
     """Accuracy and times of a cell; times are of a GPU that others use as well."""
-    record = json.loads((results / f"{cell.name}.json").read_text())
+    record = read_result(results / f"{cell.name}.json")
     return {
         "cell": cell.name,
         "accuracy": round(100 * record["evaluation"]["accuracy"], 2),

@@ -11,45 +11,33 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from _common import save, table
 from mirrorshot.checkpoint import read_config
-from mirrorshot.data import ClassSource, EpisodeSampler, load_dataset
-from mirrorshot.data.benchmarks import Dataset
-from mirrorshot.methods import FewShotMethod
-from mirrorshot.metrics import fit_temperature
+from mirrorshot.data import EpisodeSampler, load_dataset
+from mirrorshot.evaluation.predictions import Predictions, predict_tasks
+from mirrorshot.metrics import (
+    accuracy,
+    apply_temperature,
+    calibration_bins,
+    expected_calibration_error,
+    fit_temperature,
+    maximum_calibration_error,
+)
 from mirrorshot.runs import load_run
 from mirrorshot.training import build_preprocess
-from mirrorshot.training.stream import NumberedTasks
 
-N_BINS, FULL, N_QUERY, AT_ONCE = 15, 100, 15, 20
-
-
-@torch.no_grad()
-def predictions(
-    method: FewShotMethod, dataset: Dataset, source: ClassSource, n_shot: int, n_tasks: int
-) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and labels of the queries of so many tasks."""
-    tasks = NumberedTasks(EpisodeSampler(source, 5, n_shot, N_QUERY, seed=1), build_preprocess(dataset))
-    parts = [tasks.tasks(range(i, i + AT_ONCE)) for i in range(0, n_tasks, AT_ONCE)]
-    return torch.cat([method.predict(part) for part, _ in parts]), torch.cat([y for _, y in parts])
+FULL, N_QUERY, AT_ONCE = 100, 15, 20
 
 
-def calibration(log_prob: Tensor, y: Tensor, temperature: float) -> dict[str, float]:
+def calibration(found: Predictions, temperature: float) -> dict[str, float]:
     """ECE, MCE and MCE of full bins at a temperature."""
-    confidence, label = torch.log_softmax(log_prob / temperature, -1).exp().double().flatten(0, 1).max(-1)
-    right = (label == y.flatten()).double()
-    place = (N_BINS * confidence).long().clamp(max=N_BINS - 1)
-    count, gap = torch.bincount(place, minlength=N_BINS), torch.bincount(place, right - confidence, N_BINS).abs()
-    mean_gap = gap / count.clamp(min=1)
+    bins = calibration_bins(apply_temperature(found.log_prob, temperature).exp(), found.y)
     return {
         "temperature": temperature,
-        "ece": float(gap.sum() / len(right)),
-        "mce": float(mean_gap.max()),
-        "mce_full_bins": float(mean_gap[count >= FULL].max()),
-        "fewest_in_a_bin": int(count[count > 0].min()),
+        "ece": float(expected_calibration_error(bins)),
+        "mce": float(maximum_calibration_error(bins)),
+        "mce_full_bins": float(maximum_calibration_error(bins, FULL)),
+        "fewest_in_a_bin": int(bins.counts[bins.counts > 0].min()),
     }
 
 
@@ -57,13 +45,20 @@ def measure(folder: Path, n_tasks: int) -> dict[str, Any]:
     """Accuracy of both sets of classes, and the calibration of the test classes at both temperatures."""
     config = read_config(folder)
     dataset = load_dataset(config["data"])
-    method = load_run(folder, dataset, device="cpu").method.eval()
-    assert dataset.val is not None
-    val, test = (predictions(method, dataset, part, config["n_shot"], n_tasks) for part in (dataset.val, dataset.test))
-    fitted = {name: fit_temperature(*part, torch.ones(part[1].shape)) for name, part in (("val", val), ("test", test))}
-    accuracy = {name: float((p.argmax(-1) == y).double().mean()) for name, (p, y) in (("val", val), ("test", test))}
-    at = {name: calibration(*test, float(temperature)) for name, temperature in fitted.items()}
-    return {"run": folder.name, "n_tasks": n_tasks, "accuracy": accuracy, "at": at}
+    method, prepare = load_run(folder, dataset, device="cpu").method, build_preprocess(dataset)
+    found = {}
+    for name, source in (("val", dataset.val), ("test", dataset.test)):
+        assert source is not None
+        sampler = EpisodeSampler(source, config["n_way"], config["n_shot"], N_QUERY, seed=1)
+        found[name] = predict_tasks(method, sampler, range(n_tasks), prepare=prepare, batch_size=AT_ONCE)
+    return {
+        "run": folder.name,
+        "n_tasks": n_tasks,
+        "accuracy": {name: float(accuracy(part.log_prob.exp(), part.y).mean()) for name, part in found.items()},
+        "at": {
+            name: calibration(found["test"], fit_temperature(part.log_prob, part.y)) for name, part in found.items()
+        },
+    }
 
 
 def main() -> None:
