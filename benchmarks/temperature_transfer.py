@@ -1,39 +1,99 @@
-"""Whether a temperature fitted on validation classes suits the test classes: calibration of a run at both.
+"""Whether a temperature fitted on validation classes suits the test classes: calibration of a run at several.
 
     MIRRORSHOT_DATA=FOLDER python benchmarks/temperature_transfer.py runs/accuracy_omniglot_to_emnist_5shot_default
 
-Where the two sets of classes are not equally hard, the calibration error at the first is one of the split, and no
-temperature that is fitted without the test classes removes it. "Full bins": of 15, those with 100 predictions at least.
+Where the two sets of classes are not equally hard, the calibration error at one temperature is one of the split. What
+every task has of its own are its labelled items: the temperature that follows the task is `exp(a + b s)`, where `s` is
+the NLL of each labelled item under the posterior of the others, and `a` and `b` have the lowest NLL of validation
+tasks. It needs 2 shots at least. "Full bins": of 15, those with 100 predictions at least.
 """
 
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from _common import save, table
 from mirrorshot.checkpoint import read_config
-from mirrorshot.data import EpisodeSampler, load_dataset
-from mirrorshot.evaluation.predictions import Predictions, predict_tasks
+from mirrorshot.data import ClassSource, EpisodeSampler, load_dataset
+from mirrorshot.methods import FewShotMethod
 from mirrorshot.metrics import (
     accuracy,
-    apply_temperature,
     calibration_bins,
     expected_calibration_error,
     fit_temperature,
     maximum_calibration_error,
 )
-from mirrorshot.runs import load_run
-from mirrorshot.training import build_preprocess
+from mirrorshot.runs import load_run, on_features
+from mirrorshot.types import TaskBatch
 
 FULL, N_QUERY, AT_ONCE = 100, 15, 20
 
 
-def calibration(found: Predictions, temperature: float) -> dict[str, float]:
-    """ECE, MCE and MCE of full bins at a temperature."""
-    bins = calibration_bins(apply_temperature(found.log_prob, temperature).exp(), found.y)
+class Found(NamedTuple):
+    """Predictions of tasks, their labels, and how well the labelled items of each predict one another."""
+
+    log_prob: Float[Tensor, "T M C"]
+    y: Int[Tensor, "T M"]
+    left_out_nll: Float[Tensor, " T"]
+
+
+def nll(log_prob: Float[Tensor, "T M C"], y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+    """Mean over the points of each task."""
+    return -log_prob.gather(-1, y[..., None])[..., 0].mean(-1)
+
+
+def left_out(tasks: TaskBatch) -> TaskBatch:
+    """For every labelled item a task in which it is the query, and the others are labelled."""
+    T, N = tasks.support_y.shape
+    x, y, mask = (part.repeat_interleave(N, 0) for part in (tasks.support_x, tasks.support_y, tasks.class_mask))
+    others = (1 - torch.eye(N)).repeat(T, 1)
+    return TaskBatch(x, y, tasks.support_x.flatten(0, 1)[:, None], tasks.n_way, others, torch.ones(T * N, 1), mask)
+
+
+@torch.no_grad()
+def predict(method: FewShotMethod, source: ClassSource, config: dict[str, Any], n_tasks: int) -> Found:
+    """Predictions of tasks of features."""
+    sampler, parts = EpisodeSampler(source, config["n_way"], config["n_shot"], N_QUERY, seed=1), []
+    for start in range(0, n_tasks, AT_ONCE):
+        tasks, y = sampler.tasks(range(start, min(start + AT_ONCE, n_tasks)))
+        labelled = method.predict(left_out(tasks)).reshape(*tasks.support_y.shape, -1)
+        parts.append(Found(method.predict(tasks).double(), y, nll(labelled, tasks.support_y).double()))
+    return Found(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+
+def at_temperature(found: Found, weights: Float[Tensor, "2"]) -> Float[Tensor, "T M C"]:
+    """Logarithm of the probabilities of each task at its temperature."""
+    log_temperature = weights[0] + weights[1] * found.left_out_nll
+    return (found.log_prob * (-log_temperature).exp()[:, None, None]).log_softmax(-1)
+
+
+def fit_to_tasks(found: Found) -> Float[Tensor, "2"]:
+    """The weights with the lowest NLL."""
+    weights = torch.zeros(2, dtype=torch.double, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = nll(at_temperature(found, weights), found.y).mean()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    return weights.detach()
+
+
+def calibration(found: Found, weights: Float[Tensor, "2"]) -> dict[str, float]:
+    """NLL, ECE, MCE and MCE of full bins at such temperatures."""
+    log_prob = at_temperature(found, weights)
+    bins = calibration_bins(log_prob.exp(), found.y)
     return {
-        "temperature": temperature,
+        "mean_temperature": float((weights[0] + weights[1] * found.left_out_nll).exp().mean()),
+        "nll": float(nll(log_prob, found.y).mean()),
         "ece": float(expected_calibration_error(bins)),
         "mce": float(maximum_calibration_error(bins)),
         "mce_full_bins": float(maximum_calibration_error(bins, FULL)),
@@ -41,23 +101,30 @@ def calibration(found: Predictions, temperature: float) -> dict[str, float]:
     }
 
 
+def one_temperature(found: Found) -> Float[Tensor, "2"]:
+    """Weights that give every task the temperature with the lowest NLL."""
+    return torch.tensor([fit_temperature(found.log_prob, found.y), 1.0], dtype=torch.double).log()
+
+
 def measure(folder: Path, n_tasks: int) -> dict[str, Any]:
-    """Accuracy of both sets of classes, and the calibration of the test classes at both temperatures."""
+    """Accuracy of both sets of classes, and the calibration of the test classes at the temperatures."""
     config = read_config(folder)
     dataset = load_dataset(config["data"])
-    method, prepare = load_run(folder, dataset, device="cpu").method, build_preprocess(dataset)
-    found = {}
-    for name, source in (("val", dataset.val), ("test", dataset.test)):
-        assert source is not None
-        sampler = EpisodeSampler(source, config["n_way"], config["n_shot"], N_QUERY, seed=1)
-        found[name] = predict_tasks(method, sampler, range(n_tasks), prepare=prepare, batch_size=AT_ONCE)
+    run, features = on_features(load_run(folder, dataset, device="cpu"), dataset)
+    assert features.val is not None
+    val, test = (predict(run.method, source, config, n_tasks) for source in (features.val, features.test))
+    ways = {
+        "validation classes": one_temperature(val),
+        "validation classes, following the task": fit_to_tasks(val),
+        "test classes": one_temperature(test),
+    }
     return {
         "run": folder.name,
         "n_tasks": n_tasks,
-        "accuracy": {name: float(accuracy(part.log_prob.exp(), part.y).mean()) for name, part in found.items()},
-        "at": {
-            name: calibration(found["test"], fit_temperature(part.log_prob, part.y)) for name, part in found.items()
+        "accuracy": {
+            name: float(accuracy(part.log_prob.exp(), part.y).mean()) for name, part in (("val", val), ("test", test))
         },
+        "at": {name: {"weights": weights.tolist(), **calibration(test, weights)} for name, weights in ways.items()},
     }
 
 
@@ -70,12 +137,9 @@ def main() -> None:
     started = time.perf_counter()
     rows = [measure(folder, options.tasks) for folder in options.runs]
     save("temperature_transfer", {"rows": rows}, seed=1, started=started)
-    shown = [
-        [row["run"], name, *(f"{value:.4g}" for value in row["at"][name].values())]
-        for row in rows
-        for name in ("val", "test")
-    ]
-    print(table(["run", "fitted to", "temperature", "ECE", "MCE", "MCE, full bins", "fewest in a bin"], shown))
+    keys = ["mean_temperature", "nll", "ece", "mce", "mce_full_bins", "fewest_in_a_bin"]
+    shown = [[row["run"], name, *(f"{at[key]:.4g}" for key in keys)] for row in rows for name, at in row["at"].items()]
+    print(table(["run", "fitted to", *keys], shown))
     print({row["run"]: row["accuracy"] for row in rows})
 
 

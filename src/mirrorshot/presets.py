@@ -137,10 +137,12 @@ _BETTER_OPTIONS: dict[str, dict[str, Any]] = {
 _CHARACTER_OPTIONS: dict[str, dict[str, Any]] = {"maml": {"n_steps": 1, "step_size": 0.1}}
 _ONE_SHOT_CHARACTER_OPTIONS: dict[str, dict[str, Any]] = {
     # best accuracy of validation tasks, Omniglot -> EMNIST: 0.496 with the published 0.01 (10,000 tasks) and 0.539 with
-    # 0.1 (3,000); the chaser 0.481 and 0.535. At 5 shots 0.01 is better: 0.704 and 0.572, the chaser 0.671 and 0.437
+    # 0.1 (3,000), and with one task a step 0.615 (10,000); the chaser 0.481 and 0.535. At 5 shots 0.01 is better: 0.704
+    # and 0.572, the chaser 0.671 and 0.437
     "bayesian_maml": {"step_size": 0.1},
     "bayesian_maml_chaser": {"step_size": 0.1, "leader_step_size": 0.05},
 }
+_ONE_SHOT_CHARACTER_SETTINGS: dict[str, dict[str, Any]] = {"bayesian_maml": {"tasks_per_step": 1}}
 _GAUSSIAN_PROCESSES = ("gd_gp", "dkt", "ove_gp", "logistic_softmax_gp")
 
 
@@ -148,10 +150,12 @@ def _for_method(settings: dict[str, Any], method: str, data: str, n_shot: int) -
     """The schedule of a preset for another method: its own options are defaults, but for kernel and temperature."""
     shared = ("kernel", "temperature") if method in _GAUSSIAN_PROCESSES else ()
     options = {name: settings["method_options"][name] for name in shared} | _METHOD_OPTIONS.get(method, {})
+    settings = settings | {"method": method, "method_options": options} | METHOD_SETTINGS.get(method, {})
     if data in _CHARACTERS:
         options |= _CHARACTER_OPTIONS.get(method, {})
-        options |= _ONE_SHOT_CHARACTER_OPTIONS.get(method, {}) if n_shot == 1 else {}
-    settings = settings | {"method": method, "method_options": options} | METHOD_SETTINGS.get(method, {})
+    if data in _CHARACTERS and n_shot == 1:
+        options |= _ONE_SHOT_CHARACTER_OPTIONS.get(method, {})
+        settings |= _ONE_SHOT_CHARACTER_SETTINGS.get(method, {})
     if data in _PAPER_EPOCHS:
         settings["n_episodes"] *= settings["tasks_per_step"]  # as many steps for every method
         settings["validate_every"], settings["n_validation_tasks"] = _VALIDATION.get(method, (200, 500))
