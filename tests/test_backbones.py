@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from mirrorshot.backbones import BACKBONES, TaskBatchNorm2d, make_backbone
+from mirrorshot.backbones import BACKBONES, make_backbone
+from mirrorshot.blocks import TaskBatchNorm2d
 from mirrorshot.types import InvalidInputError
 
 SHAPES = {  # input of one image, output of one image

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mirrorshot.backbones import Backbone, ConvBlock, make_backbone
+from mirrorshot.backbones import Backbone, make_backbone
+from mirrorshot.blocks import ConvBlock
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods.maml import MAML
 from mirrorshot.types import InvalidInputError

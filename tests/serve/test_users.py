@@ -8,7 +8,7 @@ from PIL import Image
 
 from mirrorshot.serve.fitting import Cache, fit
 from mirrorshot.serve.pictures import make_preview
-from mirrorshot.serve.store import Rows
+from mirrorshot.serve.records import Rows
 
 PNG = {"content-type": "image/png"}
 

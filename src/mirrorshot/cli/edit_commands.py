@@ -53,7 +53,7 @@ def add(
     groups = _groups(pictures, label)
     with work():
         from mirrorshot.models import encode_items, read_unlabelled
-        from mirrorshot.models.model import check_damaged
+        from mirrorshot.models.encoding import check_damaged
 
         fitted = load_model(model, trust_encoder=trust_encoder, download=download)
         batches = {name: read_unlabelled(paths) for name, paths in groups.items()}

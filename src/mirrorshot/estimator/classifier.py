@@ -15,9 +15,10 @@ from torch import Tensor
 
 from mirrorshot.estimator.base import SMALL, check_scores, to_numpy
 from mirrorshot.estimator.decisions import DecisionsMixin
-from mirrorshot.estimator.editing import EditingMixin, Rows, support_of
+from mirrorshot.estimator.editing import EditingMixin
 from mirrorshot.estimator.explanations import ExplanationsMixin
 from mirrorshot.estimator.promises import PromisesMixin
+from mirrorshot.estimator.rows import Rows, support_of
 from mirrorshot.estimator.saving import SavingMixin
 from mirrorshot.estimator.solving import SCREENING_TOLERANCE, descend, refine, solve
 from mirrorshot.gaussian import GaussianSites, predict_latent

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from mirrorshot.estimator.base import check_has_scores, check_scores, to_numpy
+from mirrorshot.estimator.rows import Rows, check_index, join_labels
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites
 from mirrorshot.kernels import Kernel
 from mirrorshot.likelihoods import softmax_moments
@@ -20,44 +21,6 @@ from mirrorshot.types import InvalidInputError
 _LOCAL_STEPS = 10
 
 Self = TypeVar("Self", bound="EditingMixin")
-
-
-class Rows(NamedTuple):
-    """The examples as they were given, in order.
-
-    Attributes:
-        x: embeddings, (n_examples, n_features).
-        targets: their labels.
-        weight: how often each counts; zero: not at all.
-        declared: classes that exist even without an example (`partial_fit`), or None.
-        prior: prior scores, (n_examples, n_classes), or None.
-    """
-
-    x: NDArray[np.float64]
-    targets: NDArray[Any]
-    weight: NDArray[np.float64]
-    declared: NDArray[Any] | None
-    prior: NDArray[np.float64] | None = None
-
-    def classes(self) -> NDArray[Any]:
-        """All labels, sorted."""
-        return np.unique(self.targets if self.declared is None else np.concatenate([self.targets, self.declared]))
-
-    def labels(self) -> NDArray[np.intp]:
-        """Index of each label among the classes."""
-        return np.searchsorted(self.classes(), self.targets)
-
-
-def support_of(rows: Rows) -> Support:
-    """The examples that count, as tensors."""
-    used = rows.weight > 0
-    return Support(
-        torch.tensor(rows.x[used])[None],
-        torch.tensor(rows.labels()[used]),
-        torch.tensor(rows.weight[used]),
-        len(rows.classes()),
-        None if rows.prior is None else torch.tensor(rows.prior[used].T.copy())[None],
-    )
 
 
 class EditingMixin(abc.ABC):
@@ -152,7 +115,7 @@ class EditingMixin(abc.ABC):
         self._check_parameters()
         rows = self._rows
         keep = np.ones(len(rows.targets), dtype=bool)
-        keep[_check_index(index, len(keep))] = False
+        keep[check_index(index, len(keep))] = False
         lost = np.setdiff1d(rows.targets[~keep], rows.targets[keep])
         if len(lost) and not drop_class:
             raise InvalidInputError(
@@ -236,7 +199,7 @@ class EditingMixin(abc.ABC):
         check_has_scores(prior_scores, old.prior is not None)
         rows = Rows(
             np.concatenate([old.x, more.x]),
-            _join(old.targets, more.targets),
+            join_labels(old.targets, more.targets),
             np.concatenate([old.weight, more.weight]),
             more.declared,
         )
@@ -307,29 +270,3 @@ def _check_has_examples(model: Any) -> None:
         check_is_fitted(
             model, msg="%(name)s has no examples yet. Call `fit`, or `partial_fit` with all classes, first."
         )
-
-
-def _check_index(index: Any, size: int) -> NDArray[np.intp]:
-    places = np.atleast_1d(np.asarray(index))
-    is_integer = places.ndim == 1 and np.issubdtype(places.dtype, np.integer)
-    if not is_integer or not len(places) or places.min() < 0 or places.max() >= size:
-        raise InvalidInputError(f"Expected `index` to be integers from 0 to {size - 1}, but got {index!r}.")
-    if len(np.unique(places)) < len(places):
-        raise InvalidInputError(f"Expected `index` to name each example once, but got {index!r}.")
-    return places
-
-
-def _join(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    """Labels of both; text and numbers do not sort together."""
-    if (old.dtype.kind in "US") != (new.dtype.kind in "US") and "O" not in (old.dtype.kind, new.dtype.kind):
-        raise InvalidInputError(
-            f"Expected labels that sort with those that are there, such as {old[0]!r}, but got {new[0]!r}."
-        )
-    joined = np.concatenate([old, new])
-    try:
-        np.unique(joined)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"Expected labels that sort with those that are there, such as {old[0]!r}, but got {new[0]!r}."
-        ) from error
-    return joined

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mirrorshot.checkpoint import CheckpointError, load_sealed, save_sealed
-from mirrorshot.estimator.editing import Rows, support_of
+from mirrorshot.estimator.rows import Rows, support_of
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites, gain_of
 from mirrorshot.kernels import Kernel, build_kernel, describe_kernel
 from mirrorshot.types import InvalidInputError

@@ -3,26 +3,15 @@
 import hashlib
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.data import ClassSource
 from mirrorshot.evaluation.calibration import calibration_of
-from mirrorshot.evaluation.predictions import (
-    Latents,
-    Predictions,
-    Prepare,
-    Progress,
-    Share,
-    check_share,
-    gather_latents,
-    gather_predictions,
-    predict_latents,
-    predict_tasks,
-)
+from mirrorshot.evaluation.passes import Counter, Tasks, latent_pass, prediction_pass
+from mirrorshot.evaluation.predictions import Latents, Predictions, Prepare, Progress, Share, check_share
 from mirrorshot.evaluation.results import Evaluation, Protocol, interval_95
 from mirrorshot.evaluation.temperatures import (
     Tempered,
@@ -32,18 +21,7 @@ from mirrorshot.evaluation.temperatures import (
 )
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.metrics import PAPER_GRID, apply_temperature, fit_temperature
-from mirrorshot.types import InvalidInputError, NumericalError
-
-
-class _Tasks(NamedTuple):
-    """Size and number of the tasks of a pass, and how to get through them."""
-
-    n_way: int
-    n_shot: int
-    n_query: int
-    prepare: Prepare
-    batch_size: int
-    share: Share
+from mirrorshot.types import InvalidInputError
 
 
 def evaluate(
@@ -112,9 +90,9 @@ def evaluate(
             "`two_temperatures`."
         )
     check_share(share)
-    sizes = _Tasks(n_way, n_shot, n_query, prepare, batch_size, share)
-    counter = _Counter(progress, _work(n_tasks, n_validation_tasks, seeds, validation, two_temperatures))
-    run = partial(_run_pass, method, sizes=sizes, counter=counter)
+    sizes = Tasks(n_way, n_shot, n_query, prepare, batch_size, share)
+    counter = Counter(progress, _work(n_tasks, n_validation_tasks, seeds, validation, two_temperatures))
+    run = partial(prediction_pass, method, sizes=sizes, counter=counter)
     temperature, validated = None, None
     if validation is not None:
         validated = run(validation, seeds[0], n_validation_tasks, label="validation")
@@ -123,7 +101,7 @@ def evaluate(
     found = _summary(_protocol(sizes, test, validation, n_tasks, n_validation_tasks, seeds), passes, temperature)
     if not two_temperatures or validation is None or validated is None:
         return found
-    latents = partial(_latent_pass, method, sizes=sizes, counter=counter)
+    latents = partial(latent_pass, method, sizes=sizes, counter=counter)
     fitted = latents(validation, seeds[0], n_validation_tasks, label="latents, validation")
     tested = [latents(test, seed, n_tasks, label=f"latents, seed {seed}") for seed in seeds]
     return found._replace(tempered=_tempered(validated, fitted, passes, tested, counter))
@@ -142,7 +120,7 @@ def _tempered(
     fitted: Latents | None,
     passes: Sequence[Predictions],
     tested: Sequence[Latents | None],
-    counter: "_Counter",
+    counter: Counter,
 ) -> tuple[Tempered, ...]:
     told = counter.of_pass("two temperatures", len(PAPER_GRID))
     pairs = fit_two_temperatures(fitted, validated, None if told is None else lambda done, of: told(done, of, ""))
@@ -150,50 +128,6 @@ def _tempered(
     parts = [part for part in tested if part is not None]
     latents = Latents(*(torch.cat(tensors) for tensors in zip(*parts, strict=True))) if parts else None
     return tempered_calibrations(likelihood, pairs, latents, _together(passes))
-
-
-def _run_pass(
-    method: FewShotMethod,
-    source: ClassSource,
-    seed: int,
-    n_tasks: int,
-    *,
-    label: str,
-    sizes: _Tasks,
-    counter: "_Counter",
-) -> Predictions:
-    sampler = EpisodeSampler(source, sizes.n_way, sizes.n_shot, sizes.n_query, seed=seed)
-    numbers = sizes.share.of(n_tasks, sizes.batch_size)
-    part = predict_tasks(
-        method,
-        sampler,
-        numbers,
-        prepare=sizes.prepare,
-        batch_size=sizes.batch_size,
-        progress=counter.of_pass(label, n_tasks),
-    )
-    predictions = gather_predictions(part, numbers, n_tasks, sizes.share)
-    _check_numbers(predictions, label)  # after gathering, so that all processes fail together
-    return predictions
-
-
-def _latent_pass(
-    method: FewShotMethod,
-    source: ClassSource,
-    seed: int,
-    n_tasks: int,
-    *,
-    label: str,
-    sizes: _Tasks,
-    counter: "_Counter",
-) -> Latents | None:
-    sampler = EpisodeSampler(source, sizes.n_way, sizes.n_shot, sizes.n_query, seed=seed)
-    numbers = sizes.share.of(n_tasks, sizes.batch_size)
-    part = predict_latents(
-        method, sampler, numbers, prepare=sizes.prepare, batch_size=sizes.batch_size,
-        progress=counter.of_pass(label, n_tasks),
-    )  # fmt: skip
-    return gather_latents(part, numbers, n_tasks, sizes.share)
 
 
 def _together(passes: Sequence[Predictions]) -> Predictions:
@@ -239,7 +173,7 @@ def _task_mean(predictions: Predictions, values: Float[Tensor, "T M"]) -> Float[
 
 
 def _protocol(
-    sizes: _Tasks,
+    sizes: Tasks,
     test: ClassSource,
     validation: ClassSource | None,
     n_tasks: int,
@@ -267,21 +201,6 @@ def _fingerprint(source: ClassSource) -> str:
     return digest.hexdigest()[:16]
 
 
-class _Counter:
-    """Adds up the progress of several passes."""
-
-    def __init__(self, progress: Progress | None, passes: Sequence[int]) -> None:
-        self.progress, self.total, self.before = progress, sum(passes), 0
-
-    def of_pass(self, label: str, n_tasks: int) -> Progress | None:
-        """Progress of the next pass, of which this process may do a part only."""
-        if self.progress is None:
-            return None
-        report, before, total = self.progress, self.before, self.total
-        self.before += n_tasks
-        return lambda done, of, _: report(before + done * n_tasks // of, total, label)
-
-
 def _check_arguments(
     test: ClassSource, validation: ClassSource | None, n_tasks: int, n_validation_tasks: int, seeds: Sequence[int]
 ) -> None:
@@ -295,13 +214,4 @@ def _check_arguments(
         raise InvalidInputError(
             "Expected `validation` to be other data than `test`, but got the same: a temperature fitted on the test "
             "tasks says nothing about new ones. Pass the validation classes, or None."
-        )
-
-
-def _check_numbers(predictions: Predictions, label: str) -> None:
-    bad = (predictions.log_prob.isnan().any(-1) & (predictions.weight > 0)).any(-1).nonzero()[:, 0].tolist()
-    if bad:
-        raise NumericalError(
-            f"Expected predictions to be numbers, but got NaN in {len(bad)} of {len(predictions.y)} tasks "
-            f"({label}; the first is number {bad[0]}). Check the parameters of the method for NaN."
         )

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone, ConvBlock
+from mirrorshot.backbones import Backbone
+from mirrorshot.blocks import ConvBlock
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.types import InvalidInputError, TaskBatch
 

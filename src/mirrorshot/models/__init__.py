@@ -2,7 +2,8 @@
 
 from mirrorshot.models.encoding import Encoded, decide, encode_items
 from mirrorshot.models.items import Items, read_labelled, read_unlabelled
-from mirrorshot.models.model import Model, Prediction, Reason
+from mirrorshot.models.model import Model
+from mirrorshot.models.prediction import Prediction, Reason
 
 __all__ = [
     "Model", "Prediction", "Reason",

@@ -1,6 +1,6 @@
 """From items to embeddings, batch by batch; damaged pictures are told, not hidden."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,3 +118,34 @@ def decide(items: Items) -> Choice:
 def in_words(damaged: dict[str, str]) -> str:
     """Damaged pictures with the reasons, the first few."""
     return first([f"{name} ({why})" for name, why in damaged.items()], 3)
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """The names with a number behind those that occur again.
+
+    Example:
+        >>> unique_names(["a", "b", "a", "a"])
+        ['a', 'b', 'a (2)', 'a (3)']
+    """
+    seen: set[str] = set()
+    found = []
+    for name in names:
+        new, number = name, 1
+        while new in seen:
+            number += 1
+            new = f"{name} ({number})"
+        seen.add(new)
+        found.append(new)
+    return found
+
+
+def check_damaged(found: Encoded, skip_corrupt: bool, labels: Sequence[str] | None = None) -> None:
+    """Refuse damaged pictures unless they may be left out, and in any case a class that loses all of its pictures."""
+    if found.damaged and not skip_corrupt:
+        raise DataError(
+            f"Expected every picture to be readable, but {len(found.damaged)} are not: {in_words(found.damaged)}; "
+            "remove them, or leave them out with --skip-corrupt (skip_corrupt=True in Python)."
+        )
+    lost = sorted(set(labels or ()) - set(found.items.labels or ()))
+    if lost:
+        raise DataError(f"Expected every class to have a readable picture, but {len(lost)} have none: {first(lost)}.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,46 +10,13 @@ from numpy.typing import NDArray
 from mirrorshot.data.source import first
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
 from mirrorshot.estimator import FewShotClassifier
-from mirrorshot.models.encoding import Encoded, Progress, encode_items, in_words
+from mirrorshot.models.encoding import Encoded, Progress, check_damaged, encode_items, unique_names
 from mirrorshot.models.items import Items
+from mirrorshot.models.prediction import Prediction, Reason
 from mirrorshot.types import DataError, InvalidInputError
 
 NOVELTY_RATE = 0.05
 """Share of pictures of known classes that may be called "none of these"."""
-
-
-class Prediction(NamedTuple):
-    """What a model says about one item.
-
-    Attributes:
-        name: of the item.
-        label: most probable class.
-        probability: its probability.
-        is_novel: whether it looks like none of the classes.
-        labels: classes that together hold the right one with the wanted coverage; None: too few examples to say.
-        novelty: how much it looks like none of the classes, 0 to 1.
-        epistemic: uncertainty in nats that more examples can remove.
-        aleatoric: uncertainty in nats that they cannot: the classes overlap.
-        probabilities: of all classes.
-    """
-
-    name: str
-    label: str
-    probability: float
-    is_novel: bool
-    labels: tuple[str, ...] | None
-    novelty: float
-    epistemic: float
-    aleatoric: float
-    probabilities: dict[str, float]
-
-
-class Reason(NamedTuple):
-    """What one example adds to the latent of a class at an item; positive speaks for the class."""
-
-    name: str
-    label: str
-    added: float
 
 
 class Model:
@@ -276,34 +243,3 @@ class Model:
         from mirrorshot.models.file import load_model
 
         return load_model(Path(path), trust_encoder=trust_encoder, download=download)
-
-
-def unique_names(names: Sequence[str]) -> list[str]:
-    """The names with a number behind those that occur again.
-
-    Example:
-        >>> unique_names(["a", "b", "a", "a"])
-        ['a', 'b', 'a (2)', 'a (3)']
-    """
-    seen: set[str] = set()
-    found = []
-    for name in names:
-        new, number = name, 1
-        while new in seen:
-            number += 1
-            new = f"{name} ({number})"
-        seen.add(new)
-        found.append(new)
-    return found
-
-
-def check_damaged(found: Encoded, skip_corrupt: bool, labels: Sequence[str] | None = None) -> None:
-    """Refuse damaged pictures unless they may be left out, and in any case a class that loses all of its pictures."""
-    if found.damaged and not skip_corrupt:
-        raise DataError(
-            f"Expected every picture to be readable, but {len(found.damaged)} are not: {in_words(found.damaged)}; "
-            "remove them, or leave them out with --skip-corrupt (skip_corrupt=True in Python)."
-        )
-    lost = sorted(set(labels or ()) - set(found.items.labels or ()))
-    if lost:
-        raise DataError(f"Expected every class to have a readable picture, but {len(lost)} have none: {first(lost)}.")

@@ -12,7 +12,7 @@ from mirrorshot.metrics import calibration_bins, expected_calibration_error
 from mirrorshot.models import Encoded, Items, Prediction
 from mirrorshot.serve.fitting import Fitted
 from mirrorshot.serve.forms import Answer, Answers, Bin, Calibration, PictureAnswer, Share, Suspect, Verdict
-from mirrorshot.serve.store import Rows
+from mirrorshot.serve.records import Rows
 from mirrorshot.threads import one_thread
 
 N_BINS = 5  # few examples make few bins

@@ -12,10 +12,11 @@ import numpy as np
 from mirrorshot.encoders import Encoder
 from mirrorshot.estimator import FewShotClassifier
 from mirrorshot.models import Model
-from mirrorshot.models.model import NOVELTY_RATE, unique_names
+from mirrorshot.models.encoding import unique_names
+from mirrorshot.models.model import NOVELTY_RATE
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.pictures import read_previews
-from mirrorshot.serve.store import Rows
+from mirrorshot.serve.records import Rows
 
 
 class Fitted(NamedTuple):

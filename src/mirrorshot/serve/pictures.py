@@ -15,7 +15,7 @@ from mirrorshot.encoders import Encoder, choose_encoder, make_encoder
 from mirrorshot.models import Model
 from mirrorshot.models.encoding import thumbnail
 from mirrorshot.serve.errors import RequestError
-from mirrorshot.serve.store import New
+from mirrorshot.serve.records import New
 from mirrorshot.types import DataError
 
 PREVIEW = 128  # pixels of a side

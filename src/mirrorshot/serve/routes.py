@@ -9,8 +9,9 @@ from fastapi import Path as InPath
 from mirrorshot.serve import forms
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.guard import Rate, cookies, token_proof
+from mirrorshot.serve.records import Session
 from mirrorshot.serve.service import Service
-from mirrorshot.serve.store import Session, session_key, unknown_session
+from mirrorshot.serve.store import session_key, unknown_session
 
 _YEAR = 365 * 24 * 3600
 _MEDIA = ("image/png", "image/jpeg", "application/octet-stream")

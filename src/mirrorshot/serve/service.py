@@ -22,8 +22,9 @@ from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.fitting import Cache, Fitted, fit
 from mirrorshot.serve.forms import Answer, Answers, Calibration
 from mirrorshot.serve.pictures import Encoders, Received, identity, make_preview, receive
+from mirrorshot.serve.records import New, Session
 from mirrorshot.serve.settings import Settings
-from mirrorshot.serve.store import New, Session, Store, session_key, unknown_session
+from mirrorshot.serve.store import Store, session_key, unknown_session
 from mirrorshot.types import DataError
 
 _T = TypeVar("_T")

@@ -1,0 +1,75 @@
+"""The examples of a classifier as they were given, and what may be done with them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mirrorshot.selection import Support
+from mirrorshot.types import InvalidInputError
+
+
+class Rows(NamedTuple):
+    """The examples as they were given, in order.
+
+    Attributes:
+        x: embeddings, (n_examples, n_features).
+        targets: their labels.
+        weight: how often each counts; zero: not at all.
+        declared: classes that exist even without an example (`partial_fit`), or None.
+        prior: prior scores, (n_examples, n_classes), or None.
+    """
+
+    x: NDArray[np.float64]
+    targets: NDArray[Any]
+    weight: NDArray[np.float64]
+    declared: NDArray[Any] | None
+    prior: NDArray[np.float64] | None = None
+
+    def classes(self) -> NDArray[Any]:
+        """All labels, sorted."""
+        return np.unique(self.targets if self.declared is None else np.concatenate([self.targets, self.declared]))
+
+    def labels(self) -> NDArray[np.intp]:
+        """Index of each label among the classes."""
+        return np.searchsorted(self.classes(), self.targets)
+
+
+def support_of(rows: Rows) -> Support:
+    """The examples that count, as tensors."""
+    used = rows.weight > 0
+    return Support(
+        torch.tensor(rows.x[used])[None],
+        torch.tensor(rows.labels()[used]),
+        torch.tensor(rows.weight[used]),
+        len(rows.classes()),
+        None if rows.prior is None else torch.tensor(rows.prior[used].T.copy())[None],
+    )
+
+
+def check_index(index: Any, size: int) -> NDArray[np.intp]:
+    """Places of examples, each named once."""
+    places = np.atleast_1d(np.asarray(index))
+    is_integer = places.ndim == 1 and np.issubdtype(places.dtype, np.integer)
+    if not is_integer or not len(places) or places.min() < 0 or places.max() >= size:
+        raise InvalidInputError(f"Expected `index` to be integers from 0 to {size - 1}, but got {index!r}.")
+    if len(np.unique(places)) < len(places):
+        raise InvalidInputError(f"Expected `index` to name each example once, but got {index!r}.")
+    return places
+
+
+def join_labels(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """Labels of both; text and numbers do not sort together."""
+    if (old.dtype.kind in "US") != (new.dtype.kind in "US") and "O" not in (old.dtype.kind, new.dtype.kind):
+        raise InvalidInputError(
+            f"Expected labels that sort with those that are there, such as {old[0]!r}, but got {new[0]!r}."
+        )
+    joined = np.concatenate([old, new])
+    try:
+        np.unique(joined)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"Expected labels that sort with those that are there, such as {old[0]!r}, but got {new[0]!r}."
+        ) from error
+    return joined
