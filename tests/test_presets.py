@@ -65,6 +65,18 @@ def test_both_sides_of_photographs_count_in_our_preset(name, data, is_averaged):
     assert Config(data=data).replace(**preset_settings(name, data, 1)).average_flips is is_averaged
 
 
+@pytest.mark.parametrize(("name", "data", "batch_size"), [
+    ("default", "cub", 64), ("default", "own/folder", 16), ("default", "omniglot_to_emnist", 16), ("paper", "cub", 16),
+])  # fmt: skip
+def test_pre_training_on_the_photographs_of_the_benchmarks_takes_larger_batches(name, data, batch_size):
+    assert Config(data=data).replace(**preset_settings(name, data, 5, "baseline_pp")).batch_size == batch_size
+
+
+def test_bayesian_maml_learns_characters_at_one_shot_from_one_task_a_step():
+    tasks = {n: preset_settings("default", "omniglot_to_emnist", n, "bayesian_maml")["tasks_per_step"] for n in (1, 5)}
+    assert tasks == {1: 1, 5: 4}
+
+
 def test_presets_do_not_share_their_options():
     preset_settings("paper", "cub", 1)["method_options"]["n_steps"] = 99
     assert preset_settings("paper", "cub", 1)["method_options"]["n_steps"] == 3
