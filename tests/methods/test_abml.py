@@ -115,7 +115,7 @@ def test_predictions_and_losses_are_those_of_loops_over_tasks_and_samples(drawn,
         assert torch.allclose(log_prob[t].exp(), prob)
         networks = [q[0] + q[1].exp() * e for e in noises(method, 3, 2, 2, 2, 2)[-1]]
         nll = sum(cross_entropy(w, tasks.query_x[t], query_y[t]) for w in networks) / 2
-        expected = nll + 0.1 * divergence(q, prior) + (hyper.sum() - constant) / 1000
+        expected = nll + 0.1 * (divergence(q, prior) + (hyper.sum() - constant) / 1000)
         assert torch.allclose(loss[t], expected)
 
 

@@ -10,7 +10,7 @@ from mirrorshot.config import from_dict
 from mirrorshot.methods import METHODS, FewShotMethod, ProtoNet
 from mirrorshot.training import build_method, train
 from mirrorshot.training.build import validation_sampler
-from mirrorshot.types import DataError, InvalidInputError
+from mirrorshot.types import DataError, InvalidInputError, NumericalError
 
 AMORTISED = {"start": "amortised", "n_steps": 2}
 
@@ -173,12 +173,17 @@ def test_of_equally_good_weights_the_first_are_kept(embeddings, make_config, fol
     assert train(make_config(method="steady"), folder, dataset=embeddings).best["step"] == 4
 
 
-@pytest.mark.parametrize("value", ["-inf", "nan"])
-def test_a_likelihood_that_is_not_finite_is_no_reason_to_stop(
-    embeddings, make_config, folder, monkeypatch, value, run_content
-):
+def test_predictions_that_are_nan_are_not_scored(embeddings, make_config, folder, monkeypatch):
     monkeypatch.setitem(METHODS, "steady", Steady)
-    config = make_config(method="steady", method_options={"log_probability": value})
+    config = make_config(method="steady", method_options={"log_probability": "nan"})
+    with pytest.raises(NumericalError, match=r"got NaN for (\d+) of \1 queries"):
+        train(config, folder, dataset=embeddings)
+    assert not read_log(folder)
+
+
+def test_a_probability_of_zero_is_no_reason_to_stop(embeddings, make_config, folder, monkeypatch, run_content):
+    monkeypatch.setitem(METHODS, "steady", Steady)
+    config = make_config(method="steady", method_options={"log_probability": "-inf"})
     result = train(config, folder, dataset=embeddings)
     assert (result.best["step"], result.best["val_nll"]) == (4, None)
     assert [record["val_nll"] for record in read_log(folder)] == [None] * 3

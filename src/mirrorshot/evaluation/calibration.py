@@ -73,7 +73,8 @@ class Calibration(NamedTuple):
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Calibration":
         """What `record` was made of. A number that was not finite is infinity if it is the NLL, else NaN."""
-        main = {name: math.inf if record[name] is None else float(record[name]) for name in _MAIN}
+        main = {name: _number(record[name]) for name in _MAIN}
+        main["nll"] = math.inf if record["nll"] is None else main["nll"]
         scores = {name: _number(record[name]) for name in (*SCORES, "mce_full_bins") if name in record}
         sums = [torch.tensor(record["bins"][name], dtype=torch.float64) for name in _BIN_SUMS]
         edges = torch.arange(len(sums[0]) + 1, dtype=torch.float64) / len(sums[0])

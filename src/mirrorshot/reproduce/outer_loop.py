@@ -86,7 +86,7 @@ def measure_outer_loop(
         n_shot: labelled items of a class.
         n_iterations: how often the fixed episode is repeated.
         n_fresh: number of fresh tasks, one an iteration.
-        n_held_out: tasks that the fresh loss is measured on, every tenth iteration; none of them is learned from.
+        n_held_out: tasks that the fresh loss is measured on, six times; none of them is learned from.
         seed: seed of the network and the tasks.
     """
     laboratory = Laboratory(data, n_shot, seed)

@@ -11,6 +11,7 @@ from torch import Tensor
 from mirrorshot.methods import FewShotMethod
 from mirrorshot.training.stream import NumberedTasks
 from mirrorshot.training.world import World
+from mirrorshot.types import NumericalError
 
 _TASKS_AT_ONCE = {"cpu": 10, "cuda": 50}
 _TASKS_OF_FEATURES = {"cpu": 50, "cuda": 200}
@@ -68,25 +69,35 @@ class Validator:
         return self.read(self.weigh(n_tasks))
 
     @torch.no_grad()
-    def weigh(self, n_tasks: int) -> Float[Tensor, "3"]:
-        """Right answers, lost likelihood and queries of this process's tasks; on a GPU they are only enqueued."""
-        sums = torch.zeros(3, dtype=torch.float64, device=self._world.device)
+    def weigh(self, n_tasks: int) -> Float[Tensor, "4"]:
+        """Right answers, lost likelihood, NaN and queries of this process's tasks; on a GPU they are only enqueued."""
+        sums = torch.zeros(4, dtype=torch.float64, device=self._world.device)
         method, source, size = self._prepared(n_tasks)
-        method.seed(self._world.rank)
         numbers = self._world.part_of(n_tasks)
         for start in range(0, len(numbers), size):
+            method.seed(numbers[start])
             tasks, query_y = source.tasks(numbers[start : start + size])
             log_prob = method.predict(tasks)
             right = (log_prob.argmax(-1) == query_y).double()
             lost = -log_prob.gather(-1, query_y[..., None])[..., 0].double()
             weight = tasks.query_weight.double()
-            sums += torch.stack([(weight * right).sum(), (weight * lost).sum(), weight.sum()])
+            is_nan = log_prob.isnan().any(-1).double()
+            sums += torch.stack([(weight * part).sum() for part in (right, lost, is_nan)] + [weight.sum()])
         return sums
 
-    def read(self, sums: Float[Tensor, "3"]) -> Score:
-        """The score from the sums of all processes."""
-        total = self._world.sum_(sums).tolist()
-        return Score(total[0] / total[2], total[1] / total[2])
+    def read(self, sums: Float[Tensor, "4"]) -> Score:
+        """The score from the sums of all processes.
+
+        Raises:
+            NumericalError: a prediction is NaN. A probability of zero is none: the NLL is infinity then.
+        """
+        right, lost, n_nan, n = self._world.sum_(sums).tolist()
+        if n_nan:
+            raise NumericalError(
+                f"Expected predictions of validation tasks to be numbers, but got NaN for {n_nan:.0f} of {n:.0f} "
+                "queries. Try a lower lr or kernel_lr, or precision=float32."
+            )
+        return Score(right / n, lost / n)
 
     def _prepared(self, n_tasks: int) -> tuple[FewShotMethod, NumberedTasks, int]:
         """Method, tasks, and how many of them at once: on features, where computing all of them once is less work."""
