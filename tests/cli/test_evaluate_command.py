@@ -119,6 +119,7 @@ def test_what_is_not_there_is_explained(train, run, data, tmp_path):
     narrow = write_embeddings(tmp_path / "narrow", n_features=4)
     assert "8 classes for n_way = 9" in fails(folder, "--n-way", 9)
     (tmp_path / "file").touch()
+    assert "Expected --report to be a file that ends in .html" in fails(folder, "--report", tmp_path, code=2)
     assert "Expected --report to be a folder" in fails(folder, "--report", tmp_path / "file" / "x.html", code=2)
     two = train(tmp_path / "two", "--n-shot", 2)
     assert "Give --data, --n-way and --n-shot." in fails(folder, two, code=2)

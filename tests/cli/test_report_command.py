@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from mirrorshot.checkpoint import load_checkpoint, save_checkpoint
+
 QUICK = ("--n-tasks", 4, "--seeds", "1,2", "--n-query", 4)
 
 
@@ -30,6 +32,19 @@ def test_an_evaluation_of_older_weights_is_not_used(train, run, tmp_path):
     record["validated"]["val_nll"] = -1.0
     record["accuracy"] = 77
     (folder / "evaluation.json").write_text(json.dumps(record))
+    result = run("report", folder, *QUICK, "-o", tmp_path / "r.html", "--json")
+    assert json.loads(result.stdout)["runs"][0]["evaluation"]["accuracy"] <= 1
+
+
+def test_an_evaluation_of_weights_that_were_tuned_again_is_not_used(train, run, tmp_path):
+    folder = train(tmp_path / "one")
+    assert run("evaluate", folder, *QUICK).exit_code == 0
+    record = json.loads((folder / "evaluation.json").read_text())
+    record["accuracy"] = 77
+    (folder / "evaluation.json").write_text(json.dumps(record))
+    tensors, info = load_checkpoint(folder / "best.safetensors")
+    name = next(name for name in tensors if name.endswith("log_temperature"))
+    save_checkpoint(folder / "best.safetensors", {**tensors, name: tensors[name] + 0.5}, info)
     result = run("report", folder, *QUICK, "-o", tmp_path / "r.html", "--json")
     assert json.loads(result.stdout)["runs"][0]["evaluation"]["accuracy"] <= 1
 

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -39,6 +40,10 @@ def test_help_teaches_what_there_is_and_what_it_costs(run):
         (["figure3", *SMOKE, "--method", "dkt"], "Expected figure3 without --method"),
         (["departures", "--dataset", "glyphs"], "Expected departures without --dataset"),
         (["table4", *SMOKE, "--jobs", "3"], "Expected table4 without --jobs"),
+        (["departures", "--shots", "1"], "departures without --shots, since it draws its own tasks"),
+        (["table1", *SMOKE, "--seeds", ""], "Expected --seeds to be numbers with commas"),
+        (["table1", *SMOKE, "--set", "data=cub", "--tag", "x"], "Expected --dataset, which the result is named after"),
+        (["tables", "--method", "dkt"], "Expected tables without --method"),
         (["figure2", *SMOKE], "reliability bins in results, but got none .* Run: mirrorshot reproduce table2"),
     ],
 )
@@ -96,6 +101,28 @@ def test_a_table_is_printed_and_written_and_not_run_again(run, trained, tmp_path
     record = json.loads(again.stdout)
     assert [cell["status"] for cell in record["cells"]] == ["has a result"]
     assert record["tables"][0]["records"][0]["row"] == "dkt"
+
+
+def test_data_of_one_name_do_not_share_results(run, data, tmp_path):
+    other = shutil.copytree(data, tmp_path / "other" / data.name)
+    for target in ("table1", "figure3"):
+        result = run("reproduce", target, *SMOKE, "--dataset", f"{data},{other}")
+        assert result.exit_code == 2
+        assert "Expected --dataset to have different names" in one_line(result)
+    assert run("reproduce", "figure3", *SMOKE, "--shots", 1, "--dataset", data).exit_code == 0
+    result = run("reproduce", "figure3", *SMOKE, "--shots", 1, "--dataset", other)
+    assert f"to be of --dataset {other}, but it is of {data}".replace(" ", "") in one_line(result).replace(" ", "")
+
+
+def test_a_result_that_is_not_whole_is_named(run, trained, tmp_path):
+    (tmp_path / "results/figure3_glyphs_1shot_smoke.json").write_text("{}")
+    result = run("reproduce", "figure3", *SMOKE, "--shots", 1)
+    assert "figure3_glyphs_1shot_smoke.json to be a result of figure3, but it is not whole" in one_line(result)
+    arguments, _ = trained
+    (tmp_path / "results/accuracy_cub_1shot_paper.json").write_text("{}")
+    result = run("reproduce", "table1", *arguments, "--again")
+    assert "to be the result of a cell" in one_line(result)
+    assert "begins" not in result.output
 
 
 def test_a_figure_is_drawn_from_the_results_of_a_table(run, trained, tmp_path):

@@ -77,6 +77,8 @@ def test_a_setting_that_is_newer_than_a_result_counts_as_its_default():
         ("a/b", [], "--tag to be letters"),
         ("seed3", [], "no seed and no budget"),
         ("short", ["lr=1"], "no seed and no budget"),
+        ("try", ["data=cub"], "Expected --dataset, which the result is named after, but got --set data"),
+        ("try", ["lr=1", "n_shot=5"], "Expected --shots"),
     ],
 )
 def test_a_tag_that_would_mislead_is_refused(tag, changes, message):
@@ -93,6 +95,9 @@ def test_what_is_no_result_is_named(tmp_path):
     (tmp_path / "accuracy_cub_1shot_paper.json").write_text("{")
     with pytest.raises(DataError, match=r"accuracy_cub_1shot_paper.json to be a result of mirrorshot"):
         read_results(tmp_path)
-    (tmp_path / "accuracy_cub_1shot_paper.json").write_text(json.dumps({"config": {}}))
-    with pytest.raises(DataError, match="to be the result of a cell"):
-        read_results(tmp_path)
+    for content in ({"config": {}}, {"config": {}, "evaluation": {}}, {"config": 5, "evaluation": 3}):
+        (tmp_path / "accuracy_cub_1shot_paper.json").write_text(json.dumps(content))
+        with pytest.raises(DataError, match="to be the result of a cell"):
+            read_results(tmp_path)
+        with pytest.raises(DataError, match="to be the result of a cell"):
+            why_unfinished(Cell("mirror_gp", "cub", 1), tmp_path)

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from mirrorshot.checkpoint.lock import RunLock
 from mirrorshot.reproduce.cells import Cell, read_results
 from mirrorshot.reproduce.runner import TenSeconds, plan, run_cells
 from mirrorshot.types import InvalidInputError
@@ -95,6 +96,33 @@ def test_no_cell_begins_after_the_time(cell, places):
     (outcome,) = run_cells([cell], places, seconds=-1.0, **SILENT)
     assert outcome.status == "no time left"
     assert not places.results.exists()
+
+
+def test_beginning_anew_removes_a_run_only_when_its_time_has_come_and_nobody_is_at_it(cell, places):
+    run_cells([cell], places, **SILENT)
+    folder = places.runs / cell.name
+    run_cells([cell], places, again=True, seconds=-1.0, **SILENT)
+    assert (folder / "training.json").exists()
+    lock = RunLock.acquire(folder)
+    (outcome,) = run_cells([cell], places, again=True, **SILENT)
+    assert outcome.status == "failed"
+    assert "no other process" in outcome.detail
+    assert (folder / "training.json").exists()
+    lock.release()
+
+
+def test_test_tasks_that_cannot_be_are_known_before_training(cell, places):
+    impossible = cell._replace(changes=(*cell.changes, "n_way=9"), tag="_ways")
+    (outcome,) = run_cells([impossible], places, **SILENT)
+    assert outcome.status == "failed"
+    assert not (places.runs / impossible.name).exists()
+
+
+def test_a_training_that_does_not_say_how_is_named(cell, places):
+    run_cells([cell], places, train_only=True, **SILENT)
+    (places.runs / cell.name / "training.json").write_text("{}")
+    (outcome,) = run_cells([cell], places, **SILENT)
+    assert "training.json to say how the run was trained" in outcome.detail
 
 
 def test_results_and_runs_with_other_settings_are_refused_before_any_work(cell, places):

@@ -12,7 +12,7 @@ from mirrorshot.cli.evaluate_model import evaluate_model
 from mirrorshot.cli.model_options import Download, Trust
 from mirrorshot.cli.names import complete_data
 from mirrorshot.cli.terminal import (
-    check_folder,
+    check_page,
     errors_as_messages,
     progress_bar,
     refuse,
@@ -107,7 +107,7 @@ def evaluate(
     if checkpoint not in ("best", "last"):
         refuse(f"Expected --checkpoint to be best or last, but got {checkpoint!r}.")
     if report is not None:
-        check_folder("--report", report.parent)
+        check_page("--report", report)
     with errors_as_messages():
         from mirrorshot.cli.results import Results, print_results, write_html, write_json
 

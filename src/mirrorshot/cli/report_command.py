@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorshot.cli.evaluate_command import parse_seeds, read_configs
-from mirrorshot.cli.terminal import check_folder, errors_as_messages, print_tables, progress_bar, refuse, wrong_usage
+from mirrorshot.cli.terminal import check_page, errors_as_messages, print_tables, progress_bar, refuse, wrong_usage
 
 if TYPE_CHECKING:
     from mirrorshot.config import Config
@@ -76,9 +76,7 @@ def report(
         refuse(f"Expected --max-ece to be between 0 and 1, but got {max_ece}.")
     if gate_on not in ("raw", "calibrated"):
         refuse(f"Expected --gate-on to be raw or calibrated, but got {gate_on!r}.")
-    if output.suffix.lower() not in (".html", ".htm") or output.is_dir():
-        refuse(f"Expected --output to be a file that ends in .html, but got {str(output)!r}.")
-    check_folder("--output", output.parent)
+    check_page("--output", output)
     with errors_as_messages():
         from mirrorshot.checkpoint import write_atomically
         from mirrorshot.report import check_gate, comparison_record, comparison_sections, write_report

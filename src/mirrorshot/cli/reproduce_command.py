@@ -116,6 +116,10 @@ def reproduce(
         refuse(f"Expected TARGET to be one of {', '.join(TARGETS)}, but got {target!r}.")
     check_folder("--results", results)
     if target == "tables":
+        _refuse_options_of_others(
+            {"--dataset": dataset, "--method": method, "--shots": shots, "--set": overrides, "--tag": tag,
+             "--again": again, "--train-only": train_only, "--json": as_json}
+        )  # fmt: skip
         _page(results, output or Path("docs/results.md"))
         return
     check_folder("--runs", runs)
@@ -132,7 +136,11 @@ def reproduce(
         )  # fmt: skip
         with wrong_usage():
             completed(request)
-        found = _run(request, quiet, as_json)
+        try:
+            found = _run(request, quiet, as_json)
+        except KeyboardInterrupt:
+            typer.echo("Stopped. The same command goes on from here.", err=True)
+            raise typer.Exit(130) from None
     _print(found, as_json)
     failed = failures(found.outcomes)
     if failed:
@@ -171,6 +179,12 @@ def _print(found: "Reproduction", as_json: bool) -> None:
         typer.echo(f"written: {path}")
 
 
+def _refuse_options_of_others(given: dict[str, object]) -> None:
+    wrong = next((name for name, value in given.items() if value), None)
+    if wrong is not None:
+        refuse(f"Expected tables without {wrong}, since it makes the page of all results that there are, but got it.")
+
+
 def _page(results: Path, page: Path) -> None:
     check_folder("--output", page.parent)
     with errors_as_messages():
@@ -189,6 +203,8 @@ def _numbers(option: str, text: str, least: int) -> tuple[int, ...]:
         numbers = [int(word) for word in _words(text)]
     except ValueError:
         refuse(f"Expected {option} to be numbers with commas, for instance 1,5, but got {text!r}.")
+    if option == "--seeds" and not numbers:
+        refuse(f"Expected {option} to be numbers with commas, for instance 1,2,3, but got {text!r}.")
     if any(number < least for number in numbers):
         refuse(f"Expected {option} to be at least {least}, but got {text!r}.")
     return tuple(numbers)

@@ -1,5 +1,6 @@
 """What evaluated runs have reached: as files, as tables, and as a report."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ from mirrorshot.report import (
     paired_differences,
     write_report,
 )
+
+_PROGRESS = ("step", "episodes", "val_accuracy", "val_nll")
 
 
 class Results(NamedTuple):
@@ -102,9 +105,10 @@ def read_stored(run: Path, checkpoint: str = "best") -> tuple[str, Evaluation] |
 
 
 def validated(run: Path, checkpoint: str) -> dict[str, Any]:
-    """How far the weights of a run had come when they were saved, to know an evaluation of older ones."""
-    info = load_info(run / f"{checkpoint}.safetensors")
-    return {name: value for name, value in info.items() if name in ("step", "episodes", "val_accuracy", "val_nll")}
+    """How far the weights of a run had come and which they are, to know an evaluation of other ones."""
+    path = run / f"{checkpoint}.safetensors"
+    info = {name: value for name, value in load_info(path).items() if name in _PROGRESS}
+    return info | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def compact_json(record: Mapping[str, Any]) -> str:

@@ -88,6 +88,13 @@ def check_folder(option: str, path: Path) -> None:
         refuse(f"Expected {option} to be a folder that can be written, but got {path}: no permission.")
 
 
+def check_page(option: str, path: Path) -> None:
+    """Refuse a name that is none of a page, or a folder that cannot be written, before anything slow begins."""
+    if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
+        refuse(f"Expected {option} to be a file that ends in .html, but got {str(path)!r}.")
+    check_folder(option, path.parent)
+
+
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Callable[[str], Progress]]:
     """Draws on stderr what goes on, a bar for each stage: calling what it yields begins one.

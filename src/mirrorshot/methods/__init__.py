@@ -86,7 +86,17 @@ def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
             f"Expected options of {name!r} to be among {', '.join(method_options(name)) or 'none'}, "
             f"but got {', '.join(unknown)}."
         )
+    for option, value in options.items():
+        _check_type(name, option, value, method_options(name)[option])
     return METHODS[name](backbone, **options)
+
+
+def _check_type(name: str, option: str, value: Any, default: Any) -> None:
+    """Refuse a value of another type than the default has, if that is a number or a truth value."""
+    allowed: tuple[type, ...] | None = {bool: (bool,), int: (int,), float: (int, float)}.get(type(default))
+    if allowed is not None and (not isinstance(value, allowed) or isinstance(value, bool) != (allowed == (bool,))):
+        kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
+        raise InvalidInputError(f"Expected option {option!r} of {name!r} to be {kind}, but got {value!r}.")
 
 
 def method_options(name: str) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def _check_maps(backbone: Backbone) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise InvalidInputError(
             f"Expected a backbone that returns feature maps (c, h, w), but got one of features {shape}. RelationNet "
-            "compares maps: use backbone=conv4np, or conv4snp for small pictures; for embeddings use protonet."
+            "compares maps: use backbone=conv4np, or conv4snp for small pictures; for embeddings use dkt or mirror_gp."
         )
     channels, *sides = shape
     side = min(sides)

@@ -16,6 +16,8 @@ from mirrorshot.reproduce.published import ROWS, Row, all_rows
 from mirrorshot.reproduce.targets import BUDGETS
 from mirrorshot.types import DataError, InvalidInputError
 
+OPTIONS = {"data": "--dataset", "n_shot": "--shots", "seed": "--seeds", "method": "--method"}
+"""Settings that a cell is named after, with the options that choose them."""
 FREE = ("device", "save_every", "tensorboard")
 """Settings that do not change what a cell finds."""
 
@@ -114,9 +116,12 @@ def normal_tag(tag: str, changes: Sequence[str]) -> str:
 
     Raises:
         InvalidInputError: the tag is no part of a file name, looks like something else, or is missing where settings
-            are changed: the result would pass for that of the unchanged cell.
+            are changed: the result would pass for that of the unchanged cell. Or a setting has an option of its own.
     """
     changed = sorted({text.partition("=")[0].strip() for text in changes} - set(FREE))
+    own = next((name for name in changed if name in OPTIONS), None)
+    if own is not None:
+        raise InvalidInputError(f"Expected {OPTIONS[own]}, which the result is named after, but got --set {own}=...")
     if changed and not tag:
         raise InvalidInputError(
             f"Expected --tag with --set {changed[0]}=..., but got none: a name for results with other settings, "
@@ -165,10 +170,17 @@ def read_results(folder: Path) -> list[Result]:
     found = []
     for path in sorted(folder.glob("accuracy_*.json")):
         cell, record = parse_name(path.stem), read_result(path)
-        if cell is None or "evaluation" not in record or "config" not in record:
+        if cell is None or not _is_result(record):
             raise DataError(f"Expected {path} to be the result of a cell, but its name or its content is not. Move it.")
         found.append(Result(cell, path, record))
     return found
+
+
+def _is_result(record: Mapping[str, Any]) -> bool:
+    """Whether it has what tables are made of."""
+    found, config = record.get("evaluation"), record.get("config")
+    needed = ("protocol", "accuracy", "accuracy_sd", "raw")
+    return isinstance(config, dict) and isinstance(found, dict) and all(name in found for name in needed)
 
 
 def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str = "asked for") -> list[str]:
@@ -196,13 +208,16 @@ def why_unfinished(cell: Cell, folder: Path) -> str | None:
 
     Raises:
         InvalidInputError: it has a result with other settings.
+        DataError: what it has is no result.
     """
     path = folder / f"{cell.name}.json"
     if not path.exists():
         return "run"
     record = read_result(path)
-    differences = different_settings(cell.config(), record.get("config", {}))
-    protocol, budget = record.get("evaluation", {}).get("protocol", {}), BUDGETS[cell.budget]
+    if not _is_result(record):
+        raise DataError(f"Expected {path} to be the result of a cell, but its content is not. Move it.")
+    differences = different_settings(cell.config(), record["config"])
+    protocol, budget = record["evaluation"]["protocol"], BUDGETS[cell.budget]
     if (protocol.get("n_tasks"), protocol.get("seeds")) != (budget.n_tasks, list(budget.seeds)):
         differences.append(f"test tasks {protocol.get('n_tasks')} x {protocol.get('seeds')}")
     if differences:

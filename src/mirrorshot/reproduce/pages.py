@@ -162,7 +162,7 @@ def _experiments(target: str, results: Path, folder: Path, pictures: list[Path])
         if "_smoke" in path.stem:
             continue
         record = read_result(path)
-        sheet = measured_sheet(target, record)
+        sheet = measured_sheet(target, record, path)
         sheet.notes.append(
             f"Result: `{path.name}` ({record['device']}, commit {record['commit'][:7]}); repeat it with "
             f"`{record['command']}`."

@@ -100,7 +100,20 @@ def completed(request: Request) -> Request:
     if request.target in CELL_TARGETS:
         for cell in cells_of(request):
             cell.config()
+    _check_names_differ(request)
     return request
+
+
+def _check_names_differ(request: Request) -> None:
+    """Data of one name would share their results: `one/data` and `two/data` do."""
+    stems: dict[str, str] = {}
+    for name in request.data:
+        other = stems.setdefault(Path(name).stem, name)
+        if other != name:
+            raise InvalidInputError(
+                f"Expected --dataset to have different names, after which results are called, but got {other} and "
+                f"{name}. Rename one, or run them one after the other with --results and --runs of their own."
+            )
 
 
 def _refuse_options_of_cells(request: Request) -> None:
@@ -109,8 +122,9 @@ def _refuse_options_of_cells(request: Request) -> None:
         "--seeds": request.seeds != (1,), "--preset": request.preset != "paper", "--train-only": request.train_only,
     }  # fmt: skip
     wrong = [name for name, value in given.items() if value]
-    if request.target == "departures":
-        wrong += [name for name, value in (("--dataset", request.data), ("--shots", request.shots)) if value]
+    if request.target == "departures" and (request.data or request.shots):
+        name = "--dataset" if request.data else "--shots"
+        raise InvalidInputError(f"Expected departures without {name}, since it draws its own tasks, but got it.")
     if wrong:
         raise InvalidInputError(
             f"Expected {request.target} without {wrong[0]}, which is for {', '.join(CELL_TARGETS)}, but got it."
@@ -170,6 +184,7 @@ def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress]
     if request.target in MEASURED_TARGETS:
         return _measured(request, say)
     cells = cells_of(request)
+    read_results(request.places.results)  # one that is damaged is better known before hours of work
     if request.target == "figure2":
         outcomes = []
         plan(cells, request.places)
@@ -210,6 +225,7 @@ def _measured(request: Request, say: Say) -> Reproduction:
     for name, data, n_shot in measured_names(request):
         path = request.places.results / f"{name}.json"
         if path.exists() and not request.again:
+            _check_is_of(path, data)
             say(f"{name}: has a result")
         else:
             say(f"{name}: begins")
@@ -220,11 +236,21 @@ def _measured(request: Request, say: Say) -> Reproduction:
             command += "" if request.budget == "paper" else f" --budget {request.budget}"
             save_result(path, record, command=command, seed=1, started=started)
         record = read_result(path)
-        sheets.append(measured_sheet(request.target, record))
+        sheets.append(measured_sheet(request.target, record, path))
         figure = {"figure3": inner_loop_figure, "figure4": outer_loop_figure}.get(request.target)
         files += write_figure(figure(record), name, request.output) if figure else []
     budget = "" if request.budget == "paper" else f"_{request.budget}"
     return Reproduction(sheets, files + write_sheets(f"{request.target}{budget}", sheets, request.output), [])
+
+
+def _check_is_of(path: Path, data: str) -> None:
+    """Refuse a result of other data with the same name."""
+    stored = read_result(path).get("data", data)
+    if data and stored != data:
+        raise InvalidInputError(
+            f"Expected {path} to be of --dataset {data}, but it is of {stored}. Give --results another folder, or "
+            "--again to run it anew."
+        )
 
 
 def measured_names(request: Request) -> list[tuple[str, str, int]]:
@@ -254,10 +280,20 @@ def _measure(request: Request, data: str, n_shot: int) -> Record:
     return measure_outer_loop(data, n_shot, n_iterations=sizes[0], n_fresh=sizes[1], n_held_out=sizes[2])
 
 
-def measured_sheet(target: str, record: Record) -> Sheet:
-    """The table of an experiment."""
+def measured_sheet(target: str, record: Record, path: Path) -> Sheet:
+    """The table of an experiment.
+
+    Raises:
+        DataError: the record, which was read from `path`, is not whole.
+    """
     make = {"table4": timing_sheet, "figure3": inner_loop_sheet, "figure4": outer_loop_sheet}
-    return make.get(target, departures_sheet)(record)
+    try:
+        return make.get(target, departures_sheet)(record)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise DataError(
+            f"Expected {path} to be a result of {target}, but it is not whole: {type(error).__name__} {error}. Move it "
+            "away, or run the command with --again."
+        ) from error
 
 
 def failures(outcomes: Sequence[Outcome]) -> str:

@@ -14,6 +14,8 @@ import torch
 from joblib import Parallel, delayed
 
 from mirrorshot.checkpoint import RunError, read_config, read_log
+from mirrorshot.checkpoint.lock import RunLock
+from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.evaluation import Evaluation
 from mirrorshot.reproduce.cells import Cell, different_settings, why_unfinished
@@ -21,11 +23,13 @@ from mirrorshot.reproduce.provenance import commit, device_name, read_result, sa
 from mirrorshot.reproduce.targets import BUDGETS
 from mirrorshot.runs import evaluate_run, load_run
 from mirrorshot.training import train
-from mirrorshot.types import InvalidInputError, MirrorshotError
+from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 
 Say = Callable[[str], None]
 Progress = Callable[[int, int, str], None]
 Status = Literal["done", "trained", "has a result", "no time left", "failed"]
+N_QUERY = 15
+"""Items of each class to classify in a test task."""
 _TRAINED = "training.json"  # in the folder of a run that is trained: where, when, how long
 
 
@@ -91,9 +95,6 @@ def run_cells(
     """
     started, waiting = time.perf_counter(), plan(cells, places, again=again)
     outcomes = [Outcome(cell, "has a result") for cell in cells if cell not in waiting]
-    if again:
-        for cell in waiting:
-            shutil.rmtree(places.runs / cell.name, ignore_errors=True)
     data: dict[str, Dataset] = {}
 
     def one(cell: Cell) -> Outcome:
@@ -103,13 +104,13 @@ def run_cells(
             return Outcome(cell, "no time left")
         say(f"{cell.name}: begins after {elapsed:.0f} s")
         if n_jobs > 1:
-            return _in_process(cell, places, n_jobs, train_only)
+            return _in_process(cell, places, n_jobs, train_only=train_only, again=again)
         try:
             if cell.data not in data:
                 data.clear()  # one at a time: they may be large
                 data[cell.data] = load_dataset(cell.data)
             told = progress(cell.name) if progress else TenSeconds(say, cell.name)
-            run_cell(cell, places, data[cell.data], progress=told, say=say, train_only=train_only)
+            run_cell(cell, places, data[cell.data], progress=told, say=say, train_only=train_only, again=again)
         except MirrorshotError as error:
             say(f"{cell.name}: failed: {error}")
             return Outcome(cell, "failed", str(error))
@@ -120,9 +121,9 @@ def run_cells(
     return outcomes + list(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(one)(cell) for cell in waiting))
 
 
-def _in_process(cell: Cell, places: Places, n_jobs: int, train_only: bool) -> Outcome:
+def _in_process(cell: Cell, places: Places, n_jobs: int, *, train_only: bool, again: bool) -> Outcome:
     where = {"results": str(places.results), "runs": str(places.runs)}
-    task = json.dumps({"cell": cell._asdict(), **where, "train_only": train_only})
+    task = json.dumps({"cell": cell._asdict(), **where, "train_only": train_only, "again": again})
     threads = str(max(1, (os.cpu_count() or 1) // n_jobs))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}
     command = [sys.executable, "-m", "mirrorshot.reproduce.worker", task]
@@ -134,23 +135,43 @@ def _in_process(cell: Cell, places: Places, n_jobs: int, train_only: bool) -> Ou
 
 
 def run_cell(
-    cell: Cell, places: Places, dataset: Dataset, *, progress: Progress | None, say: Say, train_only: bool = False
+    cell: Cell,
+    places: Places,
+    dataset: Dataset,
+    *,
+    progress: Progress | None,
+    say: Say,
+    train_only: bool = False,
+    again: bool = False,
 ) -> None:
-    """Train, or go on with a run that was stopped; test; write the result.
+    """Train, or go on with a run that was stopped; test; write the result. With `again` the run begins anew.
 
     Raises:
         RunError: another process is at it.
+        DataError: the data do not allow such test tasks.
         NumericalError: training diverged.
     """
+    config = cell.config()
+    if dataset.test is not None:  # what is wrong with the test tasks is better known before training
+        EpisodeSampler(dataset.test, config.n_way, config.n_shot, N_QUERY, seed=1)
+    if again:
+        _remove_run(places.runs / cell.name)
     trained = _trained(cell, places.runs / cell.name, dataset, progress, say)
     if not train_only:
         _test(cell, places, dataset, trained, progress, say)
 
 
+def _remove_run(folder: Path) -> None:
+    """Remove a run that no other process is at."""
+    if folder.exists():
+        RunLock.acquire(folder)  # goes with the folder
+        shutil.rmtree(folder)
+
+
 def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress | None, say: Say) -> dict[str, Any]:
     """Train, unless that was done before; what a result says of it."""
     if (folder / _TRAINED).exists():
-        return read_result(folder / _TRAINED)
+        return _read_training(folder / _TRAINED)
     if torch.cuda.is_available():
         torch.compiler.reset()  # or functions that have met many networks are no longer compiled
     started, is_resumed = time.perf_counter(), (folder / "config.json").exists()
@@ -159,7 +180,14 @@ def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress | No
     say(f"{cell.name}: trained in {seconds:.1f} s, {1e3 * result.seconds / result.n_episodes:.3f} ms an episode")
     found = {"training_time_s": round(seconds, 1), "is_resumed": is_resumed, "best_validation": result.best}
     save_result(folder / _TRAINED, found, command=cell.command(), seed=cell.seed, started=started)
-    return read_result(folder / _TRAINED)
+    return _read_training(folder / _TRAINED)
+
+
+def _read_training(path: Path) -> dict[str, Any]:
+    trained = read_result(path)
+    if not {"commit", "device", "wall_time_s", "training_time_s"} <= set(trained):
+        raise DataError(f"Expected {path} to say how the run was trained, but it does not. Run it with --again.")
+    return trained
 
 
 def _test(
@@ -170,6 +198,7 @@ def _test(
     found = evaluate_run(
         run,
         dataset,
+        n_query=N_QUERY,
         n_tasks=budget.n_tasks,
         seeds=budget.seeds,
         n_validation_tasks=budget.n_tasks,
@@ -221,6 +250,9 @@ def run_task(task: dict[str, Any], say: Say) -> None:
     places = Places(Path(task["results"]), Path(task["runs"]))
     try:
         told = TenSeconds(say, cell.name)
-        run_cell(cell, places, load_dataset(cell.data), progress=told, say=say, train_only=task["train_only"])
+        run_cell(
+            cell, places, load_dataset(cell.data), progress=told, say=say, train_only=task["train_only"],
+            again=task["again"],
+        )  # fmt: skip
     except RunError as error:
         raise RunError(f"{error} If another machine runs this cell, nothing is lost.") from error

@@ -46,6 +46,13 @@ def resolve_options(config: Config, dataset: Dataset) -> Config:
     found: dict[str, Any] = {"n_way": config.n_way}
     if dataset.train is not None:
         found["n_base_classes"] = dataset.train.n_classes
+    for key, value in found.items():
+        given = config.method_options.get(key, value)
+        if key in known and given != value:
+            raise InvalidInputError(
+                f"Expected method_options.{key} to be {value}, as tasks and data have it, but got {given}. Leave it "
+                "out."
+            )
     missing = {key: value for key, value in found.items() if key in known and key not in config.method_options}
     return config.replace(method_options=missing) if missing else config
 
