@@ -309,6 +309,18 @@ def test_options_are_those_of_the_constructor(name):
     assert type(method).__mro__[0].__doc__
 
 
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("maml", {"step_size": "abc"}, "'step_size' of 'maml' to be a number, but got 'abc'"),
+    ("mirror_gp", {"n_steps": 2.5}, "'n_steps' of 'mirror_gp' to be a whole number, but got 2.5"),
+    ("maml", {"n_steps": True}, "a whole number, but got True"),
+    ("maml", {"first_order": 1}, "true or false, but got 1"),
+])  # fmt: skip
+def test_an_option_of_another_type_is_refused(name, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        make_method(name, make_backbone("identity", in_features=4), **options)
+    make_method("maml", make_backbone("identity", in_features=4), step_size=1, first_order=True)
+
+
 def test_an_unknown_method_is_refused_with_the_known_ones():
     with pytest.raises(InvalidInputError, match=r"one of mirror_gp, .*but got 'protonet3'"):
         make_method("protonet3", make_backbone("identity", in_features=D))

@@ -8,8 +8,9 @@ from mirrorshot.cli.listing import LISTS, attribute_docs
 from mirrorshot.config import Config
 from mirrorshot.data.benchmarks import DATASETS
 from mirrorshot.encoders import ENCODERS
-from mirrorshot.kernels import KERNELS
+from mirrorshot.kernels import make_kernel
 from mirrorshot.methods import METHODS, method_options
+from mirrorshot.methods.gp import KERNEL_OPTIONS
 from mirrorshot.presets import PRESETS
 
 REGISTRIES = {
@@ -17,7 +18,7 @@ REGISTRIES = {
     "data": DATASETS,
     "presets": PRESETS,
     "backbones": BACKBONES,
-    "kernels": KERNELS,
+    "kernels": KERNEL_OPTIONS,
     "encoders": ENCODERS,
     "settings": Config().to_dict(),
 }
@@ -31,6 +32,14 @@ def test_everything_is_listed_with_a_line_about_it(run, topic):
     table = run("list", topic)
     assert table.exit_code == 0
     assert all(name in table.stdout for name in REGISTRIES[topic])
+
+
+def test_options_of_kernels_are_those_that_they_take():
+    rows = {row["name"]: row["options"] for row in LISTS["kernels"]()}
+    for name, options in rows.items():
+        make_kernel(name, **options)
+    assert rows["matern"]["nu"] == 2.5
+    assert set(rows["cosine"]) == {"centre", "outputscale"}
 
 
 def test_without_a_topic_everything_is_listed(run):

@@ -66,14 +66,29 @@ def backbones() -> list[Row]:
 
 
 def kernels() -> list[Row]:
-    """Kernels, with how they start where nothing else is said."""
+    """Kernels that are chosen by name, with how they start where nothing else is said."""
     from mirrorshot.kernels import KERNELS
     from mirrorshot.methods.gp import KERNEL_OPTIONS
 
     return [
-        {"name": name, "what": _first_line(cls), "options": KERNEL_OPTIONS.get(name, {})}
-        for name, cls in KERNELS.items()
+        {"name": name, "what": _first_line(KERNELS[name]), "options": {**_keywords(KERNELS[name]), **start}}
+        for name, start in KERNEL_OPTIONS.items()
     ]
+
+
+def _keywords(kernel: type) -> Row:
+    """Arguments of a kernel with their defaults, but for the number of classes, which tasks have."""
+    parameters = [
+        p for cls in reversed(kernel.__mro__) if "__init__" in vars(cls)
+        for p in inspect.signature(cls).parameters.values()
+    ]  # fmt: skip
+    own = inspect.signature(kernel).parameters
+    is_open = any(p.kind is p.VAR_KEYWORD for p in own.values())
+    return {
+        p.name: p.default
+        for p in parameters
+        if p.kind is p.KEYWORD_ONLY and p.name != "n_way" and (is_open or p.name in own)
+    }
 
 
 def encoders() -> list[Row]:

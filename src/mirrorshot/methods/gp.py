@@ -164,7 +164,9 @@ def _named_kernel(name: str, options: Mapping[str, Any]) -> Kernel:
         raise InvalidInputError(f"Expected `kernel` to be one of {', '.join(KERNELS)}, but got {name!r}.")
     try:
         return make_kernel(name, **{**KERNEL_OPTIONS.get(name, {}), **options})
-    except TypeError as error:
+    except InvalidInputError:
+        raise
+    except (TypeError, ValueError) as error:
         raise InvalidInputError(
             f"Expected `kernel_options` to be arguments of kernel {name!r}, but got {dict(options)}: {error}."
         ) from error
