@@ -15,9 +15,11 @@ from joblib import Parallel, delayed
 
 from mirrorshot.checkpoint import RunError, read_config, read_log
 from mirrorshot.checkpoint.lock import RunLock
+from mirrorshot.config import Config
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.evaluation import Evaluation
+from mirrorshot.methods import method_options
 from mirrorshot.reproduce.cells import Cell, different_settings, why_unfinished
 from mirrorshot.reproduce.provenance import commit, device_name, read_result, save_result
 from mirrorshot.reproduce.targets import BUDGETS
@@ -211,13 +213,18 @@ def _test(
         "wall_time_s": round(trained["wall_time_s"] + seconds, 1),
         "testing_time_s": round(seconds, 1),
         "tested_with": {"commit": commit(), "device": device_name()},
-        "config": cell.config().to_dict(),
+        "config": _whole(cell.config()),
         "evaluation": found.record(),
         "task_accuracy": _compact(found),
         "log": log[:: max(1, len(log) // 60)],
     }
     save_result(path, record, command=cell.command(), seed=cell.seed, started=started)
     say(f"{cell.name}: accuracy {100 * found.accuracy:.2f} ± {100 * found.accuracy_sd:.2f}, written: {path}")
+
+
+def _whole(config: Config) -> dict[str, Any]:
+    """The settings with all options of the method, so that a default that changes does not change what they say."""
+    return {**config.to_dict(), "method_options": {**method_options(config.method), **config.method_options}}
 
 
 def _compact(found: Evaluation) -> list[str]:
