@@ -42,7 +42,7 @@ class Value(NamedTuple):
 
 
 _PRE_TRAINED = (
-    "The references pre-train for 200 epochs of CUB, 400 of mini-ImageNet and 5 of Omniglot, and keep the last weights; "
+    "The references pre-train for 200 epochs of CUB, 400 of mini-ImageNet, 5 of Omniglot, and keep the last weights; "
     "we take as many steps as other rows have tasks, and keep the weights that are best on validation tasks."
 )
 _TAU = "The paper does not say which temperature below 1; ours is the 0.2 of the released example."
