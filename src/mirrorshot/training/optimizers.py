@@ -23,7 +23,10 @@ def make_optimizers(method: FewShotMethod, config: Config, *, is_cuda: bool) -> 
     rates = {"network": config.lr, "kernel": config.kernel_lr}
     parts = {name: parameters for name, parameters in method.parameter_groups().items() if parameters}
     if not parts:
-        raise InvalidInputError("Expected a method with parameters to train, but it has none.")
+        raise InvalidInputError(
+            f"Expected a method with parameters to train, but it has none: {config.method} learns nothing on embeddings. "
+            "Use one with a kernel or a head, such as mirror_gp, dkt or maml."
+        )
 
     def group(name: str, parameters: Sequence[nn.Parameter]) -> dict[str, Any]:
         rate: float | Tensor = torch.tensor(rates[name], device=parameters[0].device) if is_cuda else rates[name]
