@@ -125,13 +125,13 @@ def test_loss_and_gradient_of_a_block_are_means_over_its_steps(make_learner):
     assert int(stats.first_bad) == -1
 
 
-def test_the_average_is_a_mean_of_all_weights_at_first_then_a_decaying_one(make_learner, pictures):
-    learner = make_learner(lr=0.01, ema=0.7)
+def test_the_average_leans_on_the_latest_weights_at_first_and_then_decays_as_asked(make_learner, pictures):
+    learner = make_learner(lr=0.01, ema=0.2)
     history = hand_written(learner, pictures, 6)
     take(learner, 6)
     average = {name: torch.zeros_like(p) for name, p in history[0].items()}
     for step, weights in enumerate(history):
-        newest = max(0.3, 1 / (step + 1))
+        newest = max(0.8, 10 / (step + 10))
         average = {name: (1 - newest) * average[name] + newest * weights[name] for name in average}
     for name, expected in average.items():
         torch.testing.assert_close(learner.average[name], expected, rtol=1e-4, atol=5e-5)

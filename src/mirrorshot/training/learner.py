@@ -18,6 +18,7 @@ from mirrorshot.training.stream import Block, Stream
 from mirrorshot.types import NumericalError
 
 _WARM_UP = 3  # steps before recording
+_RECENT = 10  # a young average is that of the last tenth of the steps: the first ones have little to say
 
 
 class BlockStats(NamedTuple):
@@ -111,7 +112,7 @@ class Learner:
         """Factor of the learning rates, and weight of the newest parameters in the average."""
         done = step / max(1, self.config.n_steps)
         factor = 0.5 * (1 + math.cos(math.pi * done)) if self.config.schedule == "cosine" else 1.0
-        return factor, max(1 - self.config.ema, 1 / (step + 1))
+        return factor, max(1 - self.config.ema, _RECENT / (step + _RECENT))
 
     def _step(self, rows: Tensor, draws: Tensor, plan: Tensor, *, look: bool | None = None) -> None:
         """Loss, gradients, optimiser, average. With `look` a loss or gradient that is not finite raises, unused."""

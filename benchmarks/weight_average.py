@@ -1,0 +1,51 @@
+"""What the running average of the weights is worth in short trainings: over all steps so far, or the last tenth.
+
+    OMP_NUM_THREADS=1 python benchmarks/weight_average.py [--episodes 300]
+
+Glyphs, 1 shot, preset default, one training each; accuracy and NLL of 200 tasks of validation characters at the end.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from _common import save, table
+from mirrorshot.config import Config
+from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.presets import preset_settings
+from mirrorshot.training import learner, train
+
+METHODS = ("mirror_gp", "protonet", "bayesian_maml")
+RECENT = {"all steps": 1, "the last tenth": 10}
+SEED = 1
+
+
+def measure(method: str, recent: int, episodes: int, dataset: Dataset) -> dict[str, float]:
+    """The last validation of a training."""
+    config = Config(data="glyphs", seed=SEED).replace(**preset_settings("default", "glyphs", 1, method))
+    config = config.replace(n_episodes=episodes, validate_every=episodes, n_validation_tasks=200)
+    with patch.object(learner, "_RECENT", recent), tempfile.TemporaryDirectory() as folder:
+        best = train(config, Path(folder) / "run", dataset=dataset).best
+    return {"accuracy": best["val_accuracy"], "nll": best["val_nll"]}
+
+
+def main() -> None:
+    """Train each method both ways."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=300)
+    episodes = parser.parse_args().episodes
+    started, dataset = time.perf_counter(), load_dataset("glyphs")
+    rows: list[dict[str, Any]] = []
+    for method in METHODS:
+        for name, recent in RECENT.items():
+            rows.append({"method": method, "average": name, **measure(method, recent, episodes, dataset)})
+            print(rows[-1], flush=True)
+            save("weight_average", {"episodes": episodes, "rows": rows}, seed=SEED, started=started)
+    print(table(["method", "average over", "accuracy", "NLL"], [[f"{v}"[:6] for v in row.values()] for row in rows]))
+
+
+if __name__ == "__main__":
+    main()
