@@ -11,7 +11,7 @@ from mirrorshot.cli.terminal import check_folder, errors_as_messages, progress_b
 from mirrorshot.reproduce.targets import BUDGETS, TARGETS
 
 if TYPE_CHECKING:
-    from mirrorshot.reproduce.program import Reproduction, Request
+    from mirrorshot.reproduce.request import Reproduction, Request
 
 _LIST = "\n".join(
     f"[cyan]{name:<11}[/cyan]{target.what} [dim]({target.cost})[/dim]\n" for name, target in TARGETS.items()
@@ -126,7 +126,8 @@ def reproduce(
     check_folder("--output", output or Path("reproduction"))
     numbers = {"--shots": _numbers("--shots", shots, 1), "--seeds": _numbers("--seeds", seeds, 0)}
     with errors_as_messages():
-        from mirrorshot.reproduce.program import Request, completed, failures
+        from mirrorshot.reproduce.program import completed, failures
+        from mirrorshot.reproduce.request import Request
         from mirrorshot.reproduce.runner import Places
 
         request = Request(

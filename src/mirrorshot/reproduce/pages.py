@@ -11,8 +11,9 @@ from mirrorshot.plotting import save_figure
 from mirrorshot.presets import PRESETS
 from mirrorshot.reproduce.cells import Cell, Result, read_results
 from mirrorshot.reproduce.figures import calibration_figure, inner_loop_figure, outer_loop_figure
+from mirrorshot.reproduce.measured import measured_sheet
 from mirrorshot.reproduce.overview import accuracy_overview, calibration_overview
-from mirrorshot.reproduce.program import CELL_SHEETS, measured_sheet
+from mirrorshot.reproduce.program import CELL_SHEETS
 from mirrorshot.reproduce.provenance import read_result
 from mirrorshot.reproduce.published import DATA, ROWS, STUDIES, rows_in_paper
 from mirrorshot.reproduce.sheets import markdown
