@@ -197,7 +197,7 @@ def test_weights_come_from_the_seed_alone():
 
 def test_backbones_without_maps_are_refused_with_those_that_have_them():
     for backbone in (make_backbone("identity", in_features=8), make_backbone("conv4s", generator=torch.Generator())):
-        with pytest.raises(InvalidInputError, match=r"feature maps .*use backbone=conv4np, or conv4snp .* dkt or mirror_gp"):
+        with pytest.raises(InvalidInputError, match=r"feature maps .*conv4np, or conv4snp .* dkt or mirror_gp"):
             RelationNet(backbone)
 
 
