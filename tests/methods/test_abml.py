@@ -8,7 +8,7 @@ from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.methods.abml import ABML, Gaussian, kl_divergence
 from mirrorshot.methods.maml import MAML
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, TaskBatch
 
 D, WAY = 4, 3
 
@@ -117,6 +117,21 @@ def test_predictions_and_losses_are_those_of_loops_over_tasks_and_samples(drawn,
         nll = sum(cross_entropy(w, tasks.query_x[t], query_y[t]) for w in networks) / 2
         expected = nll + 0.1 * (divergence(q, prior) + (hyper.sum() - constant) / 1000)
         assert torch.allclose(loss[t], expected)
+
+
+def test_the_hyper_prior_of_a_convolutional_network_does_not_drown_the_queries():
+    method = ABML(make_backbone("conv4s", generator=torch.Generator().manual_seed(0)), kl_weight=1e-3)
+    prior = method.prior
+    hyper = (0.5 * prior.mean.square().sum() + 0.01 * (-2 * prior.log_sigma).exp().sum()).item()
+    assert 23 < hyper / method.n_iterations < 25  # where a guess costs log 5 = 1.6
+    x, y, ones = torch.randn(1, 5, 1, 28, 28), torch.arange(5)[None], torch.ones(1, 5)
+    tasks = TaskBatch(x, y, x, 5, ones, ones, ones.bool())
+    losses = []
+    for n_iterations in (method.n_iterations, 10**15):
+        method.seed(0)
+        method.n_iterations = n_iterations
+        losses.append(method.loss(tasks, y).item())
+    assert losses[0] - losses[1] == pytest.approx(1e-3 * hyper / 60_000, rel=0.05)
 
 
 def test_without_spread_and_divergence_it_is_maml(drawn):
