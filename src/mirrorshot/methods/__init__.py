@@ -80,14 +80,14 @@ def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
     """
     if name not in METHODS:
         raise InvalidInputError(f"Expected `name` to be one of {', '.join(METHODS)}, but got {name!r}.")
-    unknown = sorted(set(options) - set(method_options(name)))
+    known = method_options(name)
+    unknown = sorted(set(options) - set(known))
     if unknown:
         raise InvalidInputError(
-            f"Expected options of {name!r} to be among {', '.join(method_options(name)) or 'none'}, "
-            f"but got {', '.join(unknown)}."
+            f"Expected options of {name!r} to be among {', '.join(known) or 'none'}, but got {', '.join(unknown)}."
         )
     for option, value in options.items():
-        _check_type(name, option, value, method_options(name)[option])
+        _check_type(name, option, value, known[option])
     return METHODS[name](backbone, **options)
 
 
