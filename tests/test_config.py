@@ -96,6 +96,7 @@ def test_overrides_are_parsed(text, expected):
         ("=3", "name=value"),
         ("lrr=3", "Did you mean `lr`"),
         ("zzz=3", "Settings are: method, "),
+        ("n_steps=3", "an option of the method: `method_options.n_steps`"),
         ("lr.x=3", "a dot only in method_options.name, but got 'lr.x'"),
         ("lr.=3", "a dot only in method_options.name, but got 'lr.'"),
         ("method_options.=3", "a name after each dot, but got 'method_options.'"),

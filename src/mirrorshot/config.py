@@ -246,7 +246,8 @@ def _check_names(settings: Mapping[str, Any], where: str = "") -> None:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean `{close[0]}`?" if close else f" Settings are: {', '.join(known)}."
-            raise InvalidInputError(f"Expected settings that exist, but got `{name}`{where}.{hint}")
+            option = f" If it is an option of the method: `method_options.{name}`."
+            raise InvalidInputError(f"Expected settings that exist, but got `{name}`{where}.{hint}{option}")
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -199,6 +199,13 @@ def test_narrow_priors_hold_the_posterior_only_with_the_proximal_step(drawn):
     assert moved["gradient"] > 1e3
 
 
+def test_sigma_starts_around_the_given_value():
+    log_sigma = conv(initial_log_sigma=-6.0).log_sigma
+    assert -6.5 <= log_sigma.min() < -6.49
+    assert -5.51 < log_sigma.max() <= -5.5
+    assert torch.allclose(log_sigma, conv().log_sigma - 2.5)
+
+
 def test_divergence_is_that_of_torch():
     generator = torch.Generator().manual_seed(0)
     q, p = (Gaussian(*torch.randn(2, 7, generator=generator, dtype=torch.float64)) for _ in range(2))
@@ -291,6 +298,7 @@ def test_slots_without_a_class_change_nothing(drawn):
         ({"n_test_samples": 0}, "`n_test_samples` to be at least 1"),
         ({"n_iterations": 0}, "`n_iterations` to be at least 1"),
         ({"kl_weight": -1.0}, r"`kl_weight` to be positive, but got -1\.0"),
+        ({"initial_log_sigma": float("nan")}, "`initial_log_sigma` to be finite, but got nan"),
         ({"step_size": 0.0}, "`step_size` to be positive"),
         ({"kl_step": "newton"}, "'proximal' or 'gradient', but got 'newton'"),
         ({"n_way": 1}, "`n_way` to be at least 2"),

@@ -14,11 +14,11 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import grad
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.methods.per_task import replace_norms, side_by_side
+from mirrorshot.methods.per_task import call_network, replace_norms, side_by_side
 from mirrorshot.methods.slots import check_n_way, masked_log_softmax, mean_of_softmax, used_slots, xavier_rows
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -80,6 +80,8 @@ class ABML(FewShotMethod):
         kl_weight: weight of the divergence, beta.
         n_iterations: tasks that share the hyper-prior.
         kl_step: "proximal", or "gradient" as the references.
+        initial_log_sigma: mean of log sigma before training, which is drawn within 0.5 of it. With the references' -3.5
+            sigma is half the size of Conv4's weights.
         first_order: take the gradients of the steps as constants.
 
     Example:
@@ -106,12 +108,15 @@ class ABML(FewShotMethod):
         kl_weight: float = 0.1,
         n_iterations: int = 60_000,
         kl_step: KLStep = "proximal",
+        initial_log_sigma: float = -3.5,
         first_order: bool = False,
     ) -> None:
         super().__init__(backbone)
         check_n_way(n_way)
         counts = {"n_samples": n_samples, "n_test_samples": n_test_samples, "n_iterations": n_iterations}
         _check_options({"n_steps": n_steps, **counts}, {"step_size": step_size, "kl_weight": kl_weight}, kl_step)
+        if not math.isfinite(initial_log_sigma):
+            raise InvalidInputError(f"Expected `initial_log_sigma` to be finite, but got {initial_log_sigma}.")
         self.n_way, self.n_steps, self.step_size, self.kl_weight = n_way, n_steps, step_size, kl_weight
         self.n_samples, self.n_test_samples, self.n_iterations = n_samples, n_test_samples, n_iterations
         self.kl_step, self.first_order = kl_step, first_order
@@ -119,8 +124,8 @@ class ABML(FewShotMethod):
         self.head = nn.Parameter(xavier_rows(1, n_way, backbone.out_features)[0])
         self._shapes = {name: parameter.shape for name, parameter in self.named_parameters()}
         n_weights = sum(map(math.prod, self._shapes.values()))
-        # log sigma ~ U(-4, -3)
-        self.log_sigma = nn.Parameter(torch.rand(n_weights, generator=torch.Generator().manual_seed(1)) - 4.0)
+        spread = torch.rand(n_weights, generator=torch.Generator().manual_seed(1)) - 0.5
+        self.log_sigma = nn.Parameter(initial_log_sigma + spread)
 
     @property
     def prior(self) -> Gaussian:
@@ -184,8 +189,7 @@ class ABML(FewShotMethod):
         def one(flat: Tensor, x: Tensor, counts: Tensor) -> Tensor:
             parts = flat.split([math.prod(shape) for shape in self._shapes.values()])
             given = {n: part.reshape(shape) for part, (n, shape) in zip(parts, self._shapes.items(), strict=True)}
-            logits: Tensor = functional_call(self, {**given, **dict.fromkeys(self._norms, counts)}, (x,))
-            return logits
+            return call_network(self, given, self._norms, x, counts)
 
         if torch.is_grad_enabled():
             return side_by_side(lambda flat, *task: side_by_side(lambda w: one(w, *task), flat), weights, x, counts)

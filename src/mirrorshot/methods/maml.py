@@ -13,11 +13,11 @@ from collections.abc import Mapping
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import grad
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod, query_nll
-from mirrorshot.methods.per_task import replace_norms, side_by_side
+from mirrorshot.methods.per_task import call_network, replace_norms, side_by_side
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Weights = Mapping[str, Tensor]
@@ -147,7 +147,7 @@ class MAML(FewShotMethod):
         class_mask: Bool[Tensor, " C"],
     ) -> Float[Tensor, "N C"]:
         """Log-probabilities of the items of one task; `counts`: how much each counts in batch normalisation."""
-        logits: Tensor = functional_call(self, {**weights, **dict.fromkeys(self._norms, counts)}, (x,))
+        logits = call_network(self, weights, self._norms, x, counts)
         return logits.masked_fill(~class_mask, -torch.inf).log_softmax(-1)
 
     def _check_way(self, tasks: TaskBatch) -> None:

@@ -1,11 +1,17 @@
 """For methods that adapt a network to each task: batch normalisation of one task, and many tasks at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
-from torch.func import vmap
+from torch.func import functional_call, vmap
+
+
+def _is_in_turn(tensor: Tensor) -> bool:
+    """Whether tasks are taken one after the other, so that layouts and values may be asked for."""
+    return tensor.device.type == "cpu"
 
 
 def side_by_side(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -14,9 +20,35 @@ def side_by_side(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     On a GPU all at once by `vmap`. On the CPU one after the other: convolutions with weights of their own become
     grouped ones under vmap, whose derivatives take twice as long there.
     """
-    if tensors[0].device.type == "cpu":
+    if _is_in_turn(tensors[0]):
         return torch.stack([function(*slices) for slices in zip(*tensors, strict=True)])
     result: Tensor = vmap(function)(*tensors)
+    return result
+
+
+def call_network(
+    network: nn.Module,
+    weights: Mapping[str, Tensor],
+    norms: Iterable[str],
+    x: Shaped[Tensor, "N ..."],
+    counts: Float[Tensor, " N"],
+) -> Float[Tensor, "N C"]:
+    """The network's output for the items of one task, with weights that belong to it.
+
+    On the CPU convolutions get weights in `channels_last`, the layout in which pooling and norms are fastest there.
+    Steps and slices of a vector of weights do not keep it.
+
+    Args:
+        network: the module.
+        weights: by name.
+        norms: names of the `counts` of its `ItemNorm`s.
+        x: the items.
+        counts: how much each counts in batch normalisation.
+    """
+    if _is_in_turn(x):
+        last = torch.channels_last
+        weights = {name: w.clone(memory_format=last) if w.ndim == 4 else w for name, w in weights.items()}
+    result: Tensor = functional_call(network, {**weights, **dict.fromkeys(norms, counts)}, (x,))
     return result
 
 
@@ -37,6 +69,10 @@ class ItemNorm(nn.Module):
     def forward(self, input: Float[Tensor, "N c h w"], n_tasks: int = 1) -> Float[Tensor, "N c h w"]:
         """Normalise the maps of one task; `n_tasks` is there because the norms of backbones have it."""
         x = input if input.dtype == torch.float64 else input.float()
+        if _is_in_turn(x) and x[:, 0].numel() > 1 and (self.counts == self.counts[0]).all():
+            # torch's fused norm, which refuses a single number
+            weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
+            return F.batch_norm(x, None, None, weight, bias, training=True, eps=self.eps).to(input.dtype)
         counts = self.counts.to(x.dtype)[:, None]
         share = counts / counts.sum()
         mean = (share * x.mean((2, 3))).sum(0)[:, None, None]
