@@ -25,7 +25,14 @@ from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.methods import METHODS
 from mirrorshot.presets import preset_settings
 from mirrorshot.training import build_method, build_preprocess
-from mirrorshot.training.build import backbone_name, build_stream, is_pretrained, resolve_options, training_sampler
+from mirrorshot.training.build import (
+    backbone_name,
+    build_stream,
+    is_pretrained,
+    place_method,
+    resolve_options,
+    training_sampler,
+)
 from mirrorshot.training.learner import Learner
 from mirrorshot.training.stream import NumberedTasks
 
@@ -122,10 +129,8 @@ def training(config: Config, dataset: Dataset, device: torch.device, steps: int)
     config = resolve_options(config, dataset)
     sampler = training_sampler(config, dataset.train.to(device))
     stream = build_stream(config, dataset, sampler, rank=0, world_size=1)
-    method = build_method(config, dataset).to(device).train()
-    method.backbone.to(memory_format=torch.channels_last)
+    method = place_method(build_method(config, dataset), config, device).train()
     if device.type == "cuda":
-        method.network_dtype = torch.bfloat16
         method.accelerate()
         stream.compile()
     learner = Learner(method, config, stream)
@@ -152,10 +157,8 @@ def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, 
     )
     sampler = EpisodeSampler(evaluation_noise(dataset).to(device), 5, n_shot, 15, seed=0)
     stream = NumberedTasks(sampler, build_preprocess(dataset))
-    method = build_method(config, dataset).to(device).eval()
-    method.backbone.to(memory_format=torch.channels_last)
+    method = place_method(build_method(config, dataset), config, device).eval()
     if device.type == "cuda":
-        method.network_dtype = torch.bfloat16
         method.accelerate()
 
     at_once = 50 if device.type == "cuda" else 4

@@ -23,7 +23,7 @@ from mirrorshot.presets import preset_settings
 from mirrorshot.reproduce.published import RELEASED_ON_H200, TABLE_4
 from mirrorshot.reproduce.sheets import Record, Sheet
 from mirrorshot.training import build_method
-from mirrorshot.training.build import build_stream, training_sampler
+from mirrorshot.training.build import build_stream, place_method, training_sampler
 from mirrorshot.training.learner import Learner
 
 N_STEPS = 3
@@ -60,15 +60,12 @@ def measure_times(data: str, n_shot: int, *, n_tasks: int = 100, seed: int = 1) 
 
 def _times(config: Config, dataset: Dataset, device: torch.device, n_tasks: int) -> Record:
     assert dataset.train is not None
-    method = build_method(config, dataset).to(device).train()
+    method = place_method(build_method(config, dataset), config, device).train()
     sampler = training_sampler(config, dataset.train.to(device))
     stream = build_stream(config, dataset, sampler, rank=0, world_size=1)
     if device.type == "cuda":
-        method.network_dtype = torch.bfloat16
         method.accelerate()
         stream.compile()
-    if dataset.image_size:
-        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     learner = Learner(method, config, stream)
     warm = min(5, n_tasks)
 

@@ -40,6 +40,16 @@ def build_method(config: Config, dataset: Dataset) -> FewShotMethod:
     return make_method(config.method, backbone, **config.method_options)
 
 
+def place_method(method: FewShotMethod, config: Config, device: torch.device) -> FewShotMethod:
+    """The method on a device, with the type and the layout of memory in which its network is fastest."""
+    method = method.to(device)
+    if config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda"):
+        method.network_dtype = torch.bfloat16
+    if isinstance(method.backbone, ImageBackbone):
+        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return method
+
+
 def resolve_options(config: Config, dataset: Dataset) -> Config:
     """The settings with those options of the method filled in that follow from the task and the data."""
     known = method_options(config.method)

@@ -16,6 +16,7 @@ from mirrorshot.training.build import (
     build_method,
     build_preprocess,
     build_stream,
+    place_method,
     resolve_options,
     training_sampler,
     validation_sampler,
@@ -59,7 +60,7 @@ class Trainer:
         config = resolve_options(config, dataset)
         self.config, self.world, self.folder = config, world, run
         self.progress = progress or (lambda done, total, label: None)
-        method = _placed(build_method(config, dataset), config, dataset, world.device)
+        method = place_method(build_method(config, dataset), config, world.device)
         sampler = training_sampler(config, dataset.train.to(world.device))
         self.stream = build_stream(config, dataset, sampler, rank=world.rank, world_size=world.size)
         # as hard as in training: what is tuned on pictures that the network knows by heart is too sure of new ones
@@ -218,16 +219,6 @@ class Trainer:
             self.validator.tune(self.best_weights, _FINAL_TUNING * self.config.n_tune_tasks, compiled=False)
             self.best_weights = self.validator.weights()
         self._save()
-
-
-def _placed(method: FewShotMethod, config: Config, dataset: Dataset, device: torch.device) -> FewShotMethod:
-    """The method on its device, with the type and the layout of memory in which its network is fastest."""
-    method = method.to(device)
-    if config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda"):
-        method.network_dtype = torch.bfloat16
-    if dataset.image_size:
-        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return method
 
 
 def _rank(record: dict[str, Any]) -> tuple[float, float]:
