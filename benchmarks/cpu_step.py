@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -20,7 +21,9 @@ from mirrorshot.inference import AmortisedSites, mirror_descent
 from mirrorshot.inference.bound import training_elbo
 from mirrorshot.kernels import RBF
 from mirrorshot.likelihoods import softmax_hessian, softmax_moments
+from mirrorshot.methods import make_method
 from mirrorshot.quadrature import choose_rule, grid_start, gumbel_ratios
+from mirrorshot.types import TaskBatch
 
 N_WAY, N_POINTS = 5, 85
 
@@ -110,13 +113,46 @@ def network_pairs() -> dict[str, Pair]:
     x = torch.randn(1, N_POINTS, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     for part in (network, other):
         part(x).square().sum().backward()
+
+    def learn(dtype: torch.dtype | None) -> None:
+        with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            z = other(x)
+        z.float().square().sum().backward()
+
     adams = [torch.optim.Adam(network.parameters(), fused=fused) for fused in (False, True)]
     return {
         "network: contiguous / channels last": (
             lambda: network(x).square().sum().backward(),
             lambda: other(x).square().sum().backward(),
         ),
+        "network: float32 / bfloat16": (lambda: learn(None), lambda: learn(torch.bfloat16)),
         "Adam: loop / fused": (adams[0].step, adams[1].step),
+    }
+
+
+def maml_pairs() -> dict[str, Pair]:
+    """Ideas of methods that adapt the network to each task: one task of MAML, one step."""
+    backbone = make_backbone("conv4s", generator=torch.Generator().manual_seed(0)).to(memory_format=torch.channels_last)
+    method = make_method("maml", backbone, n_steps=1, step_size=0.1)
+    x = torch.randn(1, N_POINTS, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(N_POINTS)[None] % N_WAY
+    parts = (slice(0, N_WAY), slice(N_WAY, None))
+    (support, query), (labels, answers) = ([t[:, part] for part in parts] for t in (x, y))
+
+    def learn(first_weight: float = 1.0) -> None:
+        weights = [torch.ones(labels.shape), torch.ones(answers.shape)]
+        for weight in weights:
+            weight[0, 0] = first_weight
+        tasks = TaskBatch(support, labels, query, N_WAY, *weights, torch.ones(1, N_WAY, dtype=torch.bool))
+        method.loss(tasks, answers).sum().backward()
+
+    def learn_in_any_layout() -> None:
+        with patch.object(torch, "channels_last", torch.preserve_format):
+            learn()
+
+    return {
+        "MAML, norm: of items that count differently / alike": (lambda: learn(0.999), learn),
+        "MAML, adapted weights: as the step leaves them / channels last": (learn_in_any_layout, learn),
     }
 
 
@@ -124,7 +160,7 @@ def main() -> None:
     """Measure, print and save."""
     started = time.perf_counter()
     rows = []
-    for idea, pair in (inference_pairs() | network_pairs()).items():
+    for idea, pair in (inference_pairs() | network_pairs() | maml_pairs()).items():
         before, after = in_turns(pair)
         rows.append({"idea": idea, "before_ms": before, "after_ms": after})
     save("cpu_step", {"rows": rows}, seed=0, started=started)

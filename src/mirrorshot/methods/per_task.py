@@ -75,10 +75,10 @@ class ItemNorm(nn.Module):
             return F.batch_norm(x, None, None, weight, bias, training=True, eps=self.eps).to(input.dtype)
         counts = self.counts.to(x.dtype)[:, None]
         share = counts / counts.sum()
-        mean = (share * x.mean((2, 3))).sum(0)[:, None, None]
-        variance = (share * (x - mean).square().mean((2, 3))).sum(0)[:, None, None]
+        x = x - (share * x.mean((2, 3))).sum(0)[:, None, None]
+        variance = (share * x.square().mean((2, 3))).sum(0)[:, None, None]
         scale = self.weight[:, None, None] * (variance + self.eps).rsqrt()
-        return ((x - mean) * scale + self.bias[:, None, None]).to(input.dtype)
+        return torch.addcmul(self.bias[:, None, None], x, scale).to(input.dtype)
 
 
 def replace_norms(network: nn.Module, prefix: str) -> list[str]:
