@@ -191,12 +191,23 @@ def test_narrow_priors_hold_the_posterior_only_with_the_proximal_step(drawn):
     tasks, _ = drawn
     moved = {}
     for kl_step in ("proximal", "gradient"):
-        method = make(kl_step=kl_step, n_steps=8)
+        method = make(kl_step=kl_step)
         with torch.no_grad():
             method.log_sigma.fill_(-6.0)
-        moved[kl_step] = (method.adapt(tasks, tasks.class_mask).mean - method.prior.mean).abs().max().item()
+        moved[kl_step] = (method.adapt(tasks, tasks.class_mask, 8).mean - method.prior.mean).abs().max().item()
     assert moved["proximal"] < 1e-3
     assert moved["gradient"] > 1e3
+
+
+def test_predictions_can_take_more_steps_than_training(drawn):
+    tasks, query_y = drawn
+    few, more, as_many = make(n_steps=2), make(n_steps=2, n_test_steps=4), make(n_steps=4)
+    assert torch.equal(few.loss(tasks, query_y), more.loss(tasks, query_y))
+    for method in (few, more, as_many):
+        method.seed(3)
+    predictions = [method.predict(tasks) for method in (few, more, as_many)]
+    assert torch.equal(predictions[1], predictions[2])
+    assert not torch.allclose(predictions[0], predictions[1])
 
 
 def test_sigma_starts_around_the_given_value():
@@ -296,6 +307,7 @@ def test_slots_without_a_class_change_nothing(drawn):
         ({"n_steps": 0}, "`n_steps` to be at least 1, but got 0"),
         ({"n_samples": 0}, "`n_samples` to be at least 1"),
         ({"n_test_samples": 0}, "`n_test_samples` to be at least 1"),
+        ({"n_test_steps": 0}, "`n_test_steps` to be at least 1, but got 0"),
         ({"n_iterations": 0}, "`n_iterations` to be at least 1"),
         ({"kl_weight": -1.0}, r"`kl_weight` to be positive, but got -1\.0"),
         ({"initial_log_sigma": float("nan")}, "`initial_log_sigma` to be finite, but got nan"),

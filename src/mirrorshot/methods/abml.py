@@ -73,9 +73,10 @@ class ABML(FewShotMethod):
     Args:
         backbone: from items to features. The method takes it over and replaces its norms.
         n_way: classes of a task; the trainer fills it in.
-        n_steps: steps of a task, in training and at test.
+        n_steps: steps of a task.
         step_size: of each step.
         n_samples: sampled networks of each step and of the outer loss.
+        n_test_steps: steps of `predict`; None: `n_steps`. Tasks of several shots can use more than training can afford.
         n_test_samples: sampled networks of a prediction.
         kl_weight: weight of the divergence, beta.
         n_iterations: tasks that share the hyper-prior.
@@ -104,6 +105,7 @@ class ABML(FewShotMethod):
         n_steps: int = 5,
         step_size: float = 0.01,
         n_samples: int = 5,
+        n_test_steps: int | None = None,
         n_test_samples: int = 10,
         kl_weight: float = 0.1,
         n_iterations: int = 60_000,
@@ -113,8 +115,10 @@ class ABML(FewShotMethod):
     ) -> None:
         super().__init__(backbone)
         check_n_way(n_way)
-        counts = {"n_samples": n_samples, "n_test_samples": n_test_samples, "n_iterations": n_iterations}
-        _check_options({"n_steps": n_steps, **counts}, {"step_size": step_size, "kl_weight": kl_weight}, kl_step)
+        self.n_test_steps = n_steps if n_test_steps is None else n_test_steps
+        counts = {"n_steps": n_steps, "n_samples": n_samples, "n_iterations": n_iterations}
+        counts |= {"n_test_steps": self.n_test_steps, "n_test_samples": n_test_samples}
+        _check_options(counts, {"step_size": step_size, "kl_weight": kl_weight}, kl_step)
         if not math.isfinite(initial_log_sigma):
             raise InvalidInputError(f"Expected `initial_log_sigma` to be finite, but got {initial_log_sigma}.")
         self.n_way, self.n_steps, self.step_size, self.kl_weight = n_way, n_steps, step_size, kl_weight
@@ -136,7 +140,7 @@ class ABML(FewShotMethod):
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Mean cross-entropy of the queries over samples, divergence from the prior, and the hyper-prior."""
         used, prior = used_slots(tasks, self.n_way), self.prior
-        posterior = self.adapt(tasks, used)
+        posterior = self.adapt(tasks, used, self.n_steps)
         weights = posterior.sample(self._noise(self.n_samples))
         nll = self._nll(weights, tasks.query_x, query_y, tasks.query_weight, used)
         hyper = 0.5 * prior.mean.square().sum() + _RATE * (-2 * prior.log_sigma).exp().sum()
@@ -145,14 +149,14 @@ class ABML(FewShotMethod):
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Logarithm of the mean softmax of networks sampled from the posterior."""
         used = used_slots(tasks, self.n_way)
-        weights = self.adapt(tasks, used).sample(self._noise(self.n_test_samples))
+        weights = self.adapt(tasks, used, self.n_test_steps).sample(self._noise(self.n_test_samples))
         return mean_of_softmax(self._logits(weights, tasks.query_x, tasks.query_weight), used, tasks)
 
-    def adapt(self, tasks: TaskBatch, used: Bool[Tensor, "T S"]) -> Gaussian:
-        """Posteriors of the tasks after `n_steps` steps from the prior."""
+    def adapt(self, tasks: TaskBatch, used: Bool[Tensor, "T S"], n_steps: int) -> Gaussian:
+        """Posteriors of the tasks after so many steps from the prior."""
         prior = self.prior
         q = Gaussian(*(part.expand(tasks.n_tasks, -1) for part in prior))
-        for _ in range(self.n_steps):
+        for _ in range(n_steps):
             q = self._step(q, prior, tasks, used, self._noise(self.n_samples))
         return q
 
