@@ -36,9 +36,9 @@ class Trial(NamedTuple):
     options: dict[str, Any]
 
 
-def abml(name: str, settings: dict[str, Any], log_sigma: float, kl_weight: float) -> Trial:
-    """One task and one sampled network a step."""
-    options = {"initial_log_sigma": log_sigma, "kl_weight": kl_weight, "n_samples": 1}
+def abml(name: str, settings: dict[str, Any], log_sigma: float, kl_weight: float, n_test_steps: int = 5) -> Trial:
+    """One task and one sampled network a step, five steps of 0.1."""
+    options = {"initial_log_sigma": log_sigma, "kl_weight": kl_weight, "n_samples": 1, "n_test_steps": n_test_steps}
     return Trial(name, "abml", CHARACTERS, settings | ONE, options)
 
 
@@ -52,6 +52,7 @@ TRIALS = (
     abml("sigma of public code, KL weight 1e-5, Adam", ADAM, -3.5, 1e-5),
     abml("small sigma, KL weight 1e-5, Adam", ADAM, -6.0, 1e-5),
     abml("small sigma, KL weight 1e-5, Muon", MUON, -6.0, 1e-5),
+    abml("the same, 10 steps in validation in place of 5", MUON, -6.0, 1e-5, 10),
     maml("1 step of 0.1, 4 tasks a step, Adam", CHARACTERS, ADAM | FOUR, 1, 0.1),
     maml("5 steps of 0.1, 1 task a step, Muon", CHARACTERS, MUON | ONE, 5, 0.1),
     maml("5 steps of 0.01, 4 tasks a step, Adam", "cub", ADAM | FOUR, 5, 0.01),
