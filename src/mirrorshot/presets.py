@@ -143,7 +143,6 @@ _BETTER_OPTIONS: dict[str, dict[str, Any]] = {
     # from the prior the bound is better without features than with them, and short trainings on photographs make all of
     # them alike (`mirrorshot reproduce departures`, benchmarks/cdkt_collapse.py)
     "logistic_softmax_gp": {"start": "labels"},
-    "abml": {"n_test_steps": 10},  # benchmarks/adapted_networks.py
 }
 _CHARACTER_OPTIONS: dict[str, dict[str, Any]] = {"maml": {"n_steps": 1, "step_size": 0.1}}
 _ONE_SHOT_CHARACTER_OPTIONS: dict[str, dict[str, Any]] = {
