@@ -135,7 +135,7 @@ _VALIDATION = {  # episodes between validations, and their tasks, on the benchma
 
 _METHOD_OPTIONS: dict[str, dict[str, Any]] = {
     # the paper gives none. With a step size of 0.01 and a weight of 0.1, as in public code, the prior pins the weights:
-    # near chance in short runs on glyphs. Sigma and weight are chosen by validation tasks (benchmarks/adapted_networks.py)
+    # near chance in short runs on glyphs. Sigma and weight are chosen by validation (benchmarks/adapted_networks.py)
     "abml": {"step_size": 0.1, "kl_weight": 1e-5, "initial_log_sigma": -6.0, "n_samples": 1},
 }
 _CHARACTER_STEPS: dict[str, dict[str, Any]] = {"abml": {"optimizer": "muon", "lr": 2e-3}}
