@@ -76,7 +76,7 @@ class ABML(FewShotMethod):
         n_steps: steps of a task.
         step_size: of each step.
         n_samples: sampled networks of each step and of the outer loss.
-        n_test_steps: steps of `predict`; None: `n_steps`. Tasks of several shots can use more than training can afford.
+        n_test_steps: steps of `predict`; None: `n_steps`.
         n_test_samples: sampled networks of a prediction.
         kl_weight: weight of the divergence, beta.
         n_iterations: tasks that share the hyper-prior.
