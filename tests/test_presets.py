@@ -53,7 +53,9 @@ def test_photographs_are_learned_with_muon_where_that_was_measured_and_not_in_th
         assert optimizer("default", "cub", method) == ("muon", 4, 4e-3, 0.3, 60_000)
         assert optimizer("paper", "cub", method) == ("adam", 1, 1e-3, 0.08, 60_000)
         assert optimizer("default", "omniglot_to_emnist", method) == ("adam", 1, 1e-3, 0.08, 10_000)
-    assert optimizer("default", "cub", "maml") == ("adam", 4, 1e-3, 0.3, 240_000)
+    assert optimizer("default", "cub", "maml") == ("muon", 4, 4e-3, 0.3, 60_000)
+    assert optimizer("paper", "cub", "maml") == ("adam", 4, 1e-3, 0.08, 240_000)
+    assert optimizer("default", "cub", "bayesian_maml") == ("adam", 4, 1e-3, 0.3, 240_000)
     assert optimizer("default", "cub", "baseline_pp") == ("adam", 1, 1e-3, 0.3, 60_000)
 
 

@@ -22,6 +22,7 @@ _PAPER_EPOCHS = {  # (1-shot, 5-shot), of 100 episodes each
 _CHARACTERS = ("omniglot", "omniglot_to_emnist", "glyphs")
 _PHOTO_STEPS = {"optimizer": "muon", "tasks_per_step": 4, "lr": 4e-3, "kernel_lr": 2e-3, "validate_every": 1000}
 _PHOTO_STEPS_OF = (
+    "maml",
     "mirror_gp",
     "gd_gp",
     "dkt",
@@ -50,15 +51,16 @@ def preset_settings(name: str, data: str, n_shot: int, method: str = "mirror_gp"
     """
     if name not in PRESETS:
         raise InvalidInputError(f"Expected `preset` to be one of {', '.join(PRESETS)}, but got {name!r}.")
-    settings = _paper(data, n_shot) if name == "paper" else _default(data, n_shot)
-    if method != "mirror_gp":
-        settings = _for_method(settings, method, data, n_shot)
+    shared = _paper(data, n_shot) if name == "paper" else _default(data, n_shot)
+    settings = shared if method == "mirror_gp" else _for_method(shared, method, data, n_shot)
     if name == "paper":
         return settings
     settings["method_options"] |= _BETTER_OPTIONS.get(method, {})
     if data in _CHARACTERS:
         return settings | _CHARACTER_STEPS.get(method, {})
-    settings |= _PHOTO_STEPS if method in _PHOTO_STEPS_OF else {}
+    if method in _PHOTO_STEPS_OF:  # as many tasks for every method, and validation no more often than before
+        every = max(settings.get("validate_every", 0), _PHOTO_STEPS["validate_every"])
+        settings |= _PHOTO_STEPS | {"n_episodes": shared["n_episodes"], "validate_every": every}
     return settings | (_PHOTO_BATCH if method in _PRE_TRAINED and data in _PAPER_EPOCHS else {})
 
 

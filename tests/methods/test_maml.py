@@ -287,14 +287,6 @@ def test_the_head_comes_from_the_seed_alone():
     assert (one.bias == 0).all()
 
 
-def test_acceleration_leaves_the_network_as_it_is():
-    tasks, _ = draw()
-    method = make()
-    expected = method.predict(tasks)
-    method.accelerate()
-    assert torch.equal(method.predict(tasks), expected)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,12 +1,18 @@
 """Tasks side by side, as a GPU takes them, and one after the other."""
 
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
+from torch import nn
 
 from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method, per_task
-from mirrorshot.methods.per_task import side_by_side
+from mirrorshot.methods.per_task import ItemConv, side_by_side
 
 
 def drawn():
@@ -16,30 +22,72 @@ def drawn():
     return EpisodeSampler(source, n_way=3, n_shot=2, n_query=2, seed=0).draw(2)
 
 
-def losses_and_gradients(name, options):
+def made(name, options):
     backbone = make_backbone("conv4s", generator=torch.Generator().manual_seed(1))
-    method = make_method(name, backbone, n_way=3, n_steps=2, **options).double()
+    return make_method(name, backbone, n_way=3, n_steps=2, **options).double()
+
+
+def losses_and_gradients(method):
     method.seed(0)
     tasks, query_y = drawn()
     loss = method.loss(tasks, query_y)
     loss.sum().backward()
+    return loss.detach(), [p.grad for p in method.parameters()]
+
+
+@torch.no_grad()
+def predictions(method):
     method.seed(0)
-    with torch.no_grad():
-        prediction = method.predict(tasks)
-    return loss.detach(), [p.grad for p in method.parameters()], prediction
+    return method.predict(drawn()[0])
+
+
+def assert_alike(found, expected):
+    torch.testing.assert_close(found[0], expected[0])
+    for a, b in zip(found[1], expected[1], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("first_order", [False, True])
 @pytest.mark.parametrize(("name", "options"), [("maml", {}), ("abml", {"n_samples": 2})])
 def test_vmap_gives_the_losses_gradients_and_predictions_of_a_loop(name, options, first_order, monkeypatch):
     options = {**options, "first_order": first_order}
-    loss, gradients, prediction = losses_and_gradients(name, options)
+    learned, predicted = losses_and_gradients(made(name, options)), predictions(made(name, options))
     monkeypatch.setattr(per_task, "_is_in_turn", lambda tensor: False)
-    same_loss, same_gradients, same_prediction = losses_and_gradients(name, options)
-    torch.testing.assert_close(same_loss, loss)
-    torch.testing.assert_close(same_prediction, prediction)
-    for a, b in zip(same_gradients, gradients, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+    assert_alike(losses_and_gradients(made(name, options)), learned)
+    torch.testing.assert_close(predictions(made(name, options)), predicted)
+
+
+@pytest.mark.parametrize(("name", "options"), [("maml", {}), ("abml", {"n_samples": 1})])
+def test_compiled_steps_give_the_same_losses_and_gradients(name, options):
+    # in a process without the run-time checks of shapes, which cannot be compiled
+    call = [sys.executable, "-c", f"import test_per_task as t; t.compare_compiled({name!r}, {options})"]
+    done = subprocess.run(call, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def compare_compiled(name, options):
+    """All that the compiler does but for machine code, which would take minutes on a CPU."""
+    torch.set_num_threads(1)
+    torch.compile = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
+    expected = losses_and_gradients(made(name, options))
+    method = made(name, options)
+    method.accelerate()
+    assert_alike(losses_and_gradients(method), expected)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "padding"), [(3, 1, 1), (3, 1, 0), (3, 2, 1), (7, 2, 3), (1, 1, 0), (1, 2, 0)]
+)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("side", [11, 14])
+def test_the_product_of_matrices_is_the_convolution(size, stride, padding, bias, side, monkeypatch):
+    torch.manual_seed(0)
+    conv = nn.Conv2d(3, 5, size, stride=stride, padding=padding, bias=bias).double()
+    x = torch.randn(4, 3, side, side, dtype=torch.float64)
+    replaced = ItemConv(conv)
+    assert torch.equal(replaced(x), conv(x))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    torch.testing.assert_close(replaced(x), conv(x))
 
 
 def test_slices_of_different_numbers_are_refused():

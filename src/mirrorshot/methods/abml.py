@@ -18,7 +18,7 @@ from torch.func import grad
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.methods.per_task import call_network, replace_norms, side_by_side
+from mirrorshot.methods.per_task import call_network, replace_layers, side_by_side
 from mirrorshot.methods.slots import check_n_way, masked_log_softmax, mean_of_softmax, used_slots, xavier_rows
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -124,12 +124,13 @@ class ABML(FewShotMethod):
         self.n_way, self.n_steps, self.step_size, self.kl_weight = n_way, n_steps, step_size, kl_weight
         self.n_samples, self.n_test_samples, self.n_iterations = n_samples, n_test_samples, n_iterations
         self.kl_step, self.first_order = kl_step, first_order
-        self._norms = replace_norms(backbone, "backbone")
+        self._norms = replace_layers(backbone, "backbone")
         self.head = nn.Parameter(xavier_rows(1, n_way, backbone.out_features)[0])
         self._shapes = {name: parameter.shape for name, parameter in self.named_parameters()}
         n_weights = sum(map(math.prod, self._shapes.values()))
         spread = torch.rand(n_weights, generator=torch.Generator().manual_seed(1)) - 0.5
         self.log_sigma = nn.Parameter(initial_log_sigma + spread)
+        self._step, self._nll = _step, _nll
 
     @property
     def prior(self) -> Gaussian:
@@ -142,7 +143,7 @@ class ABML(FewShotMethod):
         used, prior = used_slots(tasks, self.n_way), self.prior
         posterior = self.adapt(tasks, used, self.n_steps)
         weights = posterior.sample(self._noise(self.n_samples))
-        nll = self._nll(weights, tasks.query_x, query_y, tasks.query_weight, used)
+        nll = self._nll(self, weights, tasks.query_x, query_y, tasks.query_weight, used)
         hyper = 0.5 * prior.mean.square().sum() + _RATE * (-2 * prior.log_sigma).exp().sum()
         return nll + self.kl_weight * (kl_divergence(posterior, prior) + hyper / self.n_iterations)
 
@@ -157,28 +158,8 @@ class ABML(FewShotMethod):
         prior = self.prior
         q = Gaussian(*(part.expand(tasks.n_tasks, -1) for part in prior))
         for _ in range(n_steps):
-            q = self._step(q, prior, tasks, used, self._noise(self.n_samples))
+            q = self._step(self, q, prior, tasks, used, self._noise(self.n_samples))
         return q
-
-    def _step(
-        self, q: Gaussian, prior: Gaussian, tasks: TaskBatch, used: Bool[Tensor, "T S"], noise: Float[Tensor, "L V"]
-    ) -> Gaussian:
-        def fit(q: Gaussian) -> Tensor:
-            weights = q.sample(noise)
-            return self._nll(weights, tasks.support_x, tasks.support_y, tasks.support_weight, used).sum()
-
-        # an outer no_grad does not reach what `grad` does, only derivatives of its result
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.first_order):
-            slope: Gaussian = grad(fit)(q)
-        rate = self.step_size * self.kl_weight
-        # ∂KL/∂m_q = (m_q - mu) / sigma^2, ∂KL/∂log σ_q = σ_q^2 / σ^2 - 1
-        pull = rate * (-2 * prior.log_sigma).exp()
-        log_sigma = q.log_sigma - self.step_size * slope.log_sigma
-        log_sigma = log_sigma - rate * ((2 * (q.log_sigma - prior.log_sigma)).exp() - 1)
-        mean = q.mean - self.step_size * slope.mean
-        if self.kl_step == "gradient":
-            return Gaussian(mean - pull * (q.mean - prior.mean), log_sigma)
-        return Gaussian((mean + pull * prior.mean) / (1 + pull), log_sigma)
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N S"]:
         """Logits of the items of one task, with the weights of this moment."""
@@ -199,28 +180,59 @@ class ABML(FewShotMethod):
             return side_by_side(lambda flat, *task: side_by_side(lambda w: one(w, *task), flat), weights, x, counts)
         return torch.stack([side_by_side(one, sampled, x, counts) for sampled in weights.unbind(1)], 1)
 
-    def _nll(
-        self,
-        weights: Float[Tensor, "T L V"],
-        x: Shaped[Tensor, "T N *item"],
-        y: Int[Tensor, "T N"],
-        counts: Float[Tensor, "T N"],
-        used: Bool[Tensor, "T S"],
-    ) -> Float[Tensor, " T"]:
-        """Mean cross-entropy of labelled points, averaged over the sampled networks."""
-        log_prob = masked_log_softmax(self._logits(weights, x, counts), used[:, None, None, :]).mean(1)
-        score = log_prob.gather(-1, y[..., None])[..., 0]
-        counts = counts.to(score.dtype)
-        return -(counts * score).sum(-1) / counts.sum(-1)
-
     def _noise(self, n: int) -> Float[Tensor, "L V"]:
         """Standard normal numbers for `n` sampled networks."""
         like, generator = self.log_sigma, self.generator
         return torch.randn(n, len(like), generator=generator, device=generator.device, dtype=like.dtype).to(like.device)
 
     def accelerate(self) -> None:
-        """Nothing: a compiled network cannot be called within vmap and grad."""
-        return
+        """Compile one step, derivatives included, and the loss of the queries; for training only, as in `maml`."""
+        if not self.training:
+            return
+        self._step, self._nll = torch.compile(_step, dynamic=False), torch.compile(_nll, dynamic=False)
+
+
+def _step(
+    method: ABML,
+    q: Gaussian,
+    prior: Gaussian,
+    tasks: TaskBatch,
+    used: Bool[Tensor, "T S"],
+    noise: Float[Tensor, "L V"],
+) -> Gaussian:
+    """Posteriors after a step of descent on the sampled evidence bound of the support."""
+
+    def fit(q: Gaussian) -> Tensor:
+        weights = q.sample(noise)
+        return _nll(method, weights, tasks.support_x, tasks.support_y, tasks.support_weight, used).sum()
+
+    # an outer no_grad does not reach what `grad` does, only derivatives of its result
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not method.first_order):
+        slope: Gaussian = grad(fit)(q)
+    rate = method.step_size * method.kl_weight
+    # ∂KL/∂m_q = (m_q - mu) / sigma^2, ∂KL/∂log σ_q = σ_q^2 / σ^2 - 1
+    pull = rate * (-2 * prior.log_sigma).exp()
+    log_sigma = q.log_sigma - method.step_size * slope.log_sigma
+    log_sigma = log_sigma - rate * ((2 * (q.log_sigma - prior.log_sigma)).exp() - 1)
+    mean = q.mean - method.step_size * slope.mean
+    if method.kl_step == "gradient":
+        return Gaussian(mean - pull * (q.mean - prior.mean), log_sigma)
+    return Gaussian((mean + pull * prior.mean) / (1 + pull), log_sigma)
+
+
+def _nll(
+    method: ABML,
+    weights: Float[Tensor, "T L V"],
+    x: Shaped[Tensor, "T N *item"],
+    y: Int[Tensor, "T N"],
+    counts: Float[Tensor, "T N"],
+    used: Bool[Tensor, "T S"],
+) -> Float[Tensor, " T"]:
+    """Mean cross-entropy of labelled points, averaged over the sampled networks."""
+    log_prob = masked_log_softmax(method._logits(weights, x, counts), used[:, None, None, :]).mean(1)
+    score = log_prob.gather(-1, y[..., None])[..., 0]
+    counts = counts.to(score.dtype)
+    return -(counts * score).sum(-1) / counts.sum(-1)
 
 
 def _check_options(counts: dict[str, int], positive: dict[str, float], kl_step: str) -> None:

@@ -17,7 +17,7 @@ from torch.func import grad
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod, query_nll
-from mirrorshot.methods.per_task import call_network, replace_norms, side_by_side
+from mirrorshot.methods.per_task import call_network, replace_layers, side_by_side
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Weights = Mapping[str, Tensor]
@@ -85,7 +85,8 @@ class MAML(FewShotMethod):
         with torch.no_grad():
             self.head.weight.uniform_(-bound, bound, generator=generator)
             self.head.bias.zero_()
-        self._norms = replace_norms(backbone, "backbone")
+        self._norms = replace_layers(backbone, "backbone")
+        self._step, self._classify, self._is_compiled = _step, _classify, False
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Mean cross-entropy of the queries after adaptation."""
@@ -96,8 +97,14 @@ class MAML(FewShotMethod):
         return self._log_prob(tasks, self.n_test_steps)
 
     def accelerate(self) -> None:
-        """Nothing: the network runs within vmap and grad, where compiling it is untested."""
-        return
+        """Compile one step of one task, derivatives included, and its network; tasks then follow one another.
+
+        For training only: it takes a minute, which validations do not win back.
+        """
+        if not self.training:
+            return
+        self._step, self._classify = torch.compile(_step, dynamic=False), torch.compile(_classify, dynamic=False)
+        self._is_compiled = True
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
         """Logits of the items of one task, with the weights of this moment."""
@@ -110,45 +117,18 @@ class MAML(FewShotMethod):
         def one_task(x: Tensor, y: Tensor, query: Tensor, counts: Tensor, query_counts: Tensor, mask: Tensor) -> Tensor:
             weights = self._adapt(start, n_steps, x, y, counts, mask)
             if self.transductive:
-                return self._task_log_prob(weights, query, query_counts, mask)
+                return self._classify(self, weights, query, query_counts, mask)
             both, only_support = torch.cat([x, query]), torch.cat([counts, torch.zeros_like(query_counts)])
-            return self._task_log_prob(weights, both, only_support, mask)[len(x) :]
+            return self._classify(self, weights, both, only_support, mask)[len(x) :]
 
         x, y, query, _, counts, query_counts, mask = tasks
-        return side_by_side(one_task, x, y, query, counts, query_counts, mask)
+        return side_by_side(one_task, x, y, query, counts, query_counts, mask, in_turn=self._is_compiled)
 
-    def _adapt(
-        self,
-        weights: Weights,
-        n_steps: int,
-        x: Shaped[Tensor, "N ..."],
-        y: Int[Tensor, " N"],
-        counts: Float[Tensor, " N"],
-        class_mask: Bool[Tensor, " C"],
-    ) -> Weights:
-        """Weights after steps of gradient descent on the cross-entropy of the support."""
-
-        def support_loss(weights: Weights) -> Tensor:
-            score = self._task_log_prob(weights, x, counts, class_mask).gather(1, y[:, None])[:, 0]
-            return -(counts.to(score.dtype) * score.masked_fill(counts == 0, 0.0)).sum() / counts.sum()
-
+    def _adapt(self, weights: Weights, n_steps: int, *support: Tensor) -> Weights:
+        """Weights after steps of gradient descent; `support` as `_step` has it."""
         for _ in range(n_steps):
-            # an outer no_grad does not reach what `grad` does, only derivatives of its result
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.first_order):
-                slope = grad(support_loss)(weights)
-            weights = {name: weight - self.step_size * slope[name] for name, weight in weights.items()}
+            weights = self._step(self, weights, *support)
         return weights
-
-    def _task_log_prob(
-        self,
-        weights: Weights,
-        x: Shaped[Tensor, "N ..."],
-        counts: Float[Tensor, " N"],
-        class_mask: Bool[Tensor, " C"],
-    ) -> Float[Tensor, "N C"]:
-        """Log-probabilities of the items of one task; `counts`: how much each counts in batch normalisation."""
-        logits = call_network(self, weights, self._norms, x, counts)
-        return logits.masked_fill(~class_mask, -torch.inf).log_softmax(-1)
 
     def _check_way(self, tasks: TaskBatch) -> None:
         if tasks.n_way != self.n_way:
@@ -157,6 +137,38 @@ class MAML(FewShotMethod):
                 f"{tasks.n_way}. Train with n_way={tasks.n_way}, or use a method without such a head, for instance "
                 "protonet."
             )
+
+
+def _step(
+    method: MAML,
+    weights: Weights,
+    x: Shaped[Tensor, "N ..."],
+    y: Int[Tensor, " N"],
+    counts: Float[Tensor, " N"],
+    class_mask: Bool[Tensor, " C"],
+) -> Weights:
+    """Weights after a step of gradient descent on the cross-entropy of the support of one task."""
+
+    def support_loss(weights: Weights) -> Tensor:
+        score = _classify(method, weights, x, counts, class_mask).gather(1, y[:, None])[:, 0]
+        return -(counts.to(score.dtype) * score.masked_fill(counts == 0, 0.0)).sum() / counts.sum()
+
+    # an outer no_grad does not reach what `grad` does, only derivatives of its result
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not method.first_order):
+        slope = grad(support_loss)(weights)
+    return {name: weight - method.step_size * slope[name] for name, weight in weights.items()}
+
+
+def _classify(
+    method: MAML,
+    weights: Weights,
+    x: Shaped[Tensor, "N ..."],
+    counts: Float[Tensor, " N"],
+    class_mask: Bool[Tensor, " C"],
+) -> Float[Tensor, "N C"]:
+    """Log-probabilities of the items of one task; `counts`: how much each counts in batch normalisation."""
+    logits = call_network(method, weights, method._norms, x, counts)
+    return logits.masked_fill(~class_mask, -torch.inf).log_softmax(-1)
 
 
 def _check_options(n_way: int, n_steps: int, step_size: float, n_test_steps: int | None) -> None:

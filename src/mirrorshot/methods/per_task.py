@@ -11,16 +11,16 @@ from torch.func import functional_call, vmap
 
 def _is_in_turn(tensor: Tensor) -> bool:
     """Whether tasks are taken one after the other, so that layouts and values may be asked for."""
-    return tensor.device.type == "cpu"
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def side_by_side(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+def side_by_side(function: Callable[..., Tensor], *tensors: Tensor, in_turn: bool = False) -> Tensor:
     """`function` of the first slices, of the second ones and so on, stacked.
 
-    On a GPU all at once by `vmap`. On the CPU one after the other: convolutions with weights of their own become
-    grouped ones under vmap, whose derivatives take twice as long there.
+    On a GPU all at once by `vmap`, where there are several. On the CPU, and with `in_turn`, one after the other:
+    convolutions with weights of their own become grouped ones under vmap, whose derivatives take twice as long there.
     """
-    if _is_in_turn(tensors[0]):
+    if in_turn or len(tensors[0]) == 1 or _is_in_turn(tensors[0]):
         return torch.stack([function(*slices) for slices in zip(*tensors, strict=True)])
     result: Tensor = vmap(function)(*tensors)
     return result
@@ -81,12 +81,55 @@ class ItemNorm(nn.Module):
         return torch.addcmul(self.bias[:, None, None], x, scale).to(input.dtype)
 
 
-def replace_norms(network: nn.Module, prefix: str) -> list[str]:
-    """Replace the batch normalisation of a network, and return the names of the `counts`."""
+class ItemConv(nn.Module):
+    """A convolution; within a compiled function a product of matrices.
+
+    Takes over the parameters.
+
+    Design note: torch differentiates the derivative of a convolution by convolutions whose kernels have the size of the
+    maps, and cuDNN is slow at these. Derivatives of slices and of a product are slices and products. Rejected: the
+    three convolutions of a trilinear form as `autograd.Function`s, which give wrong losses when compiled within
+    `torch.func.grad` (torch 2.13).
+    """
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        super().__init__()
+        self.weight, self.bias = conv.weight, conv.bias
+        self.stride, self.padding = _one(conv.stride), _one(conv.padding)
+
+    def forward(self, input: Float[Tensor, "N c h w"]) -> Float[Tensor, "N d h2 w2"]:
+        """The maps of the items."""
+        if not torch.compiler.is_compiling():
+            return F.conv2d(input, self.weight, self.bias, self.stride, self.padding)
+        x, weight, bias = input, self.weight, self.bias
+        if torch.is_autocast_enabled(x.device.type):  # before the copies of x, or they are twice as large
+            dtype = torch.get_autocast_dtype(x.device.type)
+            x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+        size, step = weight.shape[-1], self.stride
+        x = F.pad(x.permute(0, 2, 3, 1), (0, 0, *[self.padding] * 4))
+        height, width = ((n - size) // step + 1 for n in x.shape[1:3])
+        x = torch.stack([x[:, i : i + step * height : step] for i in range(size)], 3)
+        x = torch.stack([x[:, :, i : i + step * width : step] for i in range(size)], 3)
+        y = x.reshape(-1, x.shape[3:].numel()) @ weight.permute(3, 2, 1, 0).reshape(-1, len(weight))
+        y = y.reshape(-1, height, width, len(weight)).permute(0, 3, 1, 2)
+        return y if bias is None else y + bias[:, None, None]
+
+
+def _one(size: tuple[int, ...] | str) -> int:
+    """Stride or padding, which is the same in both directions."""
+    assert not isinstance(size, str)
+    assert len(set(size)) == 1
+    return size[0]
+
+
+def replace_layers(network: nn.Module, prefix: str) -> list[str]:
+    """Replace convolutions and batch normalisation of a network, and return the names of the `counts` of the latter."""
     names = []
     for path, module in list(network.named_modules(prefix=prefix)):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.BatchNorm2d):
                 setattr(module, name, ItemNorm(child))
                 names.append(f"{path}.{name}.counts")
+            elif isinstance(child, nn.Conv2d):
+                setattr(module, name, ItemConv(child))
     return names
