@@ -18,7 +18,7 @@ from torch.func import grad
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.methods.per_task import call_network, replace_layers, side_by_side
+from mirrorshot.methods.per_task import call_network, compiled, replace_layers, side_by_side
 from mirrorshot.methods.slots import check_n_way, masked_log_softmax, mean_of_softmax, used_slots, xavier_rows
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -71,7 +71,7 @@ class ABML(FewShotMethod):
     the queries say. So both terms of the prior have the weight `kl_weight`.
 
     Args:
-        backbone: from items to features. The method takes it over and replaces its norms.
+        backbone: from items to features. The method takes it over and replaces its layers.
         n_way: classes of a task; the trainer fills it in.
         n_steps: steps of a task.
         step_size: of each step.
@@ -189,7 +189,7 @@ class ABML(FewShotMethod):
         """Compile one step, derivatives included, and the loss of the queries; for training only, as in `maml`."""
         if not self.training:
             return
-        self._step, self._nll = torch.compile(_step, dynamic=False), torch.compile(_nll, dynamic=False)
+        self._step, self._nll = compiled(_step), compiled(_nll)
 
 
 def _step(

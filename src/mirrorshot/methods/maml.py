@@ -17,7 +17,7 @@ from torch.func import grad
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod, query_nll
-from mirrorshot.methods.per_task import call_network, replace_layers, side_by_side
+from mirrorshot.methods.per_task import call_network, compiled, replace_layers, side_by_side
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Weights = Mapping[str, Tensor]
@@ -37,12 +37,13 @@ class MAML(FewShotMethod):
     The loss of a step is the mean over its tasks. The references take the sum of `tasks_per_step=4` tasks (32 for
     characters), which is the same for Adam.
 
-    Design note: on a GPU tasks are adapted side by side with `torch.func.vmap`, which makes the convolutions grouped
-    ones. Norms are replaced, because padding must not count and vmap cannot write running statistics. `accelerate`
-    leaves the network as it is: compiled networks within vmap and grad are untested on GPUs.
+    Design note: `accelerate` compiles one step of one task with its derivatives, and tasks follow one another. Without
+    it tasks are adapted side by side on a GPU, with `torch.func.vmap`, which makes the convolutions grouped ones and
+    takes 2.7 to 3.7 times as long (benchmarks/adapted_steps.py). Norms are replaced, because padding must not count and
+    vmap cannot write running statistics, and convolutions for the sake of their second derivatives.
 
     Args:
-        backbone: from items to features. The method takes it over and replaces its norms.
+        backbone: from items to features. The method takes it over and replaces its layers.
         n_way: number of classes; the trainer fills it in.
         n_steps: gradient steps on the support.
         step_size: their length. The references take 5 steps of 0.01, for characters one of 0.1.
@@ -103,7 +104,7 @@ class MAML(FewShotMethod):
         """
         if not self.training:
             return
-        self._step, self._classify = torch.compile(_step, dynamic=False), torch.compile(_classify, dynamic=False)
+        self._step, self._classify = compiled(_step), compiled(_classify)
         self._is_compiled = True
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:

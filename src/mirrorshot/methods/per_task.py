@@ -1,12 +1,23 @@
 """For methods that adapt a network to each task: batch normalisation of one task, and many tasks at once."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def compiled(function: Function) -> Function:
+    """The function compiled, for one size of its arguments, with the derivatives that are taken in it."""
+    # torch's remark on a sum over five classes, which nobody can act on
+    warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
+    return cast(Function, torch.compile(function, dynamic=False))
 
 
 def _is_in_turn(tensor: Tensor) -> bool:
