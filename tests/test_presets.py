@@ -103,3 +103,10 @@ def test_every_method_takes_the_options_of_every_preset(name, data, method):
     config = Config(data=data).replace(**preset_settings(name, data, 1, method))
     assert config.method == method
     assert set(config.method_options) <= set(method_options(method))
+
+
+def test_abml_is_trained_longer_and_steps_further_on_the_benchmarks_of_characters_only():
+    long, short = (preset_settings("default", data, 5, "abml") for data in ("omniglot_to_emnist", "glyphs"))
+    assert (long["n_episodes"], long["method_options"]["n_test_steps"]) == (24_000, 10)
+    assert (short["n_episodes"], "n_test_steps" in short["method_options"]) == (10_000, False)
+    assert "n_test_steps" not in preset_settings("paper", "omniglot_to_emnist", 5, "abml")["method_options"]
