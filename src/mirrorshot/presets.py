@@ -144,8 +144,8 @@ _METHOD_OPTIONS: dict[str, dict[str, Any]] = {
     "abml": {"step_size": 0.1, "kl_weight": 1e-5, "initial_log_sigma": -6.0, "n_samples": 1},
 }
 _CHARACTER_STEPS: dict[str, dict[str, Any]] = {"abml": {"optimizer": "muon", "lr": 2e-3}}
-# by validation, for networks that were trained long with five steps (benchmarks/test_steps.py); after 400 tasks ten steps
-# are no better (benchmarks/adapted_networks.py)
+# by validation, for networks that were trained long with five steps (benchmarks/test_steps.py); after 400 tasks ten are
+# no better (benchmarks/adapted_networks.py)
 _LONG_CHARACTER_OPTIONS: dict[str, dict[str, Any]] = {"abml": {"n_test_steps": 10}}
 _LONG_CHARACTER_SETTINGS: dict[str, dict[str, Any]] = {"abml": {"n_episodes": 24_000}}
 _BETTER_OPTIONS: dict[str, dict[str, Any]] = {
