@@ -1,6 +1,6 @@
 """Steps of adaptation after training: validation accuracy of runs of MAML or ABML with more of them than in training.
 
-    MIRRORSHOT_DATA=FOLDER python benchmarks/test_steps.py runs/accuracy_omniglot_to_emnist_1shot_abml_default
+    MIRRORSHOT_DATA=FOLDER python benchmarks/test_steps.py runs/accuracy_omniglot_to_emnist_1shot_abml_default_16k
 
 Each run classifies validation tasks of the shots it was trained at, and of others; 15 queries a class.
 """

@@ -105,8 +105,16 @@ def test_every_method_takes_the_options_of_every_preset(name, data, method):
     assert set(config.method_options) <= set(method_options(method))
 
 
-def test_abml_is_trained_longer_and_steps_further_on_the_benchmarks_of_characters_only():
+def test_abml_steps_further_after_training_on_the_benchmarks_of_characters_only():
     long, short = (preset_settings("default", data, 5, "abml") for data in ("omniglot_to_emnist", "glyphs"))
-    assert (long["n_episodes"], long["method_options"]["n_test_steps"]) == (24_000, 10)
-    assert (short["n_episodes"], "n_test_steps" in short["method_options"]) == (10_000, False)
+    assert long["method_options"]["n_test_steps"] == 10
+    assert "n_test_steps" not in short["method_options"]
     assert "n_test_steps" not in preset_settings("paper", "omniglot_to_emnist", 5, "abml")["method_options"]
+
+
+def test_validation_on_photographs_is_no_more_frequent_than_the_method_asks_for():
+    methods = {"maml": 2000, "relationnet": 1000, "mirror_gp": 1000}
+    for method, every in methods.items():
+        assert preset_settings("default", "cub", 1, method)["validate_every"] == every
+    own = preset_settings("default", "folder", 1, "maml")
+    assert (own["n_episodes"], own["validate_every"]) == (60_000, 1000)

@@ -53,7 +53,7 @@ class Config:
         average_flips: outside training, features are the mean of those of a picture and of its mirror image.
         norm: statistics of the batch normalisation, over a whole step ("episode") or each task ("task").
         precision: type in which the network computes; "auto": bfloat16 on a GPU, float32 on the CPU.
-        accelerate: compile the network and record the step as a CUDA graph. On a GPU only.
+        accelerate: compile the network or the steps that adapt it, record the step as a CUDA graph. On a GPU only.
         validate_every: episodes between two validations.
         n_validation_tasks: tasks of a validation; the same ones every time.
         n_tune_tasks: training tasks that `tune` fits temperature and starting sites to, before each validation.

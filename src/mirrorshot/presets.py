@@ -57,11 +57,9 @@ def preset_settings(name: str, data: str, n_shot: int, method: str = "mirror_gp"
         return settings
     settings["method_options"] |= _BETTER_OPTIONS.get(method, {})
     if data in _CHARACTERS:
-        is_long = data in _PAPER_EPOCHS
-        settings["method_options"] |= _LONG_CHARACTER_OPTIONS.get(method, {}) if is_long else {}
-        settings |= _CHARACTER_STEPS.get(method, {})
-        return settings | (_LONG_CHARACTER_SETTINGS.get(method, {}) if is_long else {})
-    if method in _PHOTO_STEPS_OF:  # as many tasks for every method, and validation no more often than before
+        settings["method_options"] |= _LONG_CHARACTER_OPTIONS.get(method, {}) if data in _PAPER_EPOCHS else {}
+        return settings | _CHARACTER_STEPS.get(method, {})
+    if method in _PHOTO_STEPS_OF:  # as many tasks as mirror_gp has, and validation no more often than the method's own
         every = max(settings.get("validate_every", 0), _PHOTO_STEPS["validate_every"])
         settings |= _PHOTO_STEPS | {"n_episodes": shared["n_episodes"], "validate_every": every}
     return settings | (_PHOTO_BATCH if method in _PRE_TRAINED and data in _PAPER_EPOCHS else {})
@@ -147,7 +145,6 @@ _CHARACTER_STEPS: dict[str, dict[str, Any]] = {"abml": {"optimizer": "muon", "lr
 # by validation, for networks that were trained long with five steps (benchmarks/test_steps.py); after 400 tasks ten are
 # no better (benchmarks/adapted_networks.py)
 _LONG_CHARACTER_OPTIONS: dict[str, dict[str, Any]] = {"abml": {"n_test_steps": 10}}
-_LONG_CHARACTER_SETTINGS: dict[str, dict[str, Any]] = {"abml": {"n_episodes": 24_000}}
 _BETTER_OPTIONS: dict[str, dict[str, Any]] = {
     # from the prior the bound is better without features than with them, and short trainings on photographs make all of
     # them alike (`mirrorshot reproduce departures`, benchmarks/cdkt_collapse.py)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from mirrorshot.backbones import Backbone, make_backbone
 from mirrorshot.blocks import ConvBlock
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.methods.maml import MAML
+from mirrorshot.methods.maml import MAML, _step
 from mirrorshot.types import InvalidInputError
 
 SIDE, WIDTH = 6, 3
@@ -149,7 +149,7 @@ def test_every_parameter_adapts():
     tasks, _ = draw(n_tasks=1)
     method = make()
     x, y, weight, mask = tasks.support_x[0], tasks.support_y[0], tasks.support_weight[0], tasks.class_mask[0]
-    adapted = method._adapt(dict(method.named_parameters()), 1, x, y, weight, mask)
+    adapted = _step(method, dict(method.named_parameters()), x, y, weight, mask)
     for name, parameter in method.named_parameters():
         if not name.endswith("conv.bias"):  # batch normalisation takes it away
             assert (adapted[name] - parameter).abs().max() > 1e-5, name

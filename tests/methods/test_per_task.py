@@ -12,7 +12,7 @@ from torch import nn
 from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method, per_task
-from mirrorshot.methods.per_task import ItemConv, side_by_side
+from mirrorshot.methods.per_task import ItemConv, replace_layers, side_by_side
 
 
 def drawn():
@@ -27,9 +27,9 @@ def made(name, options):
     return make_method(name, backbone, n_way=3, n_steps=2, **options).double()
 
 
-def losses_and_gradients(method):
+def losses_and_gradients(method, labelled=None):
     method.seed(0)
-    tasks, query_y = drawn()
+    tasks, query_y = labelled or drawn()
     loss = method.loss(tasks, query_y)
     loss.sum().backward()
     return loss.detach(), [p.grad for p in method.parameters()]
@@ -52,27 +52,51 @@ def assert_alike(found, expected):
 def test_vmap_gives_the_losses_gradients_and_predictions_of_a_loop(name, options, first_order, monkeypatch):
     options = {**options, "first_order": first_order}
     learned, predicted = losses_and_gradients(made(name, options)), predictions(made(name, options))
-    monkeypatch.setattr(per_task, "_is_in_turn", lambda tensor: False)
+    monkeypatch.setattr(per_task, "_is_eager_cpu", lambda tensor: False)
     assert_alike(losses_and_gradients(made(name, options)), learned)
     torch.testing.assert_close(predictions(made(name, options)), predicted)
 
 
-@pytest.mark.parametrize(("name", "options"), [("maml", {}), ("abml", {"n_samples": 1})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("maml", {}),
+        ("maml", {"first_order": True, "transductive": False}),
+        ("abml", {"n_samples": 1}),
+        ("abml", {"n_samples": 2, "first_order": True}),
+    ],
+)
 def test_compiled_steps_give_the_same_losses_and_gradients(name, options):
     # in a process without the run-time checks of shapes, which cannot be compiled
     call = [sys.executable, "-c", f"import test_per_task as t; t.compare_compiled({name!r}, {options})"]
-    done = subprocess.run(call, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(call, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
 
 
 def compare_compiled(name, options):
     """All that the compiler does but for machine code, which would take minutes on a CPU."""
     torch.set_num_threads(1)
-    torch.compile = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
-    expected = losses_and_gradients(made(name, options))
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return aot_eager(graph, inputs)
+
+    aot_eager = torch._dynamo.lookup_backend("aot_eager")
+    torch.compile = functools.partial(torch.compile, backend=backend, fullgraph=True)
+    tasks, query_y = drawn()
+    support_weight, query_weight = tasks.support_weight.clone(), tasks.query_weight.clone()
+    support_weight[0, 0] = query_weight[0, 1] = 0.0
+    padded = tasks._replace(support_weight=support_weight, query_weight=query_weight), query_y
+    expected = losses_and_gradients(made(name, options), padded)
     method = made(name, options)
+    method.to(memory_format=torch.channels_last)
+    predicted = predictions(method)
     method.accelerate()
-    assert_alike(losses_and_gradients(method), expected)
+    assert_alike(losses_and_gradients(method, padded), expected)
+    assert len(graphs) == 2  # the step, whatever its number, and the queries
+    assert torch.equal(predictions(method.eval()), predicted)
+    assert len(graphs) == 2
 
 
 @pytest.mark.parametrize(
@@ -88,6 +112,21 @@ def test_the_product_of_matrices_is_the_convolution(size, stride, padding, bias,
     assert torch.equal(replaced(x), conv(x))
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     torch.testing.assert_close(replaced(x), conv(x))
+
+
+def test_only_plain_convolutions_are_replaced():
+    plain = {"stride": 2, "padding": 1}
+    odd = [{"dilation": 2}, {"groups": 3}, {"padding_mode": "reflect", "padding": 1}, {"padding": "same"}]
+    odd += [{"stride": (1, 2)}, {"padding": (1, 0)}, {"kernel_size": (3, 1)}]
+    layers = [nn.Conv2d(3, 6, **{"kernel_size": 3} | options) for options in (plain, *odd)]
+
+    class Own(nn.Conv2d):
+        def forward(self, input):
+            return -super().forward(input)
+
+    network = nn.Sequential(*layers, Own(3, 6, 3))
+    replace_layers(network, "")
+    assert [isinstance(layer, ItemConv) for layer in network] == [True] + [False] * 8
 
 
 def test_slices_of_different_numbers_are_refused():

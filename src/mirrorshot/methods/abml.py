@@ -9,6 +9,7 @@ from the prior, through the steps. A query gets the mean of the softmax of sampl
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -23,6 +24,8 @@ from mirrorshot.methods.slots import check_n_way, masked_log_softmax, mean_of_so
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 KLStep = Literal["proximal", "gradient"]
+Step = Callable[["ABML", "Gaussian", "Gaussian", TaskBatch, Tensor, Tensor], "Gaussian"]
+Loss = Callable[["ABML", Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 _RATE = 0.01  # of the exponential hyper-prior of 1 / sigma^2
 
 
@@ -130,7 +133,7 @@ class ABML(FewShotMethod):
         n_weights = sum(map(math.prod, self._shapes.values()))
         spread = torch.rand(n_weights, generator=torch.Generator().manual_seed(1)) - 0.5
         self.log_sigma = nn.Parameter(initial_log_sigma + spread)
-        self._step, self._nll = _step, _nll
+        self._compiled: tuple[Step, Loss] | None = None
 
     @property
     def prior(self) -> Gaussian:
@@ -143,7 +146,7 @@ class ABML(FewShotMethod):
         used, prior = used_slots(tasks, self.n_way), self.prior
         posterior = self.adapt(tasks, used, self.n_steps)
         weights = posterior.sample(self._noise(self.n_samples))
-        nll = self._nll(self, weights, tasks.query_x, query_y, tasks.query_weight, used)
+        nll = self._functions[1](self, weights, tasks.query_x, query_y, tasks.query_weight, used)
         hyper = 0.5 * prior.mean.square().sum() + _RATE * (-2 * prior.log_sigma).exp().sum()
         return nll + self.kl_weight * (kl_divergence(posterior, prior) + hyper / self.n_iterations)
 
@@ -156,9 +159,9 @@ class ABML(FewShotMethod):
     def adapt(self, tasks: TaskBatch, used: Bool[Tensor, "T S"], n_steps: int) -> Gaussian:
         """Posteriors of the tasks after so many steps from the prior."""
         prior = self.prior
-        q = Gaussian(*(part.expand(tasks.n_tasks, -1) for part in prior))
+        q, step = Gaussian(*(part.repeat(tasks.n_tasks, 1) for part in prior)), self._functions[0]
         for _ in range(n_steps):
-            q = self._step(self, q, prior, tasks, used, self._noise(self.n_samples))
+            q = step(self, q, prior, tasks, used, self._noise(self.n_samples))
         return q
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N S"]:
@@ -186,10 +189,12 @@ class ABML(FewShotMethod):
         return torch.randn(n, len(like), generator=generator, device=generator.device, dtype=like.dtype).to(like.device)
 
     def accelerate(self) -> None:
-        """Compile one step, derivatives included, and the loss of the queries; for training only, as in `maml`."""
-        if not self.training:
-            return
-        self._step, self._nll = compiled(_step), compiled(_nll)
+        """Compile one step with its derivatives, and the loss of the queries; used in train mode, as in MAML."""
+        self._compiled = compiled(_step), compiled(_nll)
+
+    @property
+    def _functions(self) -> "tuple[Step, Loss]":
+        return self._compiled if self._compiled is not None and self.training else (_step, _nll)
 
 
 def _step(

@@ -8,7 +8,7 @@ cross-entropy of the queries after adaptation, through the steps, which takes se
 takes the gradients of the steps as constants.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -21,6 +21,8 @@ from mirrorshot.methods.per_task import call_network, compiled, replace_layers, 
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Weights = Mapping[str, Tensor]
+Step = Callable[["MAML", Weights, Tensor, Tensor, Tensor, Tensor], Weights]
+Classify = Callable[["MAML", Weights, Tensor, Tensor, Tensor], Tensor]
 
 
 class MAML(FewShotMethod):
@@ -87,7 +89,7 @@ class MAML(FewShotMethod):
             self.head.weight.uniform_(-bound, bound, generator=generator)
             self.head.bias.zero_()
         self._norms = replace_layers(backbone, "backbone")
-        self._step, self._classify, self._is_compiled = _step, _classify, False
+        self._compiled: tuple[Step, Classify] | None = None
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Mean cross-entropy of the queries after adaptation."""
@@ -98,14 +100,15 @@ class MAML(FewShotMethod):
         return self._log_prob(tasks, self.n_test_steps)
 
     def accelerate(self) -> None:
-        """Compile one step of one task, derivatives included, and its network; tasks then follow one another.
+        """Compile one step of one task with its derivatives, and the network after it.
 
-        For training only: it takes a minute, which validations do not win back.
+        They are used in train mode: compiling takes a minute, which validations do not win back.
         """
-        if not self.training:
-            return
-        self._step, self._classify = compiled(_step), compiled(_classify)
-        self._is_compiled = True
+        self._compiled = compiled(_step), compiled(_classify)
+
+    @property
+    def _functions(self) -> "tuple[Step, Classify]":
+        return self._compiled if self._compiled is not None and self.training else (_step, _classify)
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
         """Logits of the items of one task, with the weights of this moment."""
@@ -113,23 +116,23 @@ class MAML(FewShotMethod):
 
     def _log_prob(self, tasks: TaskBatch, n_steps: int) -> Float[Tensor, "T M C"]:
         self._check_way(tasks)
-        start = dict(self.named_parameters())
+        in_turn = self._compiled is not None and self.training
+        step, classify = self._functions
+        start: Weights = dict(self.named_parameters())
+        if in_turn:  # as a step returns them
+            start = {name: _laid_out(weight) for name, weight in start.items()}
 
         def one_task(x: Tensor, y: Tensor, query: Tensor, counts: Tensor, query_counts: Tensor, mask: Tensor) -> Tensor:
-            weights = self._adapt(start, n_steps, x, y, counts, mask)
+            weights = start
+            for _ in range(n_steps):
+                weights = step(self, weights, x, y, counts, mask)
             if self.transductive:
-                return self._classify(self, weights, query, query_counts, mask)
+                return classify(self, weights, query, query_counts, mask)
             both, only_support = torch.cat([x, query]), torch.cat([counts, torch.zeros_like(query_counts)])
-            return self._classify(self, weights, both, only_support, mask)[len(x) :]
+            return classify(self, weights, both, only_support, mask)[len(x) :]
 
         x, y, query, _, counts, query_counts, mask = tasks
-        return side_by_side(one_task, x, y, query, counts, query_counts, mask, in_turn=self._is_compiled)
-
-    def _adapt(self, weights: Weights, n_steps: int, *support: Tensor) -> Weights:
-        """Weights after steps of gradient descent; `support` as `_step` has it."""
-        for _ in range(n_steps):
-            weights = self._step(self, weights, *support)
-        return weights
+        return side_by_side(one_task, x, y, query, counts, query_counts, mask, in_turn=in_turn)
 
     def _check_way(self, tasks: TaskBatch) -> None:
         if tasks.n_way != self.n_way:
@@ -157,7 +160,12 @@ def _step(
     # an outer no_grad does not reach what `grad` does, only derivatives of its result
     with torch.set_grad_enabled(torch.is_grad_enabled() and not method.first_order):
         slope = grad(support_loss)(weights)
-    return {name: weight - method.step_size * slope[name] for name, weight in weights.items()}
+    return {name: _laid_out(weight - method.step_size * slope[name]) for name, weight in weights.items()}
+
+
+def _laid_out(weight: Tensor) -> Tensor:
+    """The same numbers in one layout, strides of single channels included: each other one would be compiled for."""
+    return weight.flatten().view(weight.shape)
 
 
 def _classify(

@@ -1,5 +1,6 @@
-"""For methods that adapt a network to each task: batch normalisation of one task, and many tasks at once."""
+"""For methods that adapt a network to each task: layers of one task, its steps compiled, and many tasks at once."""
 
+import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar, cast
@@ -14,14 +15,18 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def compiled(function: Function) -> Function:
-    """The function compiled, for one size of its arguments, with the derivatives that are taken in it."""
-    # torch's remark on a sum over five classes, which nobody can act on
+    """The function compiled, for one size of its arguments, with the derivatives that are taken in it.
+
+    From then on this process does not show torch's remark on how it takes a sum over classes apart.
+    """
     warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
-    return cast(Function, torch.compile(function, dynamic=False))
+    # torch counts what it compiles by code object, and gives up after a few: a copy for each caller
+    code, scope = function.__code__.replace(), function.__globals__
+    return cast(Function, torch.compile(types.FunctionType(code, scope, function.__name__), dynamic=False))
 
 
-def _is_in_turn(tensor: Tensor) -> bool:
-    """Whether tasks are taken one after the other, so that layouts and values may be asked for."""
+def _is_eager_cpu(tensor: Tensor) -> bool:
+    """Whether this runs on the CPU, and not to be compiled: layouts and values may be asked for."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -31,7 +36,7 @@ def side_by_side(function: Callable[..., Tensor], *tensors: Tensor, in_turn: boo
     On a GPU all at once by `vmap`, where there are several. On the CPU, and with `in_turn`, one after the other:
     convolutions with weights of their own become grouped ones under vmap, whose derivatives take twice as long there.
     """
-    if in_turn or len(tensors[0]) == 1 or _is_in_turn(tensors[0]):
+    if in_turn or len(tensors[0]) == 1 or _is_eager_cpu(tensors[0]):
         return torch.stack([function(*slices) for slices in zip(*tensors, strict=True)])
     result: Tensor = vmap(function)(*tensors)
     return result
@@ -56,7 +61,7 @@ def call_network(
         x: the items.
         counts: how much each counts in batch normalisation.
     """
-    if _is_in_turn(x):
+    if _is_eager_cpu(x):
         last = torch.channels_last
         weights = {name: w.clone(memory_format=last) if w.ndim == 4 else w for name, w in weights.items()}
     result: Tensor = functional_call(network, {**weights, **dict.fromkeys(norms, counts)}, (x,))
@@ -80,7 +85,7 @@ class ItemNorm(nn.Module):
     def forward(self, input: Float[Tensor, "N c h w"], n_tasks: int = 1) -> Float[Tensor, "N c h w"]:
         """Normalise the maps of one task; `n_tasks` is there because the norms of backbones have it."""
         x = input if input.dtype == torch.float64 else input.float()
-        if _is_in_turn(x) and x[:, 0].numel() > 1 and (self.counts == self.counts[0]).all():
+        if _is_eager_cpu(x) and x[:, 0].numel() > 1 and (self.counts == self.counts[0]).all():
             # torch's fused norm, which refuses a single number
             weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
             return F.batch_norm(x, None, None, weight, bias, training=True, eps=self.eps).to(input.dtype)
@@ -106,7 +111,16 @@ class ItemConv(nn.Module):
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
         self.weight, self.bias = conv.weight, conv.bias
-        self.stride, self.padding = _one(conv.stride), _one(conv.padding)
+        self.stride, self.padding = int(conv.stride[0]), int(conv.padding[0])
+
+    @staticmethod
+    def can_replace(conv: nn.Module) -> bool:
+        """Whether a layer is a plain convolution, the same in both directions; others stay as they are."""
+        if not isinstance(conv, nn.Conv2d) or type(conv).forward is not nn.Conv2d.forward:
+            return False
+        is_square = all(len(set(size)) == 1 for size in (conv.kernel_size, conv.stride, conv.padding))
+        is_plain = conv.groups == 1 and set(conv.dilation) == {1} and conv.padding_mode == "zeros"
+        return is_plain and is_square and not isinstance(conv.padding, str)
 
     def forward(self, input: Float[Tensor, "N c h w"]) -> Float[Tensor, "N d h2 w2"]:
         """The maps of the items."""
@@ -126,21 +140,14 @@ class ItemConv(nn.Module):
         return y if bias is None else y + bias[:, None, None]
 
 
-def _one(size: tuple[int, ...] | str) -> int:
-    """Stride or padding, which is the same in both directions."""
-    assert not isinstance(size, str)
-    assert len(set(size)) == 1
-    return size[0]
-
-
 def replace_layers(network: nn.Module, prefix: str) -> list[str]:
-    """Replace convolutions and batch normalisation of a network, and return the names of the `counts` of the latter."""
+    """Replace plain convolutions and batch normalisation of a network, and return the names of the norms' `counts`."""
     names = []
     for path, module in list(network.named_modules(prefix=prefix)):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.BatchNorm2d):
                 setattr(module, name, ItemNorm(child))
                 names.append(f"{path}.{name}.counts")
-            elif isinstance(child, nn.Conv2d):
+            elif ItemConv.can_replace(child):
                 setattr(module, name, ItemConv(child))
     return names
