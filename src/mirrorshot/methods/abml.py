@@ -193,8 +193,8 @@ class ABML(FewShotMethod):
         self._compiled = compiled(_step), compiled(_nll)
 
     @property
-    def _functions(self) -> "tuple[Step, Loss]":
-        return self._compiled if self._compiled is not None and self.training else (_step, _nll)
+    def _functions(self) -> tuple[Step, Loss]:
+        return (self._compiled if self.training else None) or (_step, _nll)
 
 
 def _step(

@@ -106,20 +106,16 @@ class MAML(FewShotMethod):
         """
         self._compiled = compiled(_step), compiled(_classify)
 
-    @property
-    def _functions(self) -> "tuple[Step, Classify]":
-        return self._compiled if self._compiled is not None and self.training else (_step, _classify)
-
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
         """Logits of the items of one task, with the weights of this moment."""
         return self.head(self.embed(x[None])[0].flatten(1))  # type: ignore[no-any-return]
 
     def _log_prob(self, tasks: TaskBatch, n_steps: int) -> Float[Tensor, "T M C"]:
         self._check_way(tasks)
-        in_turn = self._compiled is not None and self.training
-        step, classify = self._functions
+        functions = self._compiled if self.training else None
+        step, classify = functions or (_step, _classify)
         start: Weights = dict(self.named_parameters())
-        if in_turn:  # as a step returns them
+        if functions:  # as a step returns them
             start = {name: _laid_out(weight) for name, weight in start.items()}
 
         def one_task(x: Tensor, y: Tensor, query: Tensor, counts: Tensor, query_counts: Tensor, mask: Tensor) -> Tensor:
@@ -132,7 +128,7 @@ class MAML(FewShotMethod):
             return classify(self, weights, both, only_support, mask)[len(x) :]
 
         x, y, query, _, counts, query_counts, mask = tasks
-        return side_by_side(one_task, x, y, query, counts, query_counts, mask, in_turn=in_turn)
+        return side_by_side(one_task, x, y, query, counts, query_counts, mask, in_turn=functions is not None)
 
     def _check_way(self, tasks: TaskBatch) -> None:
         if tasks.n_way != self.n_way:
