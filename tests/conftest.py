@@ -1,8 +1,18 @@
+import os
+
 import jaxtyping
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from PIL import Image
+
+# No deadlines and no complaint of slow draws: how long an example takes depends on what else the machine does.
+settings.register_profile(
+    "mirrorshot", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("extended", settings.get_profile("mirrorshot"), max_examples=2000)
+settings.load_profile("mirrorshot")  # --hypothesis-profile=extended, if given, is loaded after this
 
 
 @pytest.fixture(scope="session", autouse=True)

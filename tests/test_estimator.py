@@ -158,7 +158,7 @@ def test_a_hundred_classes_are_no_problem():
     assert model.score(queries, np.arange(100)) > 0.9
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     n_features=st.integers(1, 8),

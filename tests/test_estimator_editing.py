@@ -30,7 +30,7 @@ def assert_same(edited, X, y, weight, queries):
     np.testing.assert_allclose(edited.predict_proba(queries), fresh.predict_proba(queries), atol=1e-6)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(data=st.data(), seed=st.integers(0, 10_000), n_way=st.integers(2, 6), is_text=st.booleans())
 def test_any_sequence_of_edits_ends_where_a_fit_would(digits, data, seed, n_way, is_text):
     X, y = digits

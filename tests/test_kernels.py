@@ -131,7 +131,7 @@ def test_stationary_kernel_equals_the_one_of_gpytorch(ours: Kernel, theirs: gpyt
 
 
 @any_kernel
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(x=batches())
 def test_matrix_is_symmetric_and_positive_semi_definite(name: str, x: Tensor) -> None:
     K = build(name)(x)
@@ -152,7 +152,7 @@ def test_matrix_is_positive_semi_definite_in_single_precision(name: str) -> None
 
 
 @any_kernel
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(x=batches())
 def test_diagonal_is_that_of_the_matrix(name: str, x: Tensor) -> None:
     kernel = build(name)
@@ -171,7 +171,7 @@ def test_batch_equals_loop(name: str) -> None:
 
 
 @any_kernel
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(x=batches(), n=st.integers(1, 4))
 def test_cross_covariance_is_a_block_of_the_matrix_of_all_points(name: str, x: Tensor, n: int) -> None:
     kernel, centre = build(name), x[:, :n].mean(1, keepdim=True)

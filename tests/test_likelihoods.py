@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -412,7 +412,6 @@ def test_extreme_values_give_finite_normalised_probabilities(n_classes, var, off
     assert all(g.isfinite().all() for g in grads)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(
         st.lists(st.tuples(st.floats(-1e6, 1e6, width=32), st.floats(0, 1e8, width=32)), min_size=4, max_size=4),

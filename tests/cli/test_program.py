@@ -33,26 +33,15 @@ def test_help_of_a_command_has_examples(run, command):
 @pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS + PICTURES)])
 def test_no_help_waits_for_heavy_imports(in_subprocess, command):
     code = (
-        "import sys, time\n"
+        "import sys\n"
         "from mirrorshot.cli import main\n"
         f"main([*{command}, '--help'], standalone_mode=False)\n"
-        "heavy = {'torch', 'sklearn', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+        "heavy = {'torch', 'sklearn', 'numpy', 'scipy', 'matplotlib', 'PIL', 'fastapi', 'uvicorn'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)\n"
     )
     done = in_subprocess("-c", code)
     assert done.returncode == 0, done.stderr
     assert "Usage" in done.stdout
-
-
-def test_help_is_quick(in_subprocess):
-    code = (
-        "import sys, time\n"
-        "from mirrorshot.cli import main\n"
-        "main(['train', '--help'], standalone_mode=False)\n"
-        "sys.stderr.write(str(time.process_time()))\n"
-    )
-    # processor time: a test may share its core with others
-    assert min(float(in_subprocess("-c", code).stderr) for _ in range(3)) < 0.7
 
 
 def test_package_runs_as_a_module(in_subprocess):

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorshot.data import ClassSource, EpisodeSampler
@@ -38,7 +38,6 @@ def samplers(draw):
     return EpisodeSampler(make_source(counts), ways, shots, n_query, seed=draw(st.integers(0, 2**63 - 1))), ways, shots
 
 
-@settings(max_examples=60, deadline=None)
 @given(samplers(), st.integers(1, 5))
 def test_every_task_is_an_episode(drawn, n_tasks):
     sampler, ways, shots = drawn
@@ -65,7 +64,6 @@ def test_every_task_is_an_episode(drawn, n_tasks):
         assert tasks.support_y[t, real].tolist() == sorted(tasks.support_y[t, real].tolist())
 
 
-@settings(max_examples=40, deadline=None)
 @given(samplers())
 def test_padding_is_blank(drawn):
     sampler, _, _ = drawn
@@ -82,7 +80,6 @@ def test_padding_is_blank(drawn):
         assert x[weight > 0].all()  # items are counted from 1
 
 
-@settings(max_examples=40, deadline=None)
 @given(samplers(), st.integers(1, 4))
 def test_episodes_do_not_depend_on_batches(drawn, n_first):
     sampler, _, _ = drawn

@@ -175,13 +175,12 @@ def test_wrong_arguments_are_explained(ProtoNet, test_source, change, error, mes
         evaluate(ProtoNet(), test_source, **{**SETTING, **change})
 
 
-@pytest.mark.timeout(60)
 def test_two_processes_find_what_one_finds(tmp_path):
     script = Path(__file__).parent / "two_processes.py"
     command = [sys.executable, str(script), str(tmp_path)]
     processes = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
     try:
-        errors = [process.communicate(timeout=50)[1] for process in processes]
+        errors = [process.communicate(timeout=100)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()

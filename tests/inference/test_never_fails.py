@@ -104,7 +104,7 @@ def check_tasks(rng, n_tasks):
     return info
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(rng=st.randoms(use_true_random=False))
 def test_inference_never_fails_on_a_random_task(rng):
     check_tasks(rng, n_tasks=3)

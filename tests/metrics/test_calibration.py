@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
@@ -59,7 +59,6 @@ def test_brier_parts_add_up_to_the_score_of_the_binned_confidences(predictions):
     assert float(brier_decomposition(calibration_bins(prob, y)).score) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows)
 def test_brier_parts_add_up_on_any_input(pairs):
     prob, y = two_classes(pairs)
@@ -142,7 +141,6 @@ def test_adaptive_bins_agree_with_scikit_learn(predictions):
     np.testing.assert_allclose(bins.accuracy.numpy(), share, atol=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows, st.integers(1, 20), st.randoms(use_true_random=False))
 def test_adaptive_bins_do_not_depend_on_the_order(pairs, n_bins, random):
     shuffled = random.sample(pairs, len(pairs))

@@ -42,7 +42,7 @@ def test_correctness_auroc_agrees_with_scikit_learn(predictions):
     assert float(correctness_auroc(prob, y)) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.floats(-2, 2) | st.integers(-1, 1).map(float), min_size=1, max_size=15),
     st.lists(st.floats(-2, 2) | st.integers(-1, 1).map(float), min_size=1, max_size=15),
@@ -85,7 +85,6 @@ def test_ties_of_aurc_are_the_mean_over_their_orders():
     assert found == pytest.approx(shuffled_aurc(confidence, right), abs=0.005)
 
 
-@settings(max_examples=100, deadline=None)
 @given(pairs, st.randoms(use_true_random=False))
 def test_aurc_is_bounded_and_does_not_depend_on_the_order(pairs, random):
     prob, y = two_classes(pairs)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorshot.metrics import (
@@ -64,7 +64,6 @@ def assert_equal(found, expected, tolerance=1e-9):
         assert found[name] == pytest.approx(value, abs=tolerance, nan_ok=True), name
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(2, 6), st.integers(0, 1000))
 def test_stream_equals_one_shot_in_whatever_pieces(sizes, n_way, seed):
     g = torch.Generator().manual_seed(seed)

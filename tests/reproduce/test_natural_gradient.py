@@ -16,7 +16,7 @@ def task(seed, n_way=3, n=9, scale=2.0):
     return scale * torch.exp(-(torch.cdist(x, x) ** 2) / 4), torch.arange(n) % n_way
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), rho=st.floats(0.01, 1.0), scale=st.floats(0.3, 8.0))
 def test_one_mirror_step_is_one_natural_gradient_step(seed, rho, scale):
     K, y = task(seed, scale=scale)

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -61,16 +60,26 @@ def write_until_it_dies(url, seed, pictures, acknowledged):
 
 @pytest.mark.parametrize("seed", [0])
 def test_every_acknowledged_label_survives_a_kill(tmp_path, picture_of, seed):
-    check_kill(tmp_path, picture_of, seed, seconds=1.5)
+    check_kill(tmp_path, picture_of, seed, n_pictures=20)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_every_acknowledged_label_survives_ten_kills(tmp_path, picture_of, seed):
-    check_kill(tmp_path, picture_of, seed, seconds=1.0 + 0.37 * seed)
+    check_kill(tmp_path, picture_of, seed, n_pictures=12 + 7 * seed)
 
 
-def check_kill(tmp_path, picture_of, seed, seconds):
+def wait_for(acknowledged, n_writers, n_pictures):
+    """Until every writer has begun, and so many pictures in all are known to them."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if len(acknowledged) == n_writers and sum(len(k) for k, _ in list(acknowledged.values())) >= n_pictures:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"Expected {n_pictures} pictures of {n_writers} writers, but got {acknowledged}.")
+
+
+def check_kill(tmp_path, picture_of, seed, n_pictures):
     pictures = [picture_of(kind) for kind in ("bar", "cross", "ring")]
     acknowledged = {}
     with serving(tmp_path / "data") as (url, process):
@@ -80,12 +89,10 @@ def check_kill(tmp_path, picture_of, seed, seconds):
         ]
         for writer in writers:
             writer.start()
-        time.sleep(seconds)
-        process.send_signal(signal.SIGKILL)
+        wait_for(acknowledged, len(writers), n_pictures)
+        process.kill()
         for writer in writers:
             writer.join(30)
-    assert len(acknowledged) == 4
-    assert sum(len(known) for known, _ in acknowledged.values()) > 10
     with serving(tmp_path / "data") as (url, _), httpx.Client(base_url=url, timeout=30) as http:
         for session, (known, doubtful) in acknowledged.items():
             found = http.get("/api/session", headers={"Authorization": f"Bearer {session}"}).json()

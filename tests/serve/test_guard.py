@@ -3,7 +3,6 @@
 import http.client
 import socket
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
@@ -146,10 +145,10 @@ def test_behind_a_proxy_the_public_name_is_known_and_cookies_stay_on_https(serve
     )
 
 
-def raw(server, request, seconds=10):
+def raw(server, request):
     """What the server says to some bytes."""
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=seconds) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(request)
         response = http.client.HTTPResponse(connection)
         response.begin()
@@ -157,9 +156,7 @@ def raw(server, request, seconds=10):
 
 
 def test_a_body_that_says_it_is_large_is_refused_before_it_is_sent(shared):
-    status, text = raw(
-        shared, b"POST /api/pool HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\n\r\n", seconds=5
-    )
+    status, text = raw(shared, b"POST /api/pool HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\n\r\n")
     assert status == 413
     assert b"Expected at most 16777216 bytes, but got 99999999999." in text
 
@@ -175,11 +172,10 @@ def test_a_body_that_does_not_say_its_length_is_cut_off(serve):
 
 def test_a_body_that_never_comes_is_not_waited_for(serve):
     server = serve(limits=Limits(body_seconds=0.3))
-    began = time.monotonic()
-    status, text = raw(server, b"POST /api/pool HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\nabc")
+    request = b"POST /api/pool HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\nabc"
+    status, text = raw(server, request)  # a server that waits for the body does not answer at all
     assert status == 408
     assert b"within 0.3 seconds" in text
-    assert time.monotonic() - began < 5
 
 
 def test_a_client_that_leaves_in_the_middle_does_no_harm(shared, user):

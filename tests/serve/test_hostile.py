@@ -296,7 +296,7 @@ def body_of(schemas, content):
     return st.tuples(st.sampled_from(kinds), st.one_of(near, st.binary(max_size=200)))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_request_to_a_documented_path_fails(fuzzed, data):
     """Every operation of openapi.json with values of all kinds."""
@@ -328,7 +328,7 @@ def fuzzed(shared):
     return client.http, client.http.get("/openapi.json").json()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(form=st.sampled_from(["PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP"]), data=st.data())
 def test_damaged_pictures_are_refused_or_read(ready, form, data):
     content = bytearray(encoded(Image.fromarray(np.arange(900, dtype=np.uint8).reshape(30, 30)), form))

@@ -255,7 +255,6 @@ def start(*arguments, **environment):
     )  # fmt: skip
 
 
-@pytest.mark.timeout(100)
 def test_a_killed_process_is_continued_by_another(pictures, make_config, tmp_path, whole, run_content):
     folder = tmp_path / "run"
     killed = start(folder, "--pause", "0.3")
@@ -271,7 +270,7 @@ def test_a_killed_process_is_continued_by_another(pictures, make_config, tmp_pat
     assert (folder / "run.lock").exists()
     assert load_checkpoint(folder / "last.safetensors").info["step"] < 14
     second = start(folder, "--resume")
-    _, errors = second.communicate(timeout=60)
+    _, errors = second.communicate(timeout=100)
     assert second.returncode == 0, errors
     assert "Took over the lock" in errors
     assert run_content(folder) == run_content(whole(make_config(**CHANGES)))

@@ -51,7 +51,7 @@ def kill(processes, victim, folder):
 def finish(processes):
     """Exit codes and what was written to stderr."""
     try:
-        errors = [process.communicate(timeout=60)[1] for process in processes]
+        errors = [process.communicate(timeout=100)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -62,7 +62,6 @@ def tensors_of(folder, name):
     return load_checkpoint(folder / f"{name}.safetensors").tensors
 
 
-@pytest.mark.timeout(100)
 def test_two_processes_train_as_one_does(tmp_path, pictures, make_config):
     folder = tmp_path / "run"
     codes, errors = finish(start(folder, PICTURES))
@@ -79,7 +78,6 @@ def test_two_processes_train_as_one_does(tmp_path, pictures, make_config):
         assert record["gradient"] == pytest.approx(expected["gradient"], rel=1e-3)
 
 
-@pytest.mark.timeout(100)
 def test_a_run_survives_the_death_of_its_first_process(tmp_path, embeddings, make_config):
     folder = tmp_path / "run"
     codes, errors = kill(start(folder, EMBEDDINGS, "--pause", "0.3"), 0, folder)
@@ -102,7 +100,6 @@ def test_a_run_survives_the_death_of_its_first_process(tmp_path, embeddings, mak
             torch.testing.assert_close(ours[key], tensor, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.timeout(60)
 def test_the_first_process_tells_of_the_death_of_another(tmp_path):
     folder = tmp_path / "run"
     codes, errors = kill(start(folder, EMBEDDINGS, "--pause", "0.3"), 1, folder)
@@ -112,7 +109,6 @@ def test_the_first_process_tells_of_the_death_of_another(tmp_path):
     assert not (folder / "run.lock").exists()
 
 
-@pytest.mark.timeout(60)
 def test_tasks_that_cannot_be_shared_are_refused_by_every_process(tmp_path):
     codes, errors = finish(start(tmp_path / "run", {"data": "embeddings", "tasks_per_step": 1}))
     assert codes == [1, 1]
