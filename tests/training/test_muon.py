@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -31,6 +31,7 @@ def test_steps_are_those_of_torchs_muon_for_matrices():
             assert (p.detach().flatten(1) - q.detach()).norm() < 0.05 * (seed + 1) * step  # theirs is in bfloat16
 
 
+@example(11, 11, 121766853)  # a singular value of 0.0012 of the norm, which ends at 0.53
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**31))
 def test_singular_vectors_are_kept_and_singular_values_made_alike(n, m, seed):
     matrix = torch.randn(1, n, m, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -38,7 +39,8 @@ def test_singular_vectors_are_kept_and_singular_values_made_alike(n, m, seed):
     inner = left.mT @ orthogonalised(matrix) @ right.mT  # diagonal, if the singular vectors are the same
     new = inner.diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(inner, torch.diag_embed(new), rtol=0, atol=1e-9)
-    large = values > 2e-3 * values.max()
+    large = values > 1.4e-3 * values.norm()
+    assert large.any()
     assert ((new[large] > 0.6) & (new[large] < 1.3)).all()
 
 

@@ -68,8 +68,8 @@ class Muon(torch.optim.Optimizer):
 def orthogonalised(matrices: Float[Tensor, "b n m"]) -> Float[Tensor, "b n m"]:
     """About U Vᵀ of each matrix U S Vᵀ, by a Newton-Schulz iteration that needs matrix products only.
 
-    Its coefficients bring small singular values up quickly: after five steps those above a thousandth of the largest
-    lie between 0.6 and 1.3. On a GPU it runs in bfloat16, which such an accuracy allows.
+    Its coefficients bring small singular values up quickly: after five steps those above 0.0014 of the matrix's
+    Frobenius norm lie between 0.6 and 1.3. On a GPU it runs in bfloat16, which such an accuracy allows.
     """
     kind = torch.bfloat16 if matrices.is_cuda else matrices.dtype
     is_tall = matrices.shape[1] > matrices.shape[2]
