@@ -10,6 +10,7 @@ method on characters, 5-way 1-shot, and MAML also against a plain loop over its 
 """
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -112,8 +113,13 @@ def floor(backbone: str, n_pictures: int, device: torch.device, steps: int) -> C
 
 
 def recorded(step: Callable[[], None]) -> Callable[[], None]:
-    """The step as a CUDA graph."""
+    """The step as a CUDA graph.
+
+    A graph knows addresses only. What is returned holds the step, and with it the network, the images and the optimiser
+    whose memory the graph uses.
+    """
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
             step()
@@ -121,7 +127,12 @@ def recorded(step: Callable[[], None]) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+    return functools.partial(_replay, graph, step)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, step: Callable[[], None]) -> None:
+    """Run the graph; `step` is an argument to be kept alive."""
+    graph.replay()
 
 
 def training(config: Config, dataset: Dataset, device: torch.device, steps: int) -> Callable[[], Any]:
