@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import pytest
 
 import mirrorshot.training
 from mirrorshot.checkpoint import read_config, read_log
+from mirrorshot.training.validation import Score, Validator
 from mirrorshot.types import NumericalError
 
 from .conftest import TINY
@@ -37,6 +39,14 @@ def test_json_has_everything_and_nothing_else_is_printed(run, data, tmp_path):
     assert record["n_episodes"] == 8
     assert record["config"]["data"] == str(data)
     assert record["next"] == f"mirrorshot evaluate '{tmp_path / 'a b'}'"
+
+
+def test_a_run_with_an_infinite_validation_nll_is_told_of(run, data, monkeypatch):
+    monkeypatch.setattr(Validator, "read", lambda self, sums: Score(float(sums[0] / sums[3]), math.inf))
+    result = run("train", "--data", data, *TINY)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"Best validation accuracy \d+\.\d%, NLL infinite, after 4 of 8 episodes", result.stdout)
+    assert [record["val_nll"] for record in read_log("runs/points-mirror_gp-1shot")] == [None, None]
 
 
 def test_settings_come_from_a_file_too(run, data, tmp_path):

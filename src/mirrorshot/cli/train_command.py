@@ -212,8 +212,10 @@ def _print_result(result: "TrainResult", settings: "Config", folder: Path, as_js
         typer.echo(json.dumps(record, indent=2))
         return
     best = result.best
+    # a log has null for infinity: a validation query whose class had probability zero
+    nll = "infinite" if best["val_nll"] is None else f"{best['val_nll']:.3f}"
     typer.echo(
-        f"Best validation accuracy {best['val_accuracy']:.1%}, NLL {best['val_nll']:.3f}, "
+        f"Best validation accuracy {best['val_accuracy']:.1%}, NLL {nll}, "
         f"after {best['episodes']:,} of {result.n_episodes:,} episodes "
         f"({result.seconds:,.0f} s, {result.episodes_per_second:,.0f} episodes/s)."
     )
