@@ -73,7 +73,12 @@ class _BareConv2d(nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """Convolution, then batch normalisation. Weights are N(0, 2 / (size^2 n_out)), a bias is uniform as in torch."""
+    """Convolution, then batch normalisation. Weights are N(0, 2 / (size^2 n_out)), a bias is uniform as in torch.
+
+    Design note: a bias keeps its initial value. Normalisation subtracts it, so its gradient is zero but for rounding
+    errors, of which Adam makes steps as long as any other. The running mean lags behind these steps, and features in
+    eval mode would depend on the order in which sums were taken. Rejected: no bias, which old checkpoints have.
+    """
 
     def __init__(self, n_in: int, n_out: int, size: int, generator: Generator, **options: Any) -> None:
         super().__init__()
@@ -84,6 +89,8 @@ class ConvNorm(nn.Module):
             for p in self.conv.parameters():
                 new, g = torch.empty(p.shape, device=generator.device), generator
                 p.copy_(new.uniform_(-bound, bound, generator=g) if p.ndim == 1 else new.normal_(0, std, generator=g))
+        if self.conv.bias is not None:
+            self.conv.bias.requires_grad_(False)
 
     def forward(self, x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "TN d h2 w2"]:
         """Maps of `n_tasks` tasks."""

@@ -163,14 +163,15 @@ def amortise(
     real = (problem.weight[:, None, :] * problem.class_mask[:, :, None]) > 0
     own, other = real & (problem.Y > 0), real & (problem.Y == 0)
     strength = alpha[own].mean()
-    features = _features(problem, strength)
-    target = torch.stack([sites.shift, sites.precision], -1)
+    # the features are nearly collinear: in single precision the normal equations would lose all digits but one
+    features = _features(problem, strength).double()
+    target = torch.stack([sites.shift, sites.precision], -1).double()
     ridge = 1e-6 * torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
 
     def solve(chosen: Tensor) -> Tensor:
         x, t = features[chosen], target[chosen]
         solution: Tensor = torch.linalg.solve(x.mT @ x / len(x) + ridge, x.mT @ t / len(x))
-        return solution
+        return solution.to(strength.dtype)
 
     return AmortisedSites(strength, solve(own), solve(other))
 
