@@ -1,4 +1,6 @@
+import os
 import time
+from pathlib import PurePosixPath, PureWindowsPath
 
 import pytest
 import typer
@@ -55,3 +57,19 @@ def test_tables_share_their_protocol_and_notes(capsys):
     assert "3*" in text
     assert "a, T = 2" not in text  # the second row has only what is new
     assert text.index("First") < text.index("Second")
+
+
+@pytest.mark.parametrize(
+    ("system", "path", "expected"),
+    [
+        ("posix", PurePosixPath("runs/one"), "runs/one"),
+        ("posix", PurePosixPath("my runs/one"), "'my runs/one'"),
+        ("nt", PureWindowsPath("runs/one"), r"runs\one"),
+        ("nt", PureWindowsPath("my runs/one"), r'"my runs\one"'),
+    ],
+)
+def test_paths_are_quoted_for_the_shell_of_the_system(monkeypatch, system, path, expected):
+    monkeypatch.setattr(os, "name", system)
+    found = terminal.quoted(path)
+    monkeypatch.undo()
+    assert found == expected

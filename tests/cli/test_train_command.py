@@ -165,6 +165,7 @@ def test_ctrl_c_says_how_to_go_on(run, data, monkeypatch, tmp_path):
     assert result.stderr == "Stopped. Go on with: mirrorshot train --resume runs/points-mirror_gp-1shot\n"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT as a shell sends it")
 def test_a_run_stopped_by_a_signal_can_be_resumed(in_subprocess, data, tmp_path):
     command = ["-m", "mirrorshot", "train", "--data", data, *TINY, "--episodes", 100_000, "--output", "run", "--quiet"]
     process = subprocess.Popen(

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -175,6 +177,10 @@ BAD_PICTURES = {
     "a link to nowhere": lambda path: path.symlink_to(path.with_name("nowhere")),
     "a folder": lambda path: path.mkdir(),
 }
+
+
+if os.name == "nt":
+    del BAD_PICTURES["a link to nowhere"]  # links need rights on Windows
 
 
 @pytest.mark.parametrize("what", BAD_PICTURES)

@@ -80,6 +80,7 @@ def test_two_processes_train_as_one_does(tmp_path, pictures, make_config):
         assert record["gradient"] == pytest.approx(expected["gradient"], rel=1e-3)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_run_survives_the_death_of_its_first_process(tmp_path, embeddings, make_config):
     folder = tmp_path / "run"
     codes, errors = kill(start(folder, EMBEDDINGS, "--pause", "0.3"), 0, folder)
@@ -102,6 +103,7 @@ def test_a_run_survives_the_death_of_its_first_process(tmp_path, embeddings, mak
             torch.testing.assert_close(ours[key], tensor, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_the_first_process_tells_of_the_death_of_another(tmp_path):
     folder = tmp_path / "run"
     codes, errors = kill(start(folder, EMBEDDINGS, "--pause", "0.3"), 1, folder)

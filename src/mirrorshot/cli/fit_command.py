@@ -1,7 +1,6 @@
 """`mirrorshot fit`."""
 
 import json
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, SkipCorrupt, note, pick_encoder, work
-from mirrorshot.cli.terminal import check_folder, progress_bar, refuse
+from mirrorshot.cli.terminal import check_folder, progress_bar, quoted, refuse
 
 if TYPE_CHECKING:
     from mirrorshot.models import Model
@@ -87,7 +86,7 @@ def _print(model: "Model", output: Path, seconds: float, as_json: bool) -> None:
     more = f" and {len(counts) - 8} more" if len(counts) > 8 else ""
     typer.echo(f"{len(model.names)} examples of {len(counts)} classes: {shown}{more}. It took {seconds:.1f} s.")
     typer.echo(f"Model: {output}")
-    typer.echo(f"Next:  mirrorshot predict {shlex.quote(str(output))} PICTURES")
+    typer.echo(f"Next:  mirrorshot predict {quoted(output)} PICTURES")
 
 
 def summary(model: "Model") -> dict[str, Any]:

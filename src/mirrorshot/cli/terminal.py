@@ -1,6 +1,8 @@
 """What all commands share: errors as one line, progress on stderr, tables on stdout."""
 
 import os
+import shlex
+import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +35,11 @@ def package_version() -> str:
 def is_first_process() -> bool:
     """Whether this process is alone or the first of those that `torchrun` started: only that one prints."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def quoted(path: Path) -> str:
+    """A path as a word of a command line to copy, for the shell of this system."""
+    return subprocess.list2cmdline([str(path)]) if os.name == "nt" else shlex.quote(str(path))
 
 
 def refuse(message: str) -> NoReturn:

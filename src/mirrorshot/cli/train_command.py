@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from mirrorshot.cli.terminal import (
     errors_as_messages,
     is_first_process,
     progress_bar,
+    quoted,
     refuse,
     wrong_usage,
 )
@@ -225,4 +225,4 @@ def _print_result(result: "TrainResult", settings: "Config", folder: Path, as_js
 
 def _command(command: str, folder: Path) -> str:
     """A command line to copy."""
-    return f"mirrorshot {command} {shlex.quote(str(folder))}"
+    return f"mirrorshot {command} {quoted(folder)}"

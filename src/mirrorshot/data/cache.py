@@ -112,7 +112,7 @@ def cached_folder(path: Path, key: str, make: Callable[[], Arrays]) -> dict[str,
         make: makes the arrays.
     """
     try:
-        if (path / "key").read_text() == key:
+        if (path / "key").read_text("utf-8") == key:
             return _map(path)
     except (FileNotFoundError, NotADirectoryError):
         pass
@@ -163,7 +163,7 @@ def _write_folder(path: Path, key: str, arrays: Arrays) -> None:
     try:
         for name, array in arrays.items():
             np.save(temporary / f"{name}.npy", array, allow_pickle=False)
-        (temporary / "key").write_text(key)
+        (temporary / "key").write_text(key, "utf-8")
         shutil.rmtree(path, ignore_errors=True)
         _rename(temporary, path, key)
     finally:
@@ -174,7 +174,7 @@ def _rename(temporary: Path, path: Path, key: str) -> None:
     try:
         os.replace(temporary, path)
     except OSError:
-        if not (path / "key").is_file() or (path / "key").read_text() != key:
+        if not (path / "key").is_file() or (path / "key").read_text("utf-8") != key:
             raise
 
 
