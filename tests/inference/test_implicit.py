@@ -1,10 +1,13 @@
+import ast
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
+import mirrorshot
 from mirrorshot.gaussian import predict_latent
 from mirrorshot.inference import elbo, mirror_descent
 from mirrorshot.likelihoods import softmax_moments
@@ -127,3 +130,21 @@ def test_no_graph_is_kept_where_none_is_wanted(few_shot_tasks):
             posterior, _ = mirror_descent(K.requires_grad_(), y, n_way=3, gradient=gradient)
         assert not posterior.mean.requires_grad
         K = K.detach()
+
+
+def functions_with_a_written_backward():
+    """Every `autograd.Function` of the package."""
+    root = Path(mirrorshot.__file__).parent
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith(".Function") for base in node.bases):
+                yield path, node
+
+
+def test_every_written_backward_is_differentiable_once():
+    found = list(functions_with_a_written_backward())
+    assert len(found) >= 4
+    for path, node in found:
+        (backward,) = (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "backward")
+        marks = [ast.unparse(mark) for mark in backward.decorator_list]
+        assert marks == ["staticmethod", "once_differentiable"], f"{path.name}: {node.name}"

@@ -170,3 +170,11 @@ def test_gradients_of_the_evidence_are_those_of_finite_differences(small_task):
         return pairs_evidence(pairs_of((K + K.mT) / 2, y, 3), omega)
 
     assert torch.autograd.gradcheck(evidence, K.requires_grad_())
+
+
+def test_the_evidence_is_differentiable_once_and_says_so():
+    K = (torch.eye(2, dtype=F64) + 0.5)[None, None].requires_grad_()
+    evidence = pairs_evidence(pairs_of(K, torch.tensor([[0, 1]]), 2), torch.full((1, 1, 2), 0.2, dtype=F64))
+    (slope,) = torch.autograd.grad(evidence.square().sum(), K, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()

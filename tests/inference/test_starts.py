@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
+from mirrorshot.gaussian import GaussianSites
 from mirrorshot.inference import AmortisedSites, mirror_descent, starts
 from mirrorshot.inference.objective import evaluate, make_problem
 from mirrorshot.inference.starts import amortise, exchangeable_sites
@@ -143,3 +146,14 @@ def test_amortised_sites_reproduce_the_tasks_they_were_learned_from():
     sites = learned.sites(as_problem(K, y, 3))
     assert_close(sites.shift, posterior.sites.shift, rtol=0, atol=1e-5)
     assert_close(sites.precision, posterior.sites.precision, rtol=0, atol=1e-5)
+
+
+def test_single_precision_keeps_the_digits_of_what_is_learned(few_shot_tasks):
+    K, y = few_shot_tasks(4, 3, 3, 6.0, seed=1)
+    posterior, _ = mirror_descent(K, y, n_way=3, **PRECISE)
+    sites = GaussianSites(*(part.float() for part in posterior.sites))
+    solved = SimpleNamespace(sites=sites, alpha=posterior.alpha.float(), mean=posterior.mean.float())
+    exact, single = amortise(K, y, posterior), amortise(K.float(), y, solved)
+    for one, other in zip(single, exact, strict=True):
+        assert one.dtype == torch.float32
+        assert_close(one.double(), other, rtol=0, atol=1e-3 * float(other.abs().max()))

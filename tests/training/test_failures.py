@@ -6,6 +6,7 @@ import torch
 from mirrorshot.checkpoint import load_checkpoint, read_log
 from mirrorshot.methods import METHODS, ProtoNet
 from mirrorshot.training import train
+from mirrorshot.training.learner import Learner
 from mirrorshot.types import InvalidInputError, NumericalError
 
 
@@ -114,3 +115,24 @@ def test_a_run_that_cannot_begin_leaves_its_folder_free(pictures, make_config, t
         with pytest.raises(InvalidInputError, match="options of 'mirror_gp'"):
             train(make_config(method_options={"colour": 3}), folder, dataset=pictures)
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("again", "message"),
+    [
+        (1, r"a value that is not finite\. The"),
+        (-1, r"a value that is not finite \(finite when repeated step by step\)"),
+    ],
+)
+def test_a_failure_that_a_gpu_reports_after_a_block_is_told_in_words(
+    embeddings, make_config, tmp_path, monkeypatch, again, message
+):
+    run = Learner.run
+
+    def report_failure(self, *arguments):
+        return run(self, *arguments)._replace(first_bad=torch.tensor(1))
+
+    monkeypatch.setattr(Learner, "run", report_failure)
+    monkeypatch.setattr(Learner, "find_failure", lambda self, block, first_step: again)
+    with pytest.raises(NumericalError, match=rf"but step 1 \(task 1\) has {message}"):
+        train(make_config(data="embeddings"), tmp_path / "run", dataset=embeddings)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from mirrorshot.gaussian import GaussianSites
 from mirrorshot.inference.objective import Problem, evaluate, mirror_target
@@ -53,11 +54,11 @@ class _Solve(torch.autograd.Function):
         return shift.clone(), precision.clone()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_shift, grad_precision = grads
         c = _flatten((grad_shift, grad_precision))
-        with torch.enable_grad():
-            a = batched_gmres(lambda v: v - ctx.pull_back(v), c, _ITERATIONS, _TOLERANCE)
+        a = batched_gmres(lambda v: v - ctx.pull_back(v), c, _ITERATIONS, _TOLERANCE)
         return *_unflatten(a, (grad_shift, grad_precision)), None
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
+from torch.autograd.function import once_differentiable
 
 from mirrorshot.inference.polya_gamma import prior_root, sample_polya_gamma
 from mirrorshot.linalg import cholesky_of_shifted
@@ -126,6 +127,7 @@ class _Evidence(torch.autograd.Function):
         return (v * Gk).sum(-1) / 2 - log_det - 2 * math.log(2) * kappa.sum(-1, keepdim=True)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         L, root, v = ctx.saved_tensors
         half = torch.linalg.solve_triangular(L, torch.diag_embed(root), upper=False)  # L^-1 S

@@ -1,6 +1,6 @@
 """T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024 (MD-BFSC).
 
-https://proceedings.mlr.press/v235/ke24b.html
+https://proceedings.mlr.press/v235/ke24a.html
 
 Each class of a task has a latent Gaussian process over the features of a network, and the softmax of the latents is
 the probability of the classes. The posterior is found by mirror descent on the evidence lower bound: each step

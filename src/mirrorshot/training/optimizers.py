@@ -24,7 +24,7 @@ def make_optimizers(method: FewShotMethod, config: Config, *, is_cuda: bool) -> 
     parts = {name: parameters for name, parameters in method.parameter_groups().items() if parameters}
     if not parts:
         raise InvalidInputError(
-            f"Expected a method with parameters to train, but it has none: {config.method} has none on embeddings. "
+            f"Expected a method with parameters to train, but {config.method} on embeddings has no parameters. "
             "Use one with a kernel or a head, such as mirror_gp, dkt or maml."
         )
 

@@ -127,8 +127,8 @@ class Trainer:
         if bad >= 0:
             self.learner.restore(before)
             found = self.learner.find_failure(block, self.step)
-            detail = "not repeated step by step" if found < 0 else ""
-            self._fail(block, before, bad if found < 0 else found, detail)
+            repeated = " (finite when repeated step by step)" if found < 0 else ""
+            self._fail(block, before, bad if found < 0 else found, f"a value that is not finite{repeated}")
 
     def _fail(self, block: Block, before: dict[str, Tensor], place: int, detail: str) -> NoReturn:
         """Save the state before a step of the block, and say so."""
@@ -140,7 +140,7 @@ class Trainer:
             save_checkpoint(self.folder.path / "failed.safetensors", self.learner.tensors(), {"step": step})
         tasks = f"task {step * T}" if T == 1 else f"tasks {step * T} to {(step + 1) * T - 1}"
         raise NumericalError(
-            f"Expected a finite loss and gradient, but step {step} ({tasks}) has {detail or 'none'}. The state before "
+            f"Expected a finite loss and gradient, but step {step} ({tasks}) has {detail}. The state before "
             "that step is in failed.safetensors. Try a lower lr or kernel_lr, a smaller method_options.step_size, or "
             "precision=float32."
         )
