@@ -133,12 +133,22 @@ def test_with_task_norm_a_batch_of_tasks_is_its_tasks_one_by_one(name, train, me
 
 def test_gradients_with_task_norm_are_those_of_the_tasks_one_by_one():
     x = images("conv4s", 3, 4).double()
-    backbone = randomise(make("conv4s", norm="task")).double()
+    backbone = randomise(make("conv4s", norm="task")).double().requires_grad_()
     target = torch.randn(3, 4, 64, generator=generator(3), dtype=torch.float64)
     batched = torch.autograd.grad((backbone(x) * target).sum(), list(backbone.parameters()))
     looped = sum((backbone(task[None]) * t[None]).sum() for task, t in zip(x, target, strict=True))
     for one, other in zip(batched, torch.autograd.grad(looped, list(backbone.parameters())), strict=True):
         torch.testing.assert_close(one, other, atol=1e-8, rtol=1e-6)
+
+
+def test_a_bias_that_the_norm_subtracts_is_no_subject_of_training():
+    for name in ("conv4s", "conv4", "resnet12"):
+        fixed = {key for key, weight in make(name).named_parameters() if not weight.requires_grad}
+        assert fixed == {key for key, _ in make(name).named_parameters() if key.endswith("conv.bias")}
+    backbone = make("conv4s").double().requires_grad_()
+    loss = backbone(images("conv4s", 1, 6).double()).square().sum()
+    slopes = torch.autograd.grad(loss, [block.conv.bias for block in backbone.blocks])
+    assert max(slope.abs().max() for slope in slopes) < 1e-10
 
 
 def test_norms_differ_for_many_tasks_in_train_mode_only():

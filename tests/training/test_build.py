@@ -5,8 +5,8 @@ import torch
 
 from mirrorshot.backbones import make_backbone
 from mirrorshot.config import Config
-from mirrorshot.methods import make_method
-from mirrorshot.training.build import place_method
+from mirrorshot.methods import METHODS, make_method
+from mirrorshot.training.build import build_method, place_method, resolve_options
 
 CPU = torch.device("cpu")
 
@@ -24,3 +24,24 @@ def test_networks_for_pictures_have_channels_last_and_the_type_that_is_asked_for
 def test_embeddings_have_no_layout():
     method = make_method("dkt", make_backbone("identity", in_features=4))
     assert place_method(method, Config(), CPU) is method
+
+
+def fresh_weights(name, seed, pictures, make_config, options=None):
+    config = resolve_options(make_config(method=name, seed=seed, method_options=options or {}), pictures)
+    return dict(build_method(config, pictures).named_parameters())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_all_initial_weights_follow_the_seed_of_the_run(name, pictures, make_config):
+    one, again, other = (fresh_weights(name, seed, pictures, make_config) for seed in (1, 1, 2))
+    assert all(torch.equal(one[key], again[key]) for key in one)
+    drawn = {key for key, weight in one.items() if not torch.equal(weight, weight.flatten()[0].expand_as(weight))}
+    assert {key for key in one if not torch.equal(one[key], other[key])} >= drawn
+    own = {key for key in drawn if not key.startswith("backbone.")}
+    has_own = name not in ("mirror_gp", "gd_gp", "protonet", "dkt", "logistic_softmax_gp", "ove_gp")
+    assert bool(own) == has_own
+
+
+def test_a_seed_among_the_options_of_a_method_is_kept(pictures, make_config):
+    heads = [fresh_weights("maml", seed, pictures, make_config, {"seed": 5})["head.weight"] for seed in (1, 2)]
+    assert torch.equal(*heads)

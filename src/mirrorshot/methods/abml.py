@@ -87,6 +87,7 @@ class ABML(FewShotMethod):
         initial_log_sigma: mean of log sigma before training, which is drawn within 0.5 of it. With the references' -3.5
             sigma is half the size of Conv4's weights.
         first_order: take the gradients of the steps as constants.
+        seed: of the initial weights of the head and of log sigma; the trainer derives it from that of the run.
 
     Example:
         >>> from mirrorshot.backbones import make_backbone
@@ -115,6 +116,7 @@ class ABML(FewShotMethod):
         kl_step: KLStep = "proximal",
         initial_log_sigma: float = -3.5,
         first_order: bool = False,
+        seed: int = 0,
     ) -> None:
         super().__init__(backbone)
         check_n_way(n_way)
@@ -128,10 +130,11 @@ class ABML(FewShotMethod):
         self.n_samples, self.n_test_samples, self.n_iterations = n_samples, n_test_samples, n_iterations
         self.kl_step, self.first_order = kl_step, first_order
         self._norms = replace_layers(backbone, "backbone")
-        self.head = nn.Parameter(xavier_rows(1, n_way, backbone.out_features)[0])
+        generator = torch.Generator().manual_seed(seed)
+        self.head = nn.Parameter(xavier_rows(1, n_way, backbone.out_features, generator)[0])
         self._shapes = {name: parameter.shape for name, parameter in self.named_parameters()}
         n_weights = sum(map(math.prod, self._shapes.values()))
-        spread = torch.rand(n_weights, generator=torch.Generator().manual_seed(1)) - 0.5
+        spread = torch.rand(n_weights, generator=generator) - 0.5
         self.log_sigma = nn.Parameter(initial_log_sigma + spread)
         self._compiled: tuple[Step, Loss] | None = None
 

@@ -32,18 +32,19 @@ class CosineClassifier(nn.Module):
         n_features: `D`.
         n_classes: number of outputs.
         scale: factor of all logits.
+        generator: draws the initial weights.
 
     Example:
-        >>> layer = CosineClassifier(n_features=2, n_classes=3, scale=2.0)
+        >>> layer = CosineClassifier(n_features=2, n_classes=3, scale=2.0, generator=torch.Generator())
         >>> _ = layer.magnitude.data.fill_(1.0), layer.direction.data.copy_(torch.tensor([[1, 0], [0, 5], [-1, 0]]))
         >>> layer(torch.tensor([[4.0, 0.0]])).round(decimals=3)
         tensor([[ 2.,  0., -2.]], grad_fn=...)
     """
 
-    def __init__(self, n_features: int, n_classes: int, *, scale: float) -> None:
+    def __init__(self, n_features: int, n_classes: int, *, scale: float, generator: torch.Generator) -> None:
         super().__init__()
         weight = torch.empty(n_classes, n_features)
-        initial_weights_(weight)
+        initial_weights_(weight, generator)
         self.scale = scale
         self.direction, self.magnitude = nn.Parameter(weight), nn.Parameter(weight.norm(dim=1))
 
@@ -59,6 +60,7 @@ class BaselinePP(FeatureTransfer):
         backbone: from items to features.
         scale: factor of the logits in training. None: 2 for up to 200 training classes and 10 for more.
         head_scale: the same in the heads of new tasks.
+        seed: of the initial weights of the classifier; the trainer derives it from that of the run.
         **options: those of `FeatureTransfer`.
 
     Example:
@@ -72,16 +74,23 @@ class BaselinePP(FeatureTransfer):
     """
 
     def __init__(
-        self, backbone: Backbone, *, scale: float | None = None, head_scale: float = _SCALE, **options: Any
+        self,
+        backbone: Backbone,
+        *,
+        scale: float | None = None,
+        head_scale: float = _SCALE,
+        seed: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(backbone, **options)
+        super().__init__(backbone, seed=seed, **options)
         if scale is None:
             scale = _SCALE if self.n_base_classes <= _MANY_CLASSES else _SCALE_OF_MANY
         for name, value in {"scale": scale, "head_scale": head_scale}.items():
             if not (value > 0.0 and math.isfinite(value)):
                 raise InvalidInputError(f"Expected `{name}` to be positive, but got {value}.")
         self.head_scale = head_scale
-        self.classifier = CosineClassifier(backbone.out_features, self.n_base_classes, scale=scale)
+        generator = torch.Generator().manual_seed(seed)
+        self.classifier = CosineClassifier(backbone.out_features, self.n_base_classes, scale=scale, generator=generator)
 
     def _start(self, draws: Float[Tensor, "C D+1"]) -> Head:
         direction = super()._start(draws)[0]

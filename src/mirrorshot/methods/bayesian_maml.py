@@ -95,6 +95,7 @@ class BayesianMAML(FewShotMethod):
         step_size: of each step.
         rule: "svgd", or "ove" as the published code (see `svgd_direction`): there the prior's standard deviation is
             1 / lambda, and the density of lambda is not transformed to log lambda.
+        seed: of the initial weights of the particles; the trainer derives it from that of the run.
 
     Example:
         >>> from mirrorshot.backbones import make_backbone
@@ -117,6 +118,7 @@ class BayesianMAML(FewShotMethod):
         n_steps: int = 5,
         step_size: float = 0.01,
         rule: Rule = "svgd",
+        seed: int = 0,
     ) -> None:
         super().__init__(backbone)
         check_n_way(n_way)
@@ -128,7 +130,8 @@ class BayesianMAML(FewShotMethod):
         if rule not in get_args(Rule):
             raise InvalidInputError(f"Expected `rule` to be 'svgd' or 'ove', but got {rule!r}.")
         self.n_way, self.n_steps, self.step_size, self.rule = n_way, n_steps, step_size, rule
-        self.head = nn.Parameter(xavier_rows(n_particles, n_way, backbone.out_features))
+        generator = torch.Generator().manual_seed(seed)
+        self.head = nn.Parameter(xavier_rows(n_particles, n_way, backbone.out_features, generator))
         if self.has_precision:
             self.log_lambda = nn.Parameter(torch.ones(n_particles))
 

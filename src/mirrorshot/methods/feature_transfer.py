@@ -53,6 +53,7 @@ class FeatureTransfer(FrozenFeatureMethod):
         momentum: of the descent.
         dampening: of the momentum; with as much of it as of momentum, steps have the length of plain descent.
         weight_decay: of all parameters of the head.
+        seed: as in `FrozenFeatureMethod`.
 
     Example:
         >>> from mirrorshot.backbones import make_backbone
@@ -75,8 +76,9 @@ class FeatureTransfer(FrozenFeatureMethod):
         momentum: float = 0.9,
         dampening: float = 0.9,
         weight_decay: float = 1e-3,
+        seed: int = 0,
     ) -> None:
-        super().__init__(backbone, n_base_classes=n_base_classes)
+        super().__init__(backbone, n_base_classes=n_base_classes, seed=seed)
         self.sgd = SGD(n_passes, batch_size, lr, momentum, dampening, weight_decay)
         _check_sgd(self.sgd)
 

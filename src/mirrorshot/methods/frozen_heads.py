@@ -21,18 +21,18 @@ class FrozenFeatureMethod(PretrainedMethod):
     With backbone "identity" there is no network to train: all that pre-training moves is the layer, which new tasks do
     not use.
 
-    Design note: the layer starts from the same weights in every run, and only the network from the seed of the run: a
-    method has no generator while it is built. Feature maps are flattened.
+    Feature maps are flattened.
 
     Args:
         backbone: from items to features.
         n_base_classes: number of training classes; the trainer fills it in.
+        seed: of the initial weights of the layer; the trainer derives it from that of the run.
     """
 
-    def __init__(self, backbone: Backbone, *, n_base_classes: int = 0) -> None:
+    def __init__(self, backbone: Backbone, *, n_base_classes: int = 0, seed: int = 0) -> None:
         super().__init__(backbone, n_base_classes=n_base_classes)
         layer: nn.Linear = nn.utils.skip_init(nn.Linear, backbone.out_features, n_base_classes)  # without a draw
-        initial_weights_(layer.weight)
+        initial_weights_(layer.weight, torch.Generator().manual_seed(seed))
         nn.init.zeros_(layer.bias)
         self.classifier: nn.Module = layer
 
@@ -55,12 +55,15 @@ class TemperedMethod(FrozenFeatureMethod):
         backbone: from items to features.
         n_base_classes: number of training classes; the trainer fills it in.
         temperature: what scores are divided by. None: `tune` fits it to training tasks; until then it is 1.
+        seed: as in `FrozenFeatureMethod`.
     """
 
     log_temperature: Tensor
 
-    def __init__(self, backbone: Backbone, *, n_base_classes: int = 0, temperature: float | None = None) -> None:
-        super().__init__(backbone, n_base_classes=n_base_classes)
+    def __init__(
+        self, backbone: Backbone, *, n_base_classes: int = 0, temperature: float | None = None, seed: int = 0
+    ) -> None:
+        super().__init__(backbone, n_base_classes=n_base_classes, seed=seed)
         if temperature is not None and not (temperature > 0.0 and math.isfinite(temperature)):
             raise InvalidInputError(f"Expected `temperature` to be positive or None, but got {temperature}.")
         self.has_temperature = temperature is None
@@ -91,17 +94,17 @@ class TemperedMethod(FrozenFeatureMethod):
             self.log_temperature.fill_(temperature).log_()
 
 
-def initial_weights_(weight: Float[Tensor, "C D"]) -> None:
-    """Fill with the usual start of a linear layer, uniform up to D^-1/2; the same numbers in every run.
+def initial_weights_(weight: Float[Tensor, "C D"], generator: torch.Generator) -> None:
+    """Fill with the usual start of a linear layer, uniform up to D^-1/2.
 
     Example:
         >>> weight = torch.empty(3, 100)
-        >>> initial_weights_(weight)
+        >>> initial_weights_(weight, torch.Generator().manual_seed(0))
         >>> bool((weight.abs() <= 0.1).all()), round(float(weight.std()), 2)
         (True, 0.06)
     """
     bound = weight.shape[1] ** -0.5
-    nn.init.uniform_(weight, -bound, bound, generator=torch.Generator(weight.device).manual_seed(0))
+    nn.init.uniform_(weight, -bound, bound, generator=generator)
 
 
 def class_means(z: Float[Tensor, "T N D"], tasks: TaskBatch) -> Float[Tensor, "T C D"]:

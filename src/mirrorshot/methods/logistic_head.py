@@ -45,6 +45,7 @@ class LogisticHead(FrozenFeatureMethod):
         C: weight of the cross-entropy against the penalty, as in scikit-learn: the larger, the surer.
         normalise: whether features are scaled to length one.
         max_steps: Newton steps after which to give up, with an error.
+        seed: as in `FrozenFeatureMethod`.
 
     Example:
         >>> from mirrorshot.backbones import make_backbone
@@ -64,8 +65,9 @@ class LogisticHead(FrozenFeatureMethod):
         C: float = 1.0,
         normalise: bool = True,
         max_steps: int = 100,
+        seed: int = 0,
     ) -> None:
-        super().__init__(backbone, n_base_classes=n_base_classes)
+        super().__init__(backbone, n_base_classes=n_base_classes, seed=seed)
         if not (C > 0.0 and math.isfinite(C)):
             raise InvalidInputError(f"Expected `C` to be positive, but got {C}.")
         if max_steps < 1:

@@ -52,7 +52,7 @@ class MAML(FewShotMethod):
         n_test_steps: steps of `predict`; None: `n_steps`.
         first_order: take the gradients of the steps as constants.
         transductive: normalise the queries by their own statistics, not those of the support.
-        seed: of the initial weights of the head; its biases start at zero.
+        seed: of the initial weights of the head, whose biases are zero; the trainer derives it from that of the run.
 
     Example:
         >>> from mirrorshot.backbones import make_backbone

@@ -40,7 +40,7 @@ class MatchingNet(FewShotMethod):
 
     Args:
         backbone: from items to features.
-        seed: of the initial weights of the LSTMs, uniform as those of torch.
+        seed: of the initial weights of the LSTMs, uniform as in torch; the trainer derives it from that of the run.
 
     Example:
         >>> from mirrorshot.backbones import make_backbone

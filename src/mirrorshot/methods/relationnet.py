@@ -47,7 +47,7 @@ class RelationNet(FewShotMethod):
         loss: "mse" or "softmax".
         probabilities: with "mse", "normalised" or "sigmoid_logits".
         momentum: of the running statistics of the relation network.
-        seed: of its initial weights.
+        seed: of its initial weights; the trainer derives it from that of the run.
 
     Example:
         >>> from mirrorshot.backbones import make_backbone

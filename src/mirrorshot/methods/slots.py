@@ -7,7 +7,7 @@ import math
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Generator, Tensor
 
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -18,17 +18,15 @@ def check_n_way(n_way: int) -> None:
         raise InvalidInputError(f"Expected `n_way` to be at least 2, the classes of a task, but got {n_way}.")
 
 
-def xavier_rows(n_heads: int, n_way: int, n_features: int) -> Float[Tensor, "P S D1"]:
+def xavier_rows(n_heads: int, n_way: int, n_features: int, generator: Generator) -> Float[Tensor, "P S D1"]:
     """Weights of `n_heads` linear heads as Glorot and Bengio (2010) start them, with a last column of zero biases.
 
-    The draws are the same in every process and run; the seed of a run decides on the network below.
-
     Example:
-        >>> xavier_rows(3, n_way=5, n_features=8).shape
+        >>> xavier_rows(3, n_way=5, n_features=8, generator=torch.Generator().manual_seed(0)).shape
         torch.Size([3, 5, 9])
     """
     std = math.sqrt(2.0 / (n_way + n_features))
-    weight = std * torch.randn(n_heads, n_way, n_features, generator=torch.Generator().manual_seed(0))
+    weight = std * torch.randn(n_heads, n_way, n_features, generator=generator)
     return torch.cat([weight, weight.new_zeros(n_heads, n_way, 1)], -1)
 
 

@@ -1,5 +1,6 @@
 """From settings to what they name: data on the device, preprocessing, network, method."""
 
+import zlib
 from typing import Any
 
 import torch
@@ -37,7 +38,20 @@ def build_method(config: Config, dataset: Dataset) -> FewShotMethod:
         if not isinstance(backbone, ImageBackbone):
             raise InvalidInputError(f"Expected pictures for average_flips=true, but {dataset.name} has embeddings.")
         backbone.average_flips = True
-    return make_method(config.method, backbone, **config.method_options)
+    chosen = dict(config.method_options)
+    if config.method in METHODS and "seed" in method_options(config.method):
+        chosen.setdefault("seed", head_seed(config.seed))
+    return make_method(config.method, backbone, **chosen)
+
+
+def head_seed(seed: int) -> int:
+    """Seed of the weights that a method draws besides its network, whose seed is that of the run itself.
+
+    Example:
+        >>> head_seed(0) != head_seed(1)
+        True
+    """
+    return zlib.crc32(f"{seed} head".encode())
 
 
 def place_method(method: FewShotMethod, config: Config, device: torch.device) -> FewShotMethod:
