@@ -204,7 +204,6 @@ def maml_loop(config: Config, device: torch.device, steps: int) -> float:
     options = config.method_options
     network = make_backbone("conv4s", generator=torch.Generator().manual_seed(0))
     model = torch.nn.ModuleDict({"network": network, "head": torch.nn.Linear(network.out_features, 5)}).to(device)
-    model.requires_grad_()  # biases before a norm, which the backbone holds fixed, adapt too
     adam = torch.optim.Adam(model.parameters(), lr=1e-3)
     support, query = (torch.randn(1, 5 * n, 1, 28, 28, device=device) for n in (1, 16))
 

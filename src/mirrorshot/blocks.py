@@ -73,12 +73,7 @@ class _BareConv2d(nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """Convolution, then batch normalisation. Weights are N(0, 2 / (size^2 n_out)), a bias is uniform as in torch.
-
-    Design note: a bias keeps its initial value. Normalisation subtracts it, so its gradient is zero but for rounding
-    errors, of which Adam makes steps as long as any other. The running mean lags behind these steps, and features in
-    eval mode would depend on the order in which sums were taken. Rejected: no bias, which old checkpoints have.
-    """
+    """Convolution, then batch normalisation. Weights are N(0, 2 / (size^2 n_out)), a bias is uniform as in torch."""
 
     def __init__(self, n_in: int, n_out: int, size: int, generator: Generator, **options: Any) -> None:
         super().__init__()
@@ -89,12 +84,30 @@ class ConvNorm(nn.Module):
             for p in self.conv.parameters():
                 new, g = torch.empty(p.shape, device=generator.device), generator
                 p.copy_(new.uniform_(-bound, bound, generator=g) if p.ndim == 1 else new.normal_(0, std, generator=g))
-        if self.conv.bias is not None:
-            self.conv.bias.requires_grad_(False)
 
     def forward(self, x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "TN d h2 w2"]:
         """Maps of `n_tasks` tasks."""
         return self.norm(self.conv(x), n_tasks)  # type: ignore[no-any-return]
+
+
+def hold_subtracted_biases(network: nn.Module) -> None:
+    """Take the biases out of training that a batch normalisation with running statistics subtracts again.
+
+    Design note: their gradient is zero but for rounding errors, of which Adam makes steps as long as any other. The
+    running mean lags behind these steps, so that features in eval mode would depend on the order in which sums were
+    taken, as with the number of processes. Rejected: no biases, which checkpoints have.
+
+    Example:
+        >>> block = ConvNorm(1, 4, 3, torch.Generator().manual_seed(0))
+        >>> hold_subtracted_biases(block)
+        >>> [name for name, weight in block.named_parameters() if not weight.requires_grad]
+        ['conv.bias']
+    """
+    for part in network.modules():
+        if not isinstance(part, ConvNorm) or part.conv.bias is None:
+            continue
+        if isinstance(part.get_submodule("norm"), TaskBatchNorm2d):  # methods that adapt a network replace it
+            part.conv.bias.requires_grad_(False)
 
 
 class ConvBlock(ConvNorm):

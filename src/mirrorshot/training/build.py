@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from mirrorshot.backbones import ImageBackbone, make_backbone
+from mirrorshot.blocks import hold_subtracted_biases
 from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import CROP_AREA, Preprocess
@@ -41,7 +42,9 @@ def build_method(config: Config, dataset: Dataset) -> FewShotMethod:
     chosen = dict(config.method_options)
     if config.method in METHODS and "seed" in method_options(config.method):
         chosen.setdefault("seed", head_seed(config.seed))
-    return make_method(config.method, backbone, **chosen)
+    method = make_method(config.method, backbone, **chosen)
+    hold_subtracted_biases(method)
+    return method
 
 
 def head_seed(seed: int) -> int:
