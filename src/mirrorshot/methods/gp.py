@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mirrorshot.backbones import Backbone
 from mirrorshot.kernels import KERNELS, Kernel, make_kernel
 from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.metrics import fit_temperature
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -50,6 +51,13 @@ class GPMethod(FewShotMethod):
         temperature: whether `tune` fits a predictive temperature.
     """
 
+    recipes: ClassVar[tuple[Recipe, ...]] = (
+        Recipe({"method_options": {"kernel": "rbf"}}, kind="characters"),
+        Recipe({"method_options": {"kernel": "cosine"}}, kind="photographs"),
+        Recipe({"method_options": {"temperature": False}}, preset="paper"),
+        Recipe({"method_options": {"temperature": True}}, preset="default"),
+        MUON_ON_PHOTOGRAPHS,
+    )
     log_temperature: Tensor
 
     def __init__(

@@ -30,6 +30,7 @@ from mirrorshot.inference.logistic_softmax import (
 )
 from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob, mean_log_sigmoid
 from mirrorshot.methods.gp import GPMethod, with_mask
+from mirrorshot.methods.recipe import Recipe
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Inference = Literal["mean_field", "gibbs"]
@@ -68,6 +69,10 @@ class LogisticSoftmaxGP(GPMethod):
         >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
         (torch.Size([2]), torch.Size([2, 15, 5]))
     """
+
+    # From the prior the bound is better without features than with them, and short trainings on photographs make all of
+    # them alike (`mirrorshot reproduce departures`, benchmarks/cdkt_collapse.py).
+    recipes = (Recipe({"method_options": {"start": "labels"}}, preset="default"),)
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS
 from mirrorshot.types import TaskBatch
 
 
@@ -26,6 +27,8 @@ class ProtoNet(FewShotMethod):
         >>> method.predict(tasks).exp().sum(-1).allclose(torch.ones(2, 15))
         True
     """
+
+    recipes = (MUON_ON_PHOTOGRAPHS,)
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Mean cross-entropy of the queries."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mirrorshot.backbones import Backbone
 from mirrorshot.blocks import ConvBlock
 from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Loss = Literal["mse", "softmax"]
@@ -61,6 +62,10 @@ class RelationNet(FewShotMethod):
         True
     """
 
+    recipes = (
+        Recipe({"validate_every": 500, "n_validation_tasks": 200}, is_benchmark=True),
+        MUON_ON_PHOTOGRAPHS,
+    )
     is_by_features = False
     needs_maps = True
 
