@@ -13,11 +13,11 @@ import math
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone
+from mirrorshot.linalg import one_hot
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.slots import check_n_way, mean_of_softmax, used_slots, xavier_rows
@@ -202,7 +202,7 @@ class BayesianMAML(FewShotMethod):
         return torch.ones_like(n) if self.rule == "ove" else (0.5 * n).sqrt()
 
     def _points(self, x: Float[Tensor, "T N D1"], y: Int[Tensor, "T N"], weight: Tensor) -> LabelledPoints:
-        return LabelledPoints(x, F.one_hot(y, self.n_way).to(x.dtype), weight.to(x.dtype))
+        return LabelledPoints(x, one_hot(y, self.n_way, x.dtype).mT, weight.to(x.dtype))
 
 
 class ChaserBayesianMAML(BayesianMAML):

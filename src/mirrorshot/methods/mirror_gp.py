@@ -21,8 +21,9 @@ from mirrorshot.inference.bound import TrainingGradient, training_elbo
 from mirrorshot.inference.objective import make_problem
 from mirrorshot.inference.steps import Solution, can_fuse, fits_fused, predict_from, solve
 from mirrorshot.likelihoods import log_predictive
-from mirrorshot.methods.gp import GPMethod, in_parts, with_mask
+from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import Recipe
+from mirrorshot.methods.shared import in_parts, with_mask
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 _N_FEATURES = 6  # of AmortisedSites
