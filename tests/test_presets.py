@@ -1,8 +1,12 @@
 import pytest
 
+import mirrorshot.methods
 from mirrorshot.backbones import make_backbone
+from mirrorshot.cli import listing
+from mirrorshot.cli.names import complete_method
 from mirrorshot.config import Config
 from mirrorshot.methods import METHODS, make_method, method_options
+from mirrorshot.methods.recipe import Case, Recipe
 from mirrorshot.presets import PRESETS, preset_settings
 from mirrorshot.types import InvalidInputError
 
@@ -82,6 +86,51 @@ def test_bayesian_maml_learns_characters_at_one_shot_from_one_task_a_step():
 def test_presets_do_not_share_their_options():
     preset_settings("paper", "cub", 1)["method_options"]["n_steps"] = 99
     assert preset_settings("paper", "cub", 1)["method_options"]["n_steps"] == 3
+
+
+METHOD = """
+import torch
+from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.recipe import Recipe
+
+
+class Farthest(FewShotMethod):
+    recipes = (Recipe({"lr": 7e-3}, kind="photographs"), Recipe({"method_options": {"scale": 3.0}}, n_shot=5))
+
+    def __init__(self, backbone, *, scale=1.0):
+        super().__init__(backbone)
+        self.scale = torch.nn.Parameter(torch.tensor(scale))
+
+    def loss(self, tasks, query_y):
+        return query_nll(self.predict(tasks), tasks, query_y)
+
+    def predict(self, tasks):
+        support, query = self.features(tasks)
+        return (self.scale * query @ support.mT)[..., : tasks.n_way].log_softmax(-1)
+"""
+
+
+def test_a_new_method_is_one_file_and_one_line(tmp_path, monkeypatch):
+    (tmp_path / "farthest.py").write_text(METHOD)
+    monkeypatch.setattr(mirrorshot.methods, "__path__", [*mirrorshot.methods.__path__, str(tmp_path)])
+    monkeypatch.setitem(METHODS.data, "farthest", "farthest.Farthest")
+
+    assert complete_method("far") == ["farthest"]
+    assert method_options("farthest") == {"scale": 1.0}
+    assert preset_settings("default", "cub", 1, "farthest")["lr"] == 7e-3
+    assert preset_settings("paper", "omniglot", 5, "farthest")["method_options"] == {"scale": 3.0}
+    assert make_method("farthest", make_backbone("identity", in_features=4), scale=2.0).scale == 2.0
+    assert [row for row in listing.methods() if row["name"] == "farthest"]
+    assert Config(method="farthest").method == "farthest"
+
+
+@pytest.mark.parametrize("case", [
+    Case("default", "characters", True, 1), Case("paper", "photographs", True, 1),
+    Case("default", "photographs", True, 5),
+])  # fmt: skip
+def test_a_recipe_applies_only_where_all_its_conditions_hold(case):
+    assert not Recipe({}, preset="default", kind="photographs", n_shot=1).applies(case)
+    assert Recipe({}, is_benchmark=True).applies(case)
 
 
 def test_an_unknown_preset_is_explained():

@@ -1,4 +1,4 @@
-"""The one Cholesky factorisation, and the checks of kernel matrices."""
+"""The one Cholesky factorisation, products over classes, one-hot labels, and checks of kernel matrices."""
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +27,18 @@ def times(matrix: Float[Tensor, "T _ N M"], vector: Float[Tensor, "T _ M"]) -> F
     if matrix.shape[1] == 1:
         return vector @ matrix[:, 0].mT
     return (vector[..., None, :] @ matrix.mT)[..., 0, :]
+
+
+def one_hot(y: Int[Tensor, "*shape N"], n_way: int, dtype: torch.dtype) -> Float[Tensor, "*shape C N"]:
+    """Return one row for each class, one where a point has its label.
+
+    Design note: by comparison, because `torch.nn.functional.one_hot` reads values back from the device.
+
+    Example:
+        >>> one_hot(torch.tensor([1, 0, 1]), 2, torch.float64).tolist()
+        [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
+    """
+    return (y[..., None, :] == torch.arange(n_way, device=y.device)[:, None]).to(dtype)
 
 
 def check_kernel_matrix(K: Tensor, name: str = "K") -> None:

@@ -105,7 +105,7 @@ def stand_in(data: str, saved: Checkpoint) -> Dataset:
         saved: a checkpoint of the run.
     """
     has_network = any(name.startswith("method.backbone.") for name in saved.tensors)
-    if data in DATASETS and not DATASETS[data].is_photo:
+    if data in DATASETS and DATASETS[data].kind == "characters":
         return Dataset(data, None, None, None, 28, 1, False, CHARACTER_MEAN, CHARACTER_STD)
     if not has_network:
         return Dataset(data, None, None, None, 0, 0, False, (), ())

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
-from mirrorshot.methods.frozen_heads import one_hot
 from mirrorshot.methods.logistic_head import Problem, fit_logistic
+from mirrorshot.methods.shared import support_one_hot
 from mirrorshot.types import InvalidInputError, NumericalError
 
 
@@ -55,7 +55,9 @@ def test_the_gradient_at_the_head_is_zero(C):
     method = make(C=C, normalise=False)
     weight, bias = (p.requires_grad_() for p in method._fit(tasks.support_x, tasks))
     logits = tasks.support_x @ weight.mT + bias[:, None]
-    objective = -C * (one_hot(tasks, weight.dtype) * logits.log_softmax(-1)).sum() + weight.square().sum() / 2
+    objective = (
+        -C * (support_one_hot(tasks, weight.dtype).mT * logits.log_softmax(-1)).sum() + weight.square().sum() / 2
+    )
     for gradient in torch.autograd.grad(objective, (weight, bias)):
         assert gradient.abs().max() < 1e-6 * max(C, 1)
 

@@ -6,7 +6,8 @@ import torch
 from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.inference import elbo, mirror_descent
-from mirrorshot.methods import MirrorGP, make_method
+from mirrorshot.methods import make_method
+from mirrorshot.methods.mirror_gp import MirrorGP
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
 from mirrorshot.types import InvalidInputError, TaskBatch
 

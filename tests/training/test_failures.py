@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from mirrorshot.checkpoint import load_checkpoint, read_log
-from mirrorshot.methods import METHODS, ProtoNet
+from mirrorshot.methods import METHODS
+from mirrorshot.methods.protonet import ProtoNet
 from mirrorshot.training import train
 from mirrorshot.training.learner import Learner
 from mirrorshot.types import InvalidInputError, NumericalError

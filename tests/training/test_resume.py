@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from mirrorshot.checkpoint import CheckpointWriteError, RunError, RunFolder, load_checkpoint, read_log
-from mirrorshot.methods import METHODS, ProtoNet
+from mirrorshot.methods import METHODS
+from mirrorshot.methods.protonet import ProtoNet
 from mirrorshot.training import train
 from mirrorshot.types import InvalidInputError
 

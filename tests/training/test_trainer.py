@@ -7,7 +7,8 @@ import torch
 
 from mirrorshot.checkpoint import load_checkpoint, load_method_state, read_config, read_log
 from mirrorshot.config import from_dict
-from mirrorshot.methods import METHODS, FewShotMethod, ProtoNet
+from mirrorshot.methods import METHODS, FewShotMethod
+from mirrorshot.methods.protonet import ProtoNet
 from mirrorshot.training import build_method, train
 from mirrorshot.training.build import validation_sampler
 from mirrorshot.types import DataError, InvalidInputError, NumericalError

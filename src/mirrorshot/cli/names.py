@@ -1,28 +1,9 @@
 """Names that the shell completes, without importing torch for them.
 
-The registries of methods and data sets need torch, and a shell cannot wait for it; `tests/cli/test_names.py` checks
+The registries of data sets and encoders need torch, and a shell cannot wait for it; `tests/cli/test_names.py` checks
 that these are the same names.
 """
 
-METHODS = (
-    "mirror_gp",
-    "gd_gp",
-    "protonet",
-    "matchingnet",
-    "feature_transfer",
-    "relationnet",
-    "baseline_pp",
-    "dkt",
-    "bayesian_maml",
-    "bayesian_maml_chaser",
-    "abml",
-    "simpleshot",
-    "ncm_cosine",
-    "maml",
-    "logistic_head",
-    "logistic_softmax_gp",
-    "ove_gp",
-)
 ENCODERS = ("auto", "glyphs", "pixels", "timm:", "open_clip:", "transformers:", "sentence-transformers:")
 DATA = ("glyphs", "cub", "mini_imagenet", "mini_imagenet_to_cub", "omniglot", "omniglot_to_emnist")
 
@@ -34,6 +15,8 @@ def complete_method(incomplete: str) -> list[str]:
         >>> complete_method("mir")
         ['mirror_gp']
     """
+    from mirrorshot.methods import METHODS
+
     return [name for name in METHODS if name.startswith(incomplete)]
 
 

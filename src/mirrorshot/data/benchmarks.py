@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mirrorshot.data import loaders
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD, IMAGENET_MEAN, IMAGENET_STD, evaluation_pictures
@@ -55,16 +55,20 @@ class Description(NamedTuple):
     Attributes:
         title: one line about it.
         classes: numbers of training, validation and test classes.
-        is_photo: 84 x 84 photographs in colour, augmented; otherwise 28 x 28 characters, white ink on black.
+        kind: "photographs" in colour, 84 x 84, augmented; or "characters" of 28 x 28, white ink on black.
         deviations: in what it differs from the paper's set-up.
         load: loads a split.
+        epochs: epochs of the paper at one shot, and at more.
+        is_benchmark: whether it is one of the paper's experiments.
     """
 
     title: str
     classes: tuple[int, int, int]
-    is_photo: bool
+    kind: Literal["characters", "photographs"]
     deviations: tuple[str, ...]
     load: Callable[[Request, str], ClassSource]
+    epochs: tuple[int, int] = (600, 400)
+    is_benchmark: bool = True
 
 
 def load_dataset(
@@ -113,7 +117,7 @@ def load_dataset(
 def _load_benchmark(name: str, request: Request, splits: Sequence[str]) -> Dataset:
     description = DATASETS[name]
     train, val, test = (description.load(request, split) if split in splits else None for split in SPLITS)
-    if description.is_photo:
+    if description.kind == "photographs":
         return _photographs(name, train, val, test)
     return Dataset(name, train, val, test, 28, 1, False, CHARACTER_MEAN, CHARACTER_STD)
 
@@ -166,34 +170,41 @@ _FRAME = "Whole drawings are brought to 28 x 28, where the paper takes the centr
 
 DATASETS: dict[str, Description] = {
     "glyphs": Description(
-        "Characters of matplotlib's fonts -> handwritten digits", (1519, 367, 10), False, (), loaders.glyphs
+        "Characters of matplotlib's fonts -> handwritten digits",
+        (1519, 367, 10),
+        "characters",
+        (),
+        loaders.glyphs,
+        is_benchmark=False,
     ),
-    "cub": Description("CUB-200-2011, photographs of birds", (100, 50, 50), True, (_CUB_SMALL,), loaders.cub),
+    "cub": Description("CUB-200-2011, photographs of birds", (100, 50, 50), "photographs", (_CUB_SMALL,), loaders.cub),
     "mini_imagenet": Description(
         "mini-ImageNet, split of Ravi and Larochelle",
         (64, 16, 20),
-        True,
+        "photographs",
         (_MINI_SMALL, "Evaluation sees the whole picture, where the paper takes the central 84 x 84 of 96 x 96"),
         loaders.mini_imagenet,
+        epochs=(600, 800),
     ),
     "mini_imagenet_to_cub": Description(
         "Train on all of mini-ImageNet, test on CUB-200-2011",
         (100, 50, 50),
-        True,
+        "photographs",
         (_MINI_SMALL, _CUB_SMALL),
         loaders.mini_imagenet_to_cub,
+        epochs=(800, 400),
     ),
     "omniglot": Description(
         "Omniglot, split of Vinyals et al., without rotated copies of the classes",
         (1028, 172, 423),
-        False,
+        "characters",
         (_CHARACTERS, _FRAME, "Training classes are not multiplied by rotations"),
         loaders.omniglot,
     ),
     "omniglot_to_emnist": Description(
         "Train on Omniglot without its Latin alphabet, test on EMNIST",
         (1597, 31, 31),
-        False,
+        "characters",
         (
             _CHARACTERS,
             _FRAME,
@@ -204,6 +215,14 @@ DATASETS: dict[str, Description] = {
     ),
 }
 """Benchmark data sets by name."""
+
+
+def _no_loader(request: Request, split: str) -> ClassSource:
+    raise DataError(f"Expected a path of own data for the split {split!r}.")
+
+
+OWN_DATA = Description("Own data, by path", (0, 0, 0), "photographs", (), _no_loader, is_benchmark=False)
+"""How data without a name are described."""
 
 
 def _checked(dataset: Dataset) -> Dataset:

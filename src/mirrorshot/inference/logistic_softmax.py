@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior, root_of
 from mirrorshot.inference.polya_gamma import prior_root, sample_polya_gamma
+from mirrorshot.linalg import one_hot
 
 Start = Literal["prior", "labels"]
 
@@ -47,8 +48,7 @@ def make_labels(
 ) -> Labels:
     """Labels as the functions of this module take them."""
     exists = class_mask[..., None].to(dtype)
-    Y = (y[:, None, :] == torch.arange(class_mask.shape[1], device=y.device)[:, None]).to(dtype)
-    return Labels(Y * exists, weight[:, None, :].to(dtype), exists)
+    return Labels(one_hot(y, class_mask.shape[1], dtype) * exists, weight[:, None, :].to(dtype), exists)
 
 
 class MeanField(NamedTuple):

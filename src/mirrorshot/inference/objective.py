@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
 from mirrorshot.likelihoods import softmax_moments
-from mirrorshot.linalg import check_kernel_matrix
+from mirrorshot.linalg import check_kernel_matrix, one_hot
 from mirrorshot.types import InvalidInputError
 
 
@@ -90,7 +90,7 @@ def make_problem(
     if max_std is None:
         # the posterior variance never exceeds the prior's
         max_std = math.sqrt(float(K.detach().diagonal(dim1=-2, dim2=-1).amax()))
-    Y = (y[:, None, :] == torch.arange(n_way, device=y.device)[:, None]).to(K.dtype)
+    Y = one_hot(y, n_way, K.dtype)
     if prior_mean is not None and (prior_mean.shape != Y.shape or not bool(prior_mean.isfinite().all())):
         raise InvalidInputError(
             f"Expected `prior_mean` to be finite, of shape {tuple(Y.shape)}, but got {tuple(prior_mean.shape)}."

@@ -7,11 +7,9 @@ follows from one factorisation per chain, of the size of the N (C - 1) pairs; ne
 is never formed: a pair is two classes of one point, so `G` is the covariance of the points times a pattern of classes.
 """
 
-import functools
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
@@ -19,6 +17,9 @@ from torch.autograd.function import once_differentiable
 
 from mirrorshot.inference.polya_gamma import prior_root, sample_polya_gamma
 from mirrorshot.linalg import cholesky_of_shifted
+from mirrorshot.quadrature import hermite
+
+_N_HERMITE = 20  # nodes for the expectation of a logistic sigmoid
 
 
 class Pairs(NamedTuple):
@@ -210,14 +211,8 @@ def one_vs_each_scores(
     difference = mean.mT[..., :, None] - mean.mT[..., None, :]
     own = covariance.diagonal(dim1=-2, dim2=-1)
     var = (own[..., :, None] + own[..., None, :] - 2 * covariance).clamp(min=1e-10)
-    z, weight = _hermite(mean.dtype, mean.device)
+    z, weight = hermite(_N_HERMITE, mean.dtype, mean.device)
     psi = difference[..., None] + (var if released else var.sqrt())[..., None] * z
     expected = -(torch.logaddexp(torch.zeros_like(psi), -psi) * weight).sum(-1)
     pair = class_mask[:, None, None, :] & ~torch.eye(mean.shape[1], dtype=torch.bool, device=mean.device)
     return (expected * pair).sum(-1)
-
-
-@functools.lru_cache(maxsize=16)
-def _hermite(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    z, w = np.polynomial.hermite_e.hermegauss(20)
-    return torch.as_tensor(z, dtype=dtype, device=device), torch.as_tensor(w / w.sum(), dtype=dtype, device=device)

@@ -1,68 +1,67 @@
 """Few-shot methods under one contract: `loss` on training tasks, `predict` on new ones.
 
-`METHODS` holds them by name; a new method is one file and one line here.
+`METHODS` holds them by name; a new method is one file and one line here. A method is imported on first
+use, so that names can be listed and completed without torch.
 """
 
-import inspect
-from typing import Any
+from __future__ import annotations
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.methods.abml import ABML
-from mirrorshot.methods.base import FewShotMethod, PretrainedMethod
-from mirrorshot.methods.baseline_pp import BaselinePP
-from mirrorshot.methods.bayesian_maml import BayesianMAML, ChaserBayesianMAML
-from mirrorshot.methods.dkt import DKT
-from mirrorshot.methods.feature_transfer import FeatureTransfer
-from mirrorshot.methods.gd_gp import GradientGP
-from mirrorshot.methods.logistic_head import LogisticHead
-from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
-from mirrorshot.methods.maml import MAML
-from mirrorshot.methods.matchingnet import MatchingNet
-from mirrorshot.methods.mirror_gp import MirrorGP
-from mirrorshot.methods.ncm_cosine import NCMCosine
-from mirrorshot.methods.ove_gp import OneVsEachGP
-from mirrorshot.methods.protonet import ProtoNet
-from mirrorshot.methods.relationnet import RelationNet
-from mirrorshot.methods.simpleshot import SimpleShot
+import inspect
+from collections import UserDict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mirrorshot.types import InvalidInputError
 
-__all__ = [
-    "METHODS", "make_method", "method_options",
-    "FewShotMethod", "PretrainedMethod",
-    "GradientGP", "MirrorGP", "ProtoNet",
-    "MatchingNet",
-    "FeatureTransfer",
-    "RelationNet",
-    "BaselinePP",
-    "ABML", "BayesianMAML", "ChaserBayesianMAML",
-    "DKT",
-    "SimpleShot",
-    "NCMCosine",
-    "MAML",
-    "LogisticHead",
-    "LogisticSoftmaxGP",
-    "OneVsEachGP",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from mirrorshot.backbones import Backbone
+    from mirrorshot.methods.base import FewShotMethod, PretrainedMethod
 
-METHODS: dict[str, type[FewShotMethod]] = {
-    "mirror_gp": MirrorGP,
-    "gd_gp": GradientGP,
-    "protonet": ProtoNet,
-    "matchingnet": MatchingNet,
-    "feature_transfer": FeatureTransfer,
-    "relationnet": RelationNet,
-    "baseline_pp": BaselinePP,
-    "bayesian_maml": BayesianMAML,
-    "bayesian_maml_chaser": ChaserBayesianMAML,
-    "abml": ABML,
-    "dkt": DKT,
-    "simpleshot": SimpleShot,
-    "ncm_cosine": NCMCosine,
-    "maml": MAML,
-    "logistic_head": LogisticHead,
-    "logistic_softmax_gp": LogisticSoftmaxGP,
-    "ove_gp": OneVsEachGP,
-}
+__all__ = ["METHODS", "FewShotMethod", "PretrainedMethod", "make_method", "method_options"]
+
+
+class _Registry(UserDict[str, "type[FewShotMethod]"]):
+    """Classes by name; an entry may be the path of a class, which is imported on first use."""
+
+    def __init__(self, **entries: Any) -> None:
+        super().__init__(entries)
+
+    def __getitem__(self, name: str) -> type[FewShotMethod]:
+        entry: Any = super().__getitem__(name)
+        if isinstance(entry, str):
+            module, _, cls = entry.rpartition(".")
+            entry = self.data[name] = getattr(import_module(f"mirrorshot.methods.{module}"), cls)
+        found: type[FewShotMethod] = entry
+        return found
+
+
+METHODS = _Registry(
+    mirror_gp="mirror_gp.MirrorGP",
+    gd_gp="gd_gp.GradientGP",
+    protonet="protonet.ProtoNet",
+    matchingnet="matchingnet.MatchingNet",
+    feature_transfer="feature_transfer.FeatureTransfer",
+    relationnet="relationnet.RelationNet",
+    baseline_pp="baseline_pp.BaselinePP",
+    bayesian_maml="bayesian_maml.BayesianMAML",
+    bayesian_maml_chaser="bayesian_maml.ChaserBayesianMAML",
+    abml="abml.ABML",
+    dkt="dkt.DKT",
+    simpleshot="simpleshot.SimpleShot",
+    ncm_cosine="ncm_cosine.NCMCosine",
+    maml="maml.MAML",
+    logistic_head="logistic_head.LogisticHead",
+    logistic_softmax_gp="logistic_softmax_gp.LogisticSoftmaxGP",
+    ove_gp="ove_gp.OneVsEachGP",
+)
+"""Methods by name."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import the base classes on first use."""
+    if name in ("FewShotMethod", "PretrainedMethod"):
+        return getattr(import_module("mirrorshot.methods.base"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
@@ -88,7 +87,8 @@ def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
         )
     for option, value in options.items():
         _check_type(name, option, value, known[option])
-    return METHODS[name](backbone, **options)
+    method: FewShotMethod = METHODS[name](backbone, **options)
+    return method
 
 
 def _check_type(name: str, option: str, value: Any, default: Any) -> None:
@@ -108,9 +108,11 @@ def method_options(name: str) -> dict[str, Any]:
         >>> method_options("mirror_gp")["n_steps"]
         3
     """
+    from mirrorshot.methods import base
+
     options: dict[str, Any] = {}
     for cls in reversed(METHODS[name].__mro__):
-        if issubclass(cls, FewShotMethod) and "__init__" in vars(cls):
+        if issubclass(cls, base.FewShotMethod) and "__init__" in vars(cls):
             for parameter in inspect.signature(cls.__init__).parameters.values():
                 if parameter.kind is parameter.KEYWORD_ONLY:
                     options[parameter.name] = parameter.default

@@ -4,13 +4,14 @@ import abc
 import copy
 import itertools
 from collections.abc import Callable
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone, Identity, ImageBackbone
+from mirrorshot.methods.recipe import Recipe
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 
@@ -31,15 +32,24 @@ class FewShotMethod(nn.Module, abc.ABC):
         network_dtype: type in which the backbone computes, for instance bfloat16; None: that of its parameters.
         is_by_features: whether the method sees an item only through the features that a backbone with fixed weights
             gives it, so that at test time they can be computed once for all tasks.
+        recipes: settings that the method recommends, on top of those of its base classes and of a preset.
     """
 
     is_by_features = True
+    recipes: ClassVar[tuple[Recipe, ...]] = (
+        Recipe({"validate_every": 200, "n_validation_tasks": 500, "same_steps": True}, is_benchmark=True),
+    )
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = backbone
         self.network_dtype: torch.dtype | None = None
         self._seed, self._generator = 0, cast("torch.Generator | None", None)
+
+    @classmethod
+    def all_recipes(cls) -> list[Recipe]:
+        """Return the recipes of the method and of its base classes, the general ones first."""
+        return [recipe for base in reversed(cls.__mro__) for recipe in vars(base).get("recipes", ())]
 
     @abc.abstractmethod
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
@@ -139,6 +149,13 @@ class PretrainedMethod(FewShotMethod):
         backbone: from items to features.
         n_base_classes: number of training classes; the trainer fills it in.
     """
+
+    # 64 images a step: validation accuracy on mini-ImageNet -> CUB, 1 / 5 shots, Baseline++ after 24,000 steps, is
+    # 0.437 / 0.587, and 0.389 / 0.529 with the 16 of the references
+    recipes: ClassVar[tuple[Recipe, ...]] = (
+        Recipe({"validate_every": 1000, "n_validation_tasks": 300}, is_benchmark=True),
+        Recipe({"batch_size": 64}, preset="default", kind="photographs", is_benchmark=True),
+    )
 
     def __init__(self, backbone: Backbone, *, n_base_classes: int = 0) -> None:
         super().__init__(backbone)

@@ -10,15 +10,16 @@ steps, or (the chaser loss) the distance to where more steps with the labels of 
 """
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone
+from mirrorshot.linalg import one_hot
 from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.slots import check_n_way, mean_of_softmax, used_slots, xavier_rows
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -107,6 +108,13 @@ class BayesianMAML(FewShotMethod):
         (torch.Size([2]), torch.Size([2, 15, 5]))
     """
 
+    # Validation accuracy on Omniglot -> EMNIST at 1 shot: 0.496 with the published step size of 0.01 (10,000 tasks),
+    # 0.539 with 0.1 (3,000), 0.615 with 0.1 and one task a step (10,000). At 5 shots 0.01 is better: 0.704 and 0.572.
+    recipes: ClassVar[tuple[Recipe, ...]] = (
+        Recipe({"tasks_per_step": 4}),
+        Recipe({"validate_every": 1000, "n_validation_tasks": 200}, is_benchmark=True),
+        Recipe({"tasks_per_step": 1, "method_options": {"step_size": 0.1}}, kind="characters", n_shot=1),
+    )
     has_precision = True
 
     def __init__(
@@ -197,7 +205,7 @@ class BayesianMAML(FewShotMethod):
         return torch.ones_like(n) if self.rule == "ove" else (0.5 * n).sqrt()
 
     def _points(self, x: Float[Tensor, "T N D1"], y: Int[Tensor, "T N"], weight: Tensor) -> LabelledPoints:
-        return LabelledPoints(x, F.one_hot(y, self.n_way).to(x.dtype), weight.to(x.dtype))
+        return LabelledPoints(x, one_hot(y, self.n_way, x.dtype).mT, weight.to(x.dtype))
 
 
 class ChaserBayesianMAML(BayesianMAML):
@@ -218,6 +226,10 @@ class ChaserBayesianMAML(BayesianMAML):
         0.005
     """
 
+    # Validation accuracy as above, at 1 shot 0.481 with 0.01 and 0.535 with 0.1; at 5 shots 0.671 and 0.437.
+    recipes = (
+        Recipe({"tasks_per_step": 4, "method_options": {"leader_step_size": 0.05}}, kind="characters", n_shot=1),
+    )
     has_precision = False
 
     def __init__(self, backbone: Backbone, *, leader_step_size: float = 0.005, **options: Any) -> None:

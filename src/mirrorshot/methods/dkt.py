@@ -11,13 +11,14 @@ with the largest posterior mean.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.inference.regression import Regression, regress, regression_mean
+from mirrorshot.linalg import one_hot
 from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.shared import class_log_softmax
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 
@@ -92,7 +93,7 @@ class DKT(GPMethod):
     ) -> Float[Tensor, "T M C"]:
         fit = self._regress(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
         mean = regression_mean(fit, K_cross).mT
-        return torch.log_softmax(mean.masked_fill(~tasks.class_mask[:, None, :], -torch.inf), -1)
+        return class_log_softmax(mean, tasks)
 
     def _regress(self, K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor) -> Regression:
         n_way = class_mask.shape[1]
@@ -101,7 +102,7 @@ class DKT(GPMethod):
                 f"Expected tasks of {len(self.mean)} classes, one for each prior mean, but got {n_way}. Use "
                 "per_class_mean=False for tasks of any number."
             )
-        targets = 2 * F.one_hot(y, n_way).mT.to(K.dtype) - 1
+        targets = 2 * one_hot(y, n_way, K.dtype) - 1
         return regress(K, targets, self.mean.to(K.dtype), weight, noise=self.noise)
 
 

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mirrorshot.backbones import Backbone
-from mirrorshot.methods.frozen_heads import FrozenFeatureMethod, masked_log_softmax, one_hot
+from mirrorshot.methods.frozen_heads import FrozenFeatureMethod
+from mirrorshot.methods.shared import class_log_softmax, support_one_hot
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Head: TypeAlias = tuple[Tensor, ...]
@@ -86,7 +87,7 @@ class FeatureTransfer(FrozenFeatureMethod):
         """Log-softmax of the outputs of a head that was fitted to the support."""
         support, query = self.features(tasks)
         head = self._fit(support.detach(), tasks)
-        return masked_log_softmax(self._logits(head, query), tasks)
+        return class_log_softmax(self._logits(head, query), tasks)
 
     @torch.no_grad()
     def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> Head:
@@ -94,7 +95,11 @@ class FeatureTransfer(FrozenFeatureMethod):
         draws = _draw(max(tasks.n_way, z.shape[1]), z.shape[2] + 1 + self.sgd.n_passes, self.generator).to(z)
         start, places = draws[: tasks.n_way, : z.shape[2] + 1], draws[: z.shape[1], z.shape[2] + 1 :]
         head = tuple(part.expand(len(z), *part.shape).clone() for part in self._start(2 * start - 1))
-        order, target, mask = _orders(tasks.support_weight > 0, places), one_hot(tasks, z.dtype), tasks.class_mask
+        order, target, mask = (
+            _orders(tasks.support_weight > 0, places),
+            support_one_hot(tasks, z.dtype).mT,
+            tasks.class_mask,
+        )
         velocity: Head | None = None
         for index in (part for one_pass in order for part in one_pass.split(self.sgd.batch_size, 1)):
             z_part, target_part = (torch.take_along_dim(part, index[..., None], 1) for part in (z, target))

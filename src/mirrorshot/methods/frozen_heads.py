@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import PretrainedMethod
-from mirrorshot.methods.gp import in_parts
+from mirrorshot.methods.shared import class_log_softmax, in_parts
 from mirrorshot.metrics import fit_temperature
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -78,7 +78,7 @@ class TemperedMethod(FrozenFeatureMethod):
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of the scores over the temperature."""
         scores = self._scores(*self.features(tasks), tasks)
-        return masked_log_softmax(scores / self.log_temperature.exp().to(scores.dtype), tasks)
+        return class_log_softmax(scores / self.log_temperature.exp().to(scores.dtype), tasks)
 
     @property
     def is_tuned(self) -> bool:
@@ -89,7 +89,7 @@ class TemperedMethod(FrozenFeatureMethod):
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
         """Fit the temperature to the scores of training tasks."""
         if self.has_temperature:
-            parts = [masked_log_softmax(self._scores(*self.features(part), part), part) for part in in_parts(tasks)]
+            parts = [class_log_softmax(self._scores(*self.features(part), part), part) for part in in_parts(tasks)]
             temperature = fit_temperature(torch.cat(parts), query_y, tasks.query_weight)
             self.log_temperature.fill_(temperature).log_()
 
@@ -105,23 +105,3 @@ def initial_weights_(weight: Float[Tensor, "C D"], generator: torch.Generator) -
     """
     bound = weight.shape[1] ** -0.5
     nn.init.uniform_(weight, -bound, bound, generator=generator)
-
-
-def class_means(z: Float[Tensor, "T N D"], tasks: TaskBatch) -> Float[Tensor, "T C D"]:
-    """Mean of the points of the support in each class, padding left out; zero for classes without points."""
-    member = one_hot(tasks, z.dtype).mT
-    return member @ z / member.sum(-1, keepdim=True).clamp(min=1.0)
-
-
-def one_hot(tasks: TaskBatch, dtype: torch.dtype) -> Float[Tensor, "T N C"]:
-    """Labels of the support, one column per class; rows of padding are zero.
-
-    Design note: by comparison, because `torch.nn.functional.one_hot` looks at the values on the device.
-    """
-    member = tasks.support_y[..., None] == torch.arange(tasks.n_way, device=tasks.support_y.device)
-    return member.to(dtype) * tasks.support_weight[..., None].to(dtype)
-
-
-def masked_log_softmax(logits: Float[Tensor, "T M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-    """Normalised log-probabilities, `-inf` for classes that do not exist."""
-    return torch.log_softmax(logits.masked_fill(~tasks.class_mask[:, None, :], -torch.inf), -1)

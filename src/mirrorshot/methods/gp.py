@@ -1,20 +1,20 @@
 """What all Gaussian-process methods share: a deep kernel, its objectives, and a predictive temperature."""
 
 import abc
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.kernels import KERNELS, Kernel, make_kernel
 from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
+from mirrorshot.methods.shared import in_parts
 from mirrorshot.metrics import fit_temperature
 from mirrorshot.types import InvalidInputError, TaskBatch
-
-_TASKS_AT_ONCE = {"cuda": 50}
 
 Objective = Literal["ml", "cml", "pl"]
 
@@ -50,6 +50,13 @@ class GPMethod(FewShotMethod):
         temperature: whether `tune` fits a predictive temperature.
     """
 
+    recipes: ClassVar[tuple[Recipe, ...]] = (
+        Recipe({"method_options": {"kernel": "rbf"}}, kind="characters"),
+        Recipe({"method_options": {"kernel": "cosine"}}, kind="photographs"),
+        Recipe({"method_options": {"temperature": False}}, preset="paper"),
+        Recipe({"method_options": {"temperature": True}}, preset="default"),
+        MUON_ON_PHOTOGRAPHS,
+    )
     log_temperature: Tensor
 
     def __init__(
@@ -152,13 +159,6 @@ class GPMethod(FewShotMethod):
         return (weight * support).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
 
 
-def in_parts(tasks: TaskBatch) -> Iterator[TaskBatch]:
-    """The tasks a few at a time, so that the maps of a network do not fill the memory."""
-    size = _TASKS_AT_ONCE.get(tasks.support_x.device.type, 10)
-    for start in range(0, tasks.n_tasks, size):
-        yield tasks.select(slice(start, start + size))
-
-
 def _named_kernel(name: str, options: Mapping[str, Any]) -> Kernel:
     if name not in KERNELS:
         raise InvalidInputError(f"Expected `kernel` to be one of {', '.join(KERNELS)}, but got {name!r}.")
@@ -170,9 +170,3 @@ def _named_kernel(name: str, options: Mapping[str, Any]) -> Kernel:
         raise InvalidInputError(
             f"Expected `kernel_options` to be arguments of kernel {name!r}, but got {dict(options)}: {error}."
         ) from error
-
-
-def with_mask(prob: Float[Tensor, "T C M"], class_mask: Bool[Tensor, "T C"]) -> Float[Tensor, "T M C"]:
-    """Logarithm of probabilities, classes last; `-inf` for classes that do not exist."""
-    log_prob = prob.mT.clamp(min=torch.finfo(prob.dtype).tiny).log()
-    return torch.log_softmax(log_prob.masked_fill(~class_mask[:, None, :], -torch.inf), -1)

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.linalg import cholesky_of_shifted
-from mirrorshot.methods.frozen_heads import FrozenFeatureMethod, masked_log_softmax, one_hot
+from mirrorshot.methods.frozen_heads import FrozenFeatureMethod
+from mirrorshot.methods.shared import class_log_softmax, support_one_hot
 from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 
 _HALVINGS = 10  # of a Newton step
@@ -80,13 +81,13 @@ class LogisticHead(FrozenFeatureMethod):
         if self.normalise:
             support, query = F.normalize(support, dim=-1), F.normalize(query, dim=-1)
         weight, bias = self._fit(support.detach(), tasks)
-        return masked_log_softmax(query @ weight.mT + bias[:, None, :], tasks)
+        return class_log_softmax(query @ weight.mT + bias[:, None, :], tasks)
 
     @torch.no_grad()
     def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> tuple[Float[Tensor, "T C D"], Float[Tensor, "T C"]]:
         """Weights and bias of the regression of each task."""
         exact = z.double()
-        problem = Problem(self.C * exact @ exact.mT, one_hot(tasks, exact.dtype).mT, tasks.class_mask)
+        problem = Problem(self.C * exact @ exact.mT, support_one_hot(tasks, exact.dtype), tasks.class_mask)
         a, bias = fit_logistic(problem, max_steps=self.max_steps)
         return (self.C * a @ exact).to(z.dtype), bias.to(z.dtype)
 

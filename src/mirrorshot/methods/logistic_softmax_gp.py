@@ -29,7 +29,9 @@ from mirrorshot.inference.logistic_softmax import (
     mean_field_elbo,
 )
 from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob, mean_log_sigmoid
-from mirrorshot.methods.gp import GPMethod, with_mask
+from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.recipe import Recipe
+from mirrorshot.methods.shared import class_log_softmax, with_mask
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Inference = Literal["mean_field", "gibbs"]
@@ -68,6 +70,10 @@ class LogisticSoftmaxGP(GPMethod):
         >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
         (torch.Size([2]), torch.Size([2, 15, 5]))
     """
+
+    # From the prior the bound is better without features than with them, and short trainings on photographs make all of
+    # them alike (`mirrorshot reproduce departures`, benchmarks/cdkt_collapse.py).
+    recipes = (Recipe({"method_options": {"start": "labels"}}, preset="default"),)
 
     def __init__(
         self,
@@ -134,7 +140,7 @@ class LogisticSoftmaxGP(GPMethod):
             if self.geometric:
                 score = mean_log_sigmoid(a + mean, var)
                 score = (self._mean_over_chains(score) if is_gibbs else score).mT
-                return torch.log_softmax(score.masked_fill(~tasks.class_mask[:, None, :], -torch.inf), -1)
+                return class_log_softmax(score, tasks)
             prob = logistic_softmax_prob(a + mean, var, mask)
             return with_mask(self._mean_over_chains(prob) if is_gibbs else prob, tasks.class_mask)
 

@@ -18,6 +18,7 @@ from torch.func import grad
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.per_task import call_network, compiled, replace_layers, side_by_side
+from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Weights = Mapping[str, Tensor]
@@ -64,6 +65,12 @@ class MAML(FewShotMethod):
         True
     """
 
+    recipes = (
+        Recipe({"tasks_per_step": 4}),
+        Recipe({"method_options": {"n_steps": 1, "step_size": 0.1}}, kind="characters"),
+        MUON_ON_PHOTOGRAPHS,
+        Recipe({"validate_every": 2000, "n_validation_tasks": 200}, is_benchmark=True),
+    )
     is_by_features = False
 
     def __init__(

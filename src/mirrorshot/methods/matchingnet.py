@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS
 from mirrorshot.types import TaskBatch
 
 _SCALE = 100.0  # of the similarities, as in the reference
@@ -51,6 +52,8 @@ class MatchingNet(FewShotMethod):
         >>> method.predict(tasks).exp().sum(-1).allclose(torch.ones(2, 15))
         True
     """
+
+    recipes = (MUON_ON_PHOTOGRAPHS,)
 
     def __init__(self, backbone: Backbone, *, seed: int = 0) -> None:
         super().__init__(backbone)

@@ -21,7 +21,9 @@ from mirrorshot.inference.bound import TrainingGradient, training_elbo
 from mirrorshot.inference.objective import make_problem
 from mirrorshot.inference.steps import Solution, can_fuse, fits_fused, predict_from, solve
 from mirrorshot.likelihoods import log_predictive
-from mirrorshot.methods.gp import GPMethod, in_parts, with_mask
+from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.recipe import Recipe
+from mirrorshot.methods.shared import in_parts, with_mask
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 _N_FEATURES = 6  # of AmortisedSites
@@ -49,6 +51,28 @@ class MirrorGP(GPMethod):
         >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
         (torch.Size([2]), torch.Size([2, 15, 5]))
     """
+
+    recipes = (
+        Recipe(
+            {
+                "method_options": {
+                    "objective": "ml", "n_steps": 3, "step_size": 1.0, "start": "prior", "gradient": "unroll",
+                },
+                "validate_every": 100,
+                "n_validation_tasks": 100,
+            },
+            preset="paper",
+        ),
+        Recipe(
+            {
+                "method_options": {
+                    "objective": "cml", "n_steps": 2, "step_size": 0.7, "start": "amortised", "gradient": "envelope",
+                },
+            },
+            preset="default",
+        ),
+        Recipe({"validate_every": 100}, preset="default", kind="characters"),
+    )  # fmt: skip
 
     amortised_strength: Tensor
     amortised_own: Tensor

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mirrorshot.methods.frozen_heads import TemperedMethod, class_means
+from mirrorshot.methods.frozen_heads import TemperedMethod
+from mirrorshot.methods.shared import class_means
 from mirrorshot.types import TaskBatch
 
 

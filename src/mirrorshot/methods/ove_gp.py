@@ -26,6 +26,7 @@ from mirrorshot.inference.one_vs_each import (
     predict_pairs,
 )
 from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 
@@ -55,6 +56,11 @@ class OneVsEachGP(GPMethod):
         >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
         (torch.Size([2]), torch.Size([2, 15, 5]))
     """
+
+    recipes = (
+        Recipe({"validate_every": 500, "n_validation_tasks": 300}, is_benchmark=True),
+        MUON_ON_PHOTOGRAPHS,
+    )
 
     def __init__(
         self,

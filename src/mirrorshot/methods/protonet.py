@@ -6,11 +6,12 @@ A class is the mean of the features of its labelled items. A query belongs to th
 the squared Euclidean distances. Training descends the cross-entropy of the queries.
 """
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS
+from mirrorshot.methods.shared import class_log_softmax, class_means
 from mirrorshot.types import TaskBatch
 
 
@@ -18,6 +19,7 @@ class ProtoNet(FewShotMethod):
     """Prototypical network.
 
     Example:
+        >>> import torch
         >>> from mirrorshot.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
@@ -27,6 +29,8 @@ class ProtoNet(FewShotMethod):
         True
     """
 
+    recipes = (MUON_ON_PHOTOGRAPHS,)
+
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Mean cross-entropy of the queries."""
         return query_nll(self.predict(tasks), tasks, query_y)
@@ -34,9 +38,6 @@ class ProtoNet(FewShotMethod):
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of minus the squared distance to the mean of each class."""
         support, query = self.features(tasks)
-        member = (tasks.support_y[:, None, :] == torch.arange(tasks.n_way, device=support.device)[:, None]).to(
-            support.dtype
-        ) * tasks.support_weight[:, None, :].to(support.dtype)
-        means = member @ support / member.sum(-1, keepdim=True).clamp(min=1e-6)
+        means = class_means(support, tasks)
         distance = (query[:, :, None, :] - means[:, None, :, :]).square().sum(-1)
-        return torch.log_softmax((-distance).masked_fill(~tasks.class_mask[:, None, :], -torch.inf), -1)
+        return class_log_softmax(-distance, tasks)

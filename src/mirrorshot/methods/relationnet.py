@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.blocks import ConvBlock
+from mirrorshot.linalg import one_hot
 from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Loss = Literal["mse", "softmax"]
@@ -61,6 +63,10 @@ class RelationNet(FewShotMethod):
         True
     """
 
+    recipes = (
+        Recipe({"validate_every": 500, "n_validation_tasks": 200}, is_benchmark=True),
+        MUON_ON_PHOTOGRAPHS,
+    )
     is_by_features = False
     needs_maps = True
 
@@ -94,7 +100,7 @@ class RelationNet(FewShotMethod):
         if self.loss_name == "softmax":
             return query_nll(self._log_prob(scores, tasks), tasks, query_y)
         weight = (tasks.query_weight[..., None] * tasks.class_mask[:, None, :]).to(scores.dtype)
-        error = (scores.sigmoid() - F.one_hot(query_y, tasks.n_way)).square()
+        error = (scores.sigmoid() - one_hot(query_y, tasks.n_way, scores.dtype).mT).square()
         return (weight * error).sum((1, 2)) / weight.sum((1, 2))
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:

@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.backbones import Backbone
-from mirrorshot.methods.frozen_heads import TemperedMethod, class_means
-from mirrorshot.methods.gp import in_parts
+from mirrorshot.methods.frozen_heads import TemperedMethod
+from mirrorshot.methods.shared import class_means, in_parts
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Transform = Literal["cl2n", "l2n", "un"]

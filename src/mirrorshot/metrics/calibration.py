@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mirrorshot.linalg import one_hot
 from mirrorshot.metrics._terms import TopLabel, checked, top_label, weight_of
 from mirrorshot.metrics.functional import (
     CalibrationBins,
@@ -185,7 +186,7 @@ def class_calibration_bins(
     """
     prob, y, weight = checked(prob, y, weight)
     rows, label = prob.flatten(0, -2), y.flatten()
-    happened = (label[:, None] == torch.arange(rows.shape[-1], device=y.device)).double()
+    happened = one_hot(label, rows.shape[-1], torch.float64).mT
     share = weight_of(weight, y).flatten()[:, None].expand_as(rows)
     return bin_predictions(rows.T, happened.T, share.T, equal_width_edges(n_bins, rows))
 
