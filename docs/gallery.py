@@ -14,17 +14,17 @@ from matplotlib.figure import Figure
 
 from mirrorshot import FewShotClassifier
 from mirrorshot.demo import FULL, QUICK, run_demo
-from mirrorshot.plotting import (
+from mirrorshot.views import (
     RiskCoverageDisplay,
     UncertaintyMapDisplay,
     learning_curve_figure,
     reliability_figure,
+    reliability_of,
     risk_coverage_figure,
     save_figure,
     save_pictures,
     with_elbo,
 )
-from mirrorshot.report import reliability_of
 
 IMAGES = Path(__file__).parent / "images"
 NAMES = ["uncertainty_map", "reliability", "risk_coverage", "learning", "episode"]

@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from mirrorshot.cli import terminal
-from mirrorshot.report import Table
+from mirrorshot.views import Table
 
 
 def test_progress_in_a_log_is_a_line_now_and_then(capsys, monkeypatch):

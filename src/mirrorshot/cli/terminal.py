@@ -15,7 +15,7 @@ from mirrorshot.types import InvalidInputError, MirrorshotError
 if TYPE_CHECKING:
     import rich.table
 
-    from mirrorshot.report import Table
+    from mirrorshot.views import Table
 
 Progress = Callable[[int, int, str], None]
 """Called with how much is done, how much there is, and what it is."""

@@ -16,9 +16,9 @@ from mirrorshot.data import EpisodeSampler, load_glyphs
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.evaluation import Evaluation
-from mirrorshot.plotting import EpisodeDisplay
 from mirrorshot.runs import Run, evaluate_run, load_run, on_features
 from mirrorshot.training import build_preprocess, train
+from mirrorshot.views import EpisodeDisplay
 
 Stage = Callable[[str], Callable[[int, int, str], None]]
 """Called with the name of a stage of the work; what it returns is told how far that has come."""

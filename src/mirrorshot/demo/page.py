@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorshot.demo.experiment import METHODS, DemoResult, Drawn
 from mirrorshot.evaluation import Calibration, paired_difference
-from mirrorshot.plotting import (
-    learning_curve_figure,
-    reliability_figure,
-    save_figure,
-)
-from mirrorshot.report import (
+from mirrorshot.views import (
     Picture,
     Section,
     Table,
     difference_table,
     evaluation_table,
+    learning_curve_figure,
+    reliability_figure,
     reliability_of,
     risk_section,
+    save_figure,
     write_report,
 )
 

@@ -1,11 +1,14 @@
 import re
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import pytest
 import torch
 
-from mirrorshot.plotting import ReliabilityDisplay, episode_figure
-from mirrorshot.report.figures import figure_svg
+from mirrorshot.types import InvalidInputError
+from mirrorshot.views import ReliabilityDisplay, episode_figure, save_figure
+from mirrorshot.views.figures import figure_svg
 
 
 def draw():
@@ -52,3 +55,41 @@ def test_alternative_text_is_escaped(figure):
 
 def test_the_same_numbers_give_the_same_svg():
     assert figure_svg(draw(), prefix="a-", alt="x") == figure_svg(draw(), prefix="a-", alt="x")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".SVG"])
+def test_figure_is_written_in_the_format_of_its_name(figure, tmp_path, suffix):
+    path = tmp_path / f"reliability{suffix}"
+    save_figure(figure, path)
+    if suffix == ".png":
+        assert path.read_bytes().startswith(b"\x89PNG")
+    else:
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_the_same_numbers_give_the_same_file(tmp_path, suffix):
+    paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    for path in paths:
+        save_figure(draw(), path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.parametrize("name", ["reliability.pdf", "reliability"])
+def test_unknown_format_is_explained(figure, tmp_path, name):
+    with pytest.raises(InvalidInputError, match=r"to end in .png or .svg, but got '.*reliability"):
+        save_figure(figure, tmp_path / name)
+
+
+def test_import_does_not_touch_matplotlib():
+    code = "import sys, mirrorshot.views; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_drawing_does_not_touch_pyplot(tmp_path):
+    code = (
+        "import sys; from mirrorshot.views import ReliabilityDisplay, save_figure;"
+        "save_figure(ReliabilityDisplay.from_predictions([[0.9, 0.1]], [0]).figure_, sys.argv[1]);"
+        "sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, tmp_path / "x.png"], timeout=60).returncode == 0

@@ -4,21 +4,18 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from mirrorshot.cli.settings import compose
 from mirrorshot.config import Config
 from mirrorshot.evaluation import Evaluation, Predictions, Protocol, Tempered, calibration_of
-from mirrorshot.methods import method_options
-from mirrorshot.report import (
+from mirrorshot.types import InvalidInputError
+from mirrorshot.views import (
     ReportedRun,
     calibration_table,
     check_gate,
     comparison_record,
     comparison_sections,
     paired_differences,
-    rerun_command,
     write_report,
 )
-from mirrorshot.types import InvalidInputError
 
 PROTOCOL = Protocol(5, 1, 3, 10, (1, 2), 10, 1797, 5, 64, "abc")
 EVIL = "<script>alert('$x$')</script> $\\frac$"
@@ -117,28 +114,3 @@ def test_calibration_table_has_raw_beside_fitted_with_intervals():
     assert table.rows[0][1] == f"{evaluation().raw.ece:.3f} [{low:.3f}, {high:.3f}]"
     assert table.rows[1][3] == "\N{EN DASH}"
     assert "T1 = 0.3, T2 = 1.2" in table.note
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        Config(),
-        compose("default", None, {"n_shot": 5}, []),
-        compose("paper", None, {"data": "cub"}, ["lr=0.002"]),
-        compose("default", None, {"method": "dkt"}, ["method_options.noise=0.3", "n_query=7"]),
-        Config(method="mirror_gp", method_options={"kernel": "rbf"}, ema=0.98, data="some folder"),
-    ],
-)
-def test_the_command_makes_the_same_settings(config):
-    import shlex
-
-    words = shlex.split(rerun_command(config))
-    assert words[:2] == ["mirrorshot", "train"]
-    pairs = list(zip(words[2::2], words[3::2], strict=True))
-    flags = {name[2:].replace("-", "_"): v for name, v in pairs if name not in ("--set", "--preset")}
-    flags = {name: int(v) if v.isdigit() else v for name, v in flags.items()}
-    preset = dict(pairs).get("--preset", "default")
-    made = compose(preset, None, flags, [v for name, v in pairs if name == "--set"])
-    defaults = method_options(config.method)
-    assert made.replace(method_options={}).to_dict() | {"method_options": 0} == config.to_dict() | {"method_options": 0}
-    assert defaults | made.method_options == defaults | config.method_options

@@ -13,7 +13,7 @@ _OWN_FLAGS = {"method": "--method", "data": "--data", "n_shot": "--n-shot", "n_w
 _FROM_DATA = ("n_base_classes",)  # options that the trainer fills in
 
 
-def rerun_command(config: Config, folder: Path | None = None) -> str:
+def training_command(config: Config, folder: Path | None = None) -> str:
     """`mirrorshot train` with the settings of a run, as what they change of the nearest preset.
 
     Args:
@@ -21,7 +21,7 @@ def rerun_command(config: Config, folder: Path | None = None) -> str:
         folder: where the new run is to go. None: the default.
 
     Example:
-        >>> print(rerun_command(Config(n_shot=5, seed=3, **{"schedule": "constant"}))[:52])
+        >>> print(training_command(Config(n_shot=5, seed=3, **{"schedule": "constant"}))[:52])
         mirrorshot train --method mirror_gp --data glyphs --
     """
     line = min((_arguments(config, preset) for preset in PRESETS), key=len)

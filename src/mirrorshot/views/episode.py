@@ -14,8 +14,8 @@ from mirrorshot.data import EpisodeSampler
 from mirrorshot.decisions import EntropyParts
 from mirrorshot.evaluation import Prepare, predict_latents, predict_tasks
 from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.plotting.style import BLUE, GAP, GREY, INK, ORANGE, PURPLE, SKY, VERMILION
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views.figures import BLUE, GAP, GREY, INK, ORANGE, PURPLE, SKY, VERMILION
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.plotting.style import GREY, LINES
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views.figures import GREY, LINES
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from mirrorshot.evaluation import Calibration, Evaluation, Protocol, paired_difference
-from mirrorshot.report.page import Table
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views.page import Table
 
 _COLUMNS = ("method", "accuracy, %", "± sd", "95 %", "NLL", "Brier", "ECE", "MCE")
 _ACCURACY, _COMPARED = 1, (1, 4, 5, 6, 7)

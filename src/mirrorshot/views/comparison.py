@@ -10,12 +10,13 @@ from typing import Any, Literal, NamedTuple
 from mirrorshot.config import Config
 from mirrorshot.evaluation import Evaluation, PairedDifference, paired_difference
 from mirrorshot.evaluation.results import same_episodes
-from mirrorshot.plotting import EpisodeDisplay, with_elbo
-from mirrorshot.report.page import Section, Table
-from mirrorshot.report.rerun import rerun_command
-from mirrorshot.report.sections import cards_section, learning_section, reliability_section, risk_section
-from mirrorshot.report.tables import calibration_table, difference_table, evaluation_table
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views.episode import EpisodeDisplay
+from mirrorshot.views.learning import with_elbo
+from mirrorshot.views.page import Section, Table
+from mirrorshot.views.sections import cards_section, learning_section, reliability_section, risk_section
+from mirrorshot.views.tables import calibration_table, difference_table, evaluation_table
+from mirrorshot.views.training_command import training_command
 
 GateOn = Literal["raw", "calibrated"]
 _ALWAYS = ("method", "data", "n_way", "n_shot", "n_episodes", "seed")  # settings shown even at their defaults
@@ -150,7 +151,7 @@ def comparison_record(runs: Mapping[str, ReportedRun], gate: Gate | None = None)
                 "folder": str(run.folder),
                 "data": run.data,
                 "config": run.config.to_dict(),
-                "command": rerun_command(run.config),
+                "command": training_command(run.config),
                 "evaluation": run.evaluation.record(),
             }
             for name, run in runs.items()
@@ -193,7 +194,7 @@ def _setting_blocks(runs: Mapping[str, ReportedRun]) -> list[str | Table]:
     table = Table("Settings", ["setting", *configs], rows, {"not shown": "settings that all have their defaults"})
     again = {name: run.folder.resolve().name + "-again" for name, run in runs.items()}
     commands = [
-        f"{name}\n\n$ {rerun_command(run.config, run.folder.parent / again[name])}" for name, run in runs.items()
+        f"{name}\n\n$ {training_command(run.config, run.folder.parent / again[name])}" for name, run in runs.items()
     ]
     return [table, "Each line trains a run again, into a folder beside the first.", *commands]
 

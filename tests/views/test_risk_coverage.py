@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from mirrorshot.metrics import aurc, risk_coverage
-from mirrorshot.plotting import RiskCoverageDisplay, risk_coverage_figure, save_pictures
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views import RiskCoverageDisplay, risk_coverage_figure, save_pictures
 
 
 @pytest.fixture

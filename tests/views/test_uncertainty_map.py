@@ -3,8 +3,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from mirrorshot import FewShotClassifier
-from mirrorshot.plotting import UncertaintyMapDisplay
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views import UncertaintyMapDisplay
 
 X = np.array([[0.0, 0.0], [0.1, 0.0], [1.0, 1.0], [1.1, 0.9]])
 Y = np.array(["b", "b", "a", "a"])

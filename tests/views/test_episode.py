@@ -6,8 +6,8 @@ from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.decisions import EntropyParts, uncertainty
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods import make_method
-from mirrorshot.plotting import EpisodeDisplay, episode_figure, save_figure
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views import EpisodeDisplay, episode_figure, save_figure
 
 NAMES = ["cat", "dog", "cow"]
 

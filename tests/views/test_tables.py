@@ -3,8 +3,8 @@ import torch
 
 from mirrorshot.evaluation import Calibration, Evaluation, Protocol
 from mirrorshot.metrics import calibration_bins
-from mirrorshot.report import difference_table, evaluation_table
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views import difference_table, evaluation_table
 
 PROTOCOL = Protocol(5, 1, 15, 600, (1, 2, 3, 4, 5), 10, 1797, 600, 64, "abc")
 

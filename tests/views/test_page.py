@@ -5,9 +5,8 @@ from html.parser import HTMLParser
 import pytest
 from matplotlib.figure import Figure
 
-from mirrorshot.plotting import learning_curve_figure
-from mirrorshot.report import Picture, Section, Table, write_report
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views import Picture, Section, Table, learning_curve_figure, write_report
 
 EVIL = '<script>alert("x")</script> & more'
 

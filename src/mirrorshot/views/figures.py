@@ -1,5 +1,8 @@
-"""Colours, and figures as files."""
+"""Colours of figures, and figures as files and as inline SVG."""
 
+import html
+import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,9 @@ GAP = (
     {"facecolor": VERMILION + "33", "linewidth": 0.0},
     {"facecolor": "none", "edgecolor": VERMILION, "hatch": "////", "linewidth": 0.8},
 )
+
+# Colours that follow the theme of a page, and the CSS variables that hold them there.
+_THEMED = {"#000000": "--ink", "#222222": "--ink", "#6e6e6e": "--faint", "#ffffff": "--paper"}
 
 
 def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> None:
@@ -54,3 +60,35 @@ def save_pictures(fig: "matplotlib.figure.Figure", stem: str | Path, *, dpi: int
     for path in paths:
         save_figure(fig, path, dpi=dpi)
     return paths
+
+
+def figure_svg(fig: "matplotlib.figure.Figure", *, prefix: str, alt: str) -> str:
+    """A figure as an SVG element to put into a page, in the colours of the page.
+
+    Black, white and grey become the CSS variables `--ink`, `--paper` and `--faint`, so that the figure follows the page
+    into the dark. Nothing in it refers to anything outside.
+
+    Args:
+        fig: the figure.
+        prefix: put before every id in it, to keep the ids of several figures on a page apart.
+        alt: what the figure shows, for those who cannot see it.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> figure_svg(Figure(), prefix="first-", alt="Nothing at all.")[:44]
+        '<svg role="img" aria-label="Nothing at all."'
+    """
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with rc_context({"svg.hashsalt": "mirrorshot", "svg.fonttype": "path"}):
+        fig.savefig(buffer, format="svg", metadata=nothing, transparent=True)
+    svg = buffer.getvalue()
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg[svg.index("<svg ") :].strip(), flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg).replace("xlink:href=", "href=")  # HTML knows them
+    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
+    for colour, variable in _THEMED.items():
+        svg = re.sub(rf"(fill|stroke): {colour}\b", rf"\1: var({variable})", svg, flags=re.IGNORECASE)
+    begin = f'<svg role="img" aria-label="{html.escape(alt)}" stroke-linejoin="round" stroke-linecap="butt" '
+    return svg.replace("<svg ", begin, 1)

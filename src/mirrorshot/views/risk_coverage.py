@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from mirrorshot.metrics import RiskCoverage, aurc, risk_coverage
-from mirrorshot.plotting.style import BLUE, GREY, LINES
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views.figures import BLUE, GREY, LINES
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes

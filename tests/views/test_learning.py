@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from mirrorshot.plotting import learning_curve_figure, save_figure, with_elbo
-from mirrorshot.plotting.learning import smooth
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views import learning_curve_figure, save_figure, with_elbo
+from mirrorshot.views.learning import smooth
 
 
 def history(n=200, every=20, **more):

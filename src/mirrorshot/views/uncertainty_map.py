@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrorshot.plotting.style import BLUE, GREEN, INK, LINES, ORANGE, PURPLE, VERMILION
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views.figures import BLUE, GREEN, INK, LINES, ORANGE, PURPLE, VERMILION
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes

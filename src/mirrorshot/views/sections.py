@@ -4,15 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mirrorshot.evaluation import Calibration, Evaluation
-from mirrorshot.plotting import (
-    EpisodeDisplay,
-    ReliabilityDisplay,
-    RiskCoverageDisplay,
-    learning_curve_figure,
-    reliability_figure,
-    risk_coverage_figure,
-)
-from mirrorshot.report.page import Picture, Section
+from mirrorshot.views.episode import EpisodeDisplay
+from mirrorshot.views.learning import learning_curve_figure
+from mirrorshot.views.page import Picture, Section
+from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure
+from mirrorshot.views.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
 
 _PER_ROW = 3
 

@@ -15,8 +15,8 @@ from mirrorshot.metrics import (
     maximum_calibration_error,
     task_statistics,
 )
-from mirrorshot.plotting.style import BLUE, BOX, GAP, GREY, INK, SKY
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrorshot.checkpoint import write_atomically
-from mirrorshot.report.figures import figure_svg
-from mirrorshot.report.style import CSS
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views.figures import figure_svg
+from mirrorshot.views.page_style import CSS
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
@@ -45,7 +45,7 @@ class Picture(NamedTuple):
     """A figure.
 
     Attributes:
-        figure: drawn by `mirrorshot.plotting`, or any other of matplotlib.
+        figure: drawn by `mirrorshot.views`, or any other of matplotlib.
         alt: what it shows, in words, for those who cannot see it.
         caption: what to see in it.
     """
