@@ -5,11 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
 from mirrorshot.metrics import (
-    adaptive_calibration_bins,
+    CalibrationBins,
     brier_decomposition,
     calibration_bins,
     class_calibration_bins,
@@ -17,6 +16,7 @@ from mirrorshot.metrics import (
     debiased_calibration_error,
     debiased_squared_error,
     expected_calibration_error,
+    maximum_calibration_error,
 )
 from mirrorshot.types import InvalidInputError
 
@@ -119,46 +119,6 @@ def test_another_norm_is_refused():
         debiased_calibration_error(bins, norm=3)
 
 
-@pytest.mark.parametrize("n_bins", [1, 4, 15])
-def test_adaptive_error_agrees_with_equal_pieces_of_the_sorted_list(predictions, n_bins):
-    prob, y = predictions(4, 60)
-    confidence, label = prob.reshape(-1, 5).max(-1)
-    order = np.argsort(confidence.numpy())
-    pieces = np.split(order, n_bins)
-    right = (label == y.flatten()).double().numpy()
-    expected = sum(abs(confidence.numpy()[i].sum() - right[i].sum()) for i in pieces) / 240
-    bins = adaptive_calibration_bins(prob, y, n_bins)
-    assert bins.counts.tolist() == [240 / n_bins] * n_bins
-    assert float(expected_calibration_error(bins)) == pytest.approx(expected, abs=1e-12)
-
-
-def test_adaptive_bins_agree_with_scikit_learn(predictions):
-    prob, y = predictions(401, n_way=2)
-    confidence, label = prob.max(-1)
-    share, mean = calibration_curve(label == y, confidence, n_bins=10, strategy="quantile")
-    bins = adaptive_calibration_bins(prob, y, 10)
-    # its quantiles are interpolated, and fall on predictions where 10 divides 401 - 1
-    np.testing.assert_allclose(bins.confidence.numpy(), mean, atol=1e-12)
-    np.testing.assert_allclose(bins.accuracy.numpy(), share, atol=1e-12)
-
-
-@settings(max_examples=100, deadline=None)
-@given(rows, st.integers(1, 20), st.randoms(use_true_random=False))
-def test_adaptive_bins_do_not_depend_on_the_order(pairs, n_bins, random):
-    shuffled = random.sample(pairs, len(pairs))
-    a, b = (adaptive_calibration_bins(*two_classes(p), n_bins) for p in (pairs, shuffled))
-    assert a.counts.tolist() == b.counts.tolist()
-    assert float(a.counts.sum()) == len(pairs)
-    assert float(expected_calibration_error(a)) == pytest.approx(float(expected_calibration_error(b)), abs=1e-12)
-
-
-@pytest.mark.parametrize("make", [adaptive_calibration_bins, class_calibration_bins])
-def test_weights_count_like_repetitions(padded, make):
-    (prob, y, weight), repeated = padded(4, 50)
-    for a, b in zip(make(prob, y, 10, weight), make(*repeated, 10), strict=True):
-        torch.testing.assert_close(a, b)
-
-
 @pytest.mark.parametrize("n_way", [2, 5])
 def test_class_error_agrees_with_a_loop(predictions, n_way):
     prob, y = predictions(3, 80, n_way=n_way)
@@ -171,18 +131,52 @@ def test_class_error_agrees_with_a_loop(predictions, n_way):
     assert float(found) == pytest.approx(total / n_way, abs=1e-12)
 
 
-def test_class_bins_hold_probabilities_of_zero_and_one():
-    counts = class_calibration_bins(torch.tensor([[1.0, 0.0]]), torch.tensor([0])).counts
-    assert counts[0].tolist() == [0] * 14 + [1]
-    assert counts[1].tolist() == [1] + [0] * 14
+def looped_calibration(prob, y, n_bins):
+    """(ECE, MCE) from the definition, one prediction at a time, in exact bin arithmetic."""
+    members = [[] for _ in range(n_bins)]
+    for row, label in zip(prob.reshape(-1, prob.shape[-1]).tolist(), y.flatten().tolist(), strict=True):
+        confidence = max(row)
+        homes = [b for b in range(n_bins) if b / n_bins < confidence <= (b + 1) / n_bins]
+        members[homes[0] if homes else 0].append((confidence, row.index(confidence) == label))
+    gaps = [(len(m), abs(sum(right for _, right in m) - sum(c for c, _ in m)) / len(m)) for m in members if m]
+    return sum(n * gap for n, gap in gaps) / y.numel(), max(gap for _, gap in gaps)
 
 
-@pytest.mark.usefixtures("as_for_users")
-@pytest.mark.parametrize("make", [adaptive_calibration_bins, class_calibration_bins])
-def test_wrong_predictions_are_explained(make):
-    with pytest.raises(InvalidInputError, match="got sums from 3 to 3"):
-        make(torch.tensor([[2.0, 1.0]]), torch.tensor([0]))
+@pytest.mark.parametrize("n_bins", [1, 2, 10, 15])
+@pytest.mark.parametrize("n_way", [2, 5])
+def test_calibration_errors_agree_with_a_loop(predictions, n_bins, n_way):
+    prob, y = predictions(6, 75, n_way=n_way)
+    bins = calibration_bins(prob, y, n_bins)
+    ece, mce = looped_calibration(prob, y, n_bins)
+    assert float(expected_calibration_error(bins)) == pytest.approx(ece, abs=1e-12)
+    assert float(maximum_calibration_error(bins)) == pytest.approx(mce, abs=1e-12)
+
+
+def test_perfectly_calibrated_predictions_have_no_calibration_error():
+    prob = torch.tensor([[0.75, 0.25]], dtype=torch.float64).expand(8, 2)
+    bins = calibration_bins(prob, torch.tensor([0, 0, 0, 1] * 2))
+    assert float(expected_calibration_error(bins)) == 0
+    assert float(maximum_calibration_error(bins)) == 0
+
+
+@pytest.mark.parametrize("error", [expected_calibration_error, maximum_calibration_error])
+def test_empty_bins_have_no_calibration_error(error):
+    none = torch.zeros(3, dtype=torch.float64)
     with pytest.raises(InvalidInputError, match="at least one prediction"):
-        make(torch.ones(0, 2), torch.zeros(0, dtype=torch.long))
-    with pytest.raises(InvalidInputError, match="`n_bins` to be at least 1, but got 0"):
-        make(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), 0)
+        error(CalibrationBins(torch.linspace(0.0, 1.0, 4), none, none, none))
+
+
+def test_weights_below_one_leave_the_calibration_errors_as_they_are(predictions):
+    prob, y = predictions(200)
+    light, plain = calibration_bins(prob, y, weight=torch.full((200,), 0.01)), calibration_bins(prob, y)
+    for error in (expected_calibration_error, maximum_calibration_error):
+        assert float(error(light)) == pytest.approx(float(error(plain)), rel=1e-6)
+
+
+def test_maximum_calibration_error_leaves_out_small_bins():
+    prob = torch.tensor([[0.95, 0.05], [0.6, 0.4], [0.6, 0.4]], dtype=torch.float64)
+    bins = calibration_bins(prob, torch.tensor([1, 0, 0]))
+    assert float(maximum_calibration_error(bins)) == pytest.approx(0.95)
+    assert float(maximum_calibration_error(bins, min_count=2)) == pytest.approx(0.4)
+    with pytest.raises(InvalidInputError, match="`min_count` = 3 predictions, but the fullest has 2"):
+        maximum_calibration_error(bins, min_count=3)
