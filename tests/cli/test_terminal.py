@@ -55,3 +55,10 @@ def test_tables_share_their_protocol_and_notes(capsys):
     assert "3*" in text
     assert "a, T = 2" not in text  # the second row has only what is new
     assert text.index("First") < text.index("Second")
+    assert "*: best of its column. Small." in text
+
+
+def test_only_tables_with_marks_explain_them(capsys):
+    table = Table("First", ["method", "accuracy"], [["a", "1"]], {"tasks": "5"}, note="Small.")
+    terminal.print_tables([table])
+    assert "best of its column" not in capsys.readouterr().out

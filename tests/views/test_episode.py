@@ -7,7 +7,7 @@ from mirrorshot.decisions import EntropyParts, uncertainty
 from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods import make_method
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views import EpisodeDisplay, episode_figure, save_figure
+from mirrorshot.views import EpisodeDisplay, save_figure
 
 NAMES = ["cat", "dog", "cow"]
 
@@ -23,6 +23,10 @@ def episode(n_shot=2, n_query=2, channels=1, **change):
     return {**arguments, "class_names": NAMES, **change}
 
 
+def drawn(n_queries=6, **change):
+    return EpisodeDisplay(**episode(**change)).plot(n_queries=n_queries).figure_
+
+
 def cells(figure):
     """The axes with bars, row by row."""
     bars = [ax for ax in figure.axes if ax.containers]
@@ -34,39 +38,39 @@ def framed(ax):
 
 
 def test_classes_head_their_columns():
-    figure = episode_figure(**episode())
+    figure = drawn()
     assert [ax.get_title() for ax in figure.axes if ax.get_title()] == NAMES
 
 
 def test_bars_are_as_long_as_the_probabilities():
-    for row in cells(episode_figure(**episode())):
+    for row in cells(drawn()):
         assert [ax.containers[0][0].get_width() for ax in row] == pytest.approx([0.7, 0.298, 0.002])
         assert [ax.texts[0].get_text() for ax in row] == ["70%", "30%", "<1%"]
 
 
 def test_the_right_class_is_framed_and_bold():
-    rows = cells(episode_figure(**episode()))
+    rows = cells(drawn())
     for y, row in zip([0, 0, 1, 1, 2, 2], rows, strict=True):
         assert [framed(ax) for ax in row] == [c == y for c in range(3)]
         assert [ax.texts[0].get_fontweight() == "bold" for ax in row] == [c == y for c in range(3)]
 
 
 def test_a_wrong_prediction_is_hatched_and_said_in_words():
-    rows = cells(episode_figure(**episode()))
+    rows = cells(drawn())
     hatched = [any(bar.get_hatch() for container in row[0].containers for bar in container) for row in rows]
     assert hatched == [False, False, True, True, True, True]
     assert [row[-1].texts[-1].get_text() for row in rows] == ["right"] * 2 + ["wrong"] * 4
 
 
 def test_few_queries_are_chosen_evenly():
-    rows = cells(episode_figure(**episode(n_query=5), n_queries=3))
+    rows = cells(drawn(n_queries=3, n_query=5))
     assert [[framed(ax) for ax in row].index(True) for row in rows] == [0, 1, 2]
 
 
 def test_pictures_may_be_colour_or_floats():
-    first = episode_figure(**episode(channels=3))
+    first = drawn(channels=3)
     support, query = (episode(channels=3)[name].float() / 255 for name in ("support", "query"))
-    second = episode_figure(**episode(channels=3, support=support, query=query))
+    second = drawn(channels=3, support=support, query=query)
     for a, b in zip(first.axes, second.axes, strict=True):
         if a.images:
             assert abs(a.images[0].get_array() - b.images[0].get_array()).max() < 1e-6
@@ -74,7 +78,7 @@ def test_pictures_may_be_colour_or_floats():
 
 @pytest.mark.parametrize("n_shot", [1, 4, 9])
 def test_many_support_pictures_are_shown_in_part(n_shot, tmp_path):
-    figure = episode_figure(**episode(n_shot=n_shot))
+    figure = drawn(n_shot=n_shot)
     words = [text.get_text() for text in figure.texts]
     assert ("learned from\n(6 of 9)" in words) == (n_shot == 9)
     save_figure(figure, tmp_path / "episode.png")
@@ -82,23 +86,23 @@ def test_many_support_pictures_are_shown_in_part(n_shot, tmp_path):
 
 def test_long_names_are_shortened():
     names = ["a name that nobody could read here", "dog", "cow"]
-    figure = episode_figure(**episode(class_names=names))
+    figure = drawn(class_names=names)
     assert figure.axes[0].get_title() == "a name that nob…"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"support": torch.zeros(6, 8)}, r"`support` to be pictures .* but got shape \(6, 8\)"),
-        ({"query": torch.zeros(6, 2, 8, 8)}, "`query` to be pictures"),
+        ({"support": torch.zeros(6, 8)}, r"`support` to be images .* but got shape \(6, 8\)"),
+        ({"query": torch.zeros(6, 2, 8, 8)}, "`query` to be images"),
         ({"y": torch.zeros(5, dtype=torch.int64)}, r"`y` of shape \(6,\).* but got \(6, 3\) and \(5,\)"),
         ({"class_names": NAMES[:2]}, r"`log_prob` of shape \(6, 2\).* but got \(6, 3\)"),
-        ({"support": torch.zeros(7, 1, 8, 8)}, "as many pictures of each of 3 classes, but got 7"),
+        ({"support": torch.zeros(7, 1, 8, 8)}, "as many images of each of 3 classes, but got 7"),
     ],
 )
 def test_what_is_no_episode_is_explained(change, message):
     with pytest.raises(InvalidInputError, match=message):
-        episode_figure(**episode(**change))
+        drawn(**change)
 
 
 def test_uncertainty_has_a_bar_of_two_parts_for_each_query():
@@ -113,8 +117,8 @@ def test_uncertainty_has_a_bar_of_two_parts_for_each_query():
 
 
 def test_a_method_with_latents_is_drawn_with_the_parts_of_its_uncertainty():
-    pictures = torch.randint(256, (40, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    source = ClassSource.from_arrays(pictures, torch.arange(40) % 4)
+    images = torch.randint(256, (40, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    source = ClassSource.from_arrays(images, torch.arange(40) % 4)
     sampler = EpisodeSampler(source, n_way=3, n_shot=2, n_query=2, seed=0)
     method = make_method("mirror_gp", make_backbone("identity", in_features=16))
     card, _ = EpisodeDisplay.from_method(method, sampler, [3, 5], prepare=lambda x: x.flatten(1).float() / 255)
@@ -124,10 +128,10 @@ def test_a_method_with_latents_is_drawn_with_the_parts_of_its_uncertainty():
     flat = tasks._replace(support_x=tasks.support_x.flatten(2) / 255, query_x=tasks.query_x.flatten(2) / 255)
     mean, var = method.predict_latent(flat)
     torch.testing.assert_close(card.uncertainty.total, uncertainty(mean.double(), var.double()).total[0])
-    drawn = EpisodeDisplay(
+    shown = EpisodeDisplay(
         card.support, card.query, log_predictive(mean, var)[0], card.y, card.class_names, card.uncertainty
     ).plot()
-    assert drawn.figure_.legends[0].get_title().get_text() == "uncertainty, nats"
+    assert shown.figure_.legends[0].get_title().get_text() == "uncertainty, nats"
     classes = source.labels[sampler.index([3]).support[0]].tolist()
     assert list(card.class_names) == [source.class_names[c] for c in classes[::2]]
     assert 0 <= card.accuracy <= 1

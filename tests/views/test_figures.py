@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views import ReliabilityDisplay, episode_figure, save_figure
+from mirrorshot.views import EpisodeDisplay, ReliabilityDisplay, save_figure
 from mirrorshot.views.figures import figure_svg
 
 
@@ -25,9 +25,9 @@ def test_svg_is_one_well_formed_element(figure):
 
 
 def test_svg_refers_to_nothing_outside(figure):
-    pictures = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
-    drawn = episode_figure(pictures, pictures, torch.tensor([[0.0, -1.0]] * 2), torch.tensor([0, 1]), ["a", "b"])
-    for fig in (figure, drawn):
+    images = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
+    card = EpisodeDisplay(images, images, torch.tensor([[0.0, -1.0]] * 2), torch.tensor([0, 1]), ["a", "b"])
+    for fig in (figure, card.plot().figure_):
         svg = figure_svg(fig, prefix="a-", alt="x")
         assert "http" not in svg
         assert "<style" not in svg
@@ -75,10 +75,16 @@ def test_the_same_numbers_give_the_same_file(tmp_path, suffix):
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-@pytest.mark.parametrize("name", ["reliability.pdf", "reliability"])
-def test_unknown_format_is_explained(figure, tmp_path, name):
-    with pytest.raises(InvalidInputError, match=r"to end in .png or .svg, but got '.*reliability"):
-        save_figure(figure, tmp_path / name)
+def test_a_name_without_ending_gives_both_formats(figure, tmp_path):
+    files = save_figure(figure, tmp_path / "risk")
+    assert [path.name for path in files] == ["risk.png", "risk.svg"]
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in files[1].read_text()
+
+
+def test_unknown_format_is_explained(figure, tmp_path):
+    with pytest.raises(InvalidInputError, match=r"to end in .png or .svg, but got '.*reliability.pdf"):
+        save_figure(figure, tmp_path / "reliability.pdf")
 
 
 def test_import_does_not_touch_matplotlib():

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views import Picture, Section, Table, learning_curve_figure, write_report
+from mirrorshot.views import Image, Section, Table, learning_curve_figure, write_report
 
 EVIL = '<script>alert("x")</script> & more'
 
@@ -50,9 +50,9 @@ def table(**change):
     )
 
 
-def picture(alt="A falling curve."):
+def image(alt="A falling curve."):
     log = [{"step": i, "loss": 1 / i} for i in range(1, 20)]
-    return Picture(learning_curve_figure({"a": log}), alt, "What to see.")
+    return Image(learning_curve_figure({"a": log}), alt, "What to see.")
 
 
 @pytest.fixture
@@ -71,8 +71,15 @@ def test_every_number_and_its_protocol_is_on_the_page(report):
         assert word in words
 
 
+def test_a_protocol_and_a_note_that_tables_share_are_shown_once(report):
+    other = table(protocol={"seeds": "6"})
+    page = Page(report(table(), other, table(caption="again"), other))
+    assert [tag for tag, _ in page.tags].count("aside") == 2
+    assert " ".join(page.words).count("Small print.") == 1
+
+
 def test_page_is_well_formed(report):
-    page = Page(report("Text.", table(), picture(), picture()))
+    page = Page(report("Text.", table(), image(), image()))
     assert page.open == []
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -80,13 +87,13 @@ def test_page_is_well_formed(report):
 
 def test_all_text_is_escaped(report):
     evil = table(caption=EVIL, columns=[EVIL, "a", "b"], rows=[[EVIL] * 3], protocol={EVIL: EVIL}, note=EVIL)
-    text = report(EVIL, evil, picture(EVIL)._replace(caption=EVIL), title=EVIL, intro=EVIL, heading=EVIL)
+    text = report(EVIL, evil, image(EVIL)._replace(caption=EVIL), title=EVIL, intro=EVIL, heading=EVIL)
     assert "<script" not in text
     assert text.count("&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; more") >= 12
 
 
 def test_page_needs_nothing_else_and_runs_nothing(report):
-    text = report(table(), picture())
+    text = report(table(), image())
     page = Page(text)
     for tag, attributes in page.tags:
         assert tag not in ("script", "link", "iframe", "object", "embed")
@@ -100,15 +107,15 @@ def test_page_needs_nothing_else_and_runs_nothing(report):
 
 
 def test_page_has_a_dark_mode_and_fits_a_phone(report):
-    text = report(picture())
+    text = report(image())
     assert "prefers-color-scheme: dark" in text
     assert 'name="viewport" content="width=device-width' in text
     assert "var(--ink)" in text
 
 
 def test_pictures_have_alternative_texts(report):
-    pictures = [attributes for tag, attributes in Page(report(picture())).tags if tag == "svg"]
-    assert [(a["role"], a["aria-label"]) for a in pictures] == [("img", "A falling curve.")]
+    images = [attributes for tag, attributes in Page(report(image())).tags if tag == "svg"]
+    assert [(a["role"], a["aria-label"]) for a in images] == [("img", "A falling curve.")]
 
 
 def test_tables_are_readable_by_machines(report):
@@ -137,11 +144,11 @@ def test_contents_lead_to_the_sections(report):
 def test_any_figure_of_matplotlib_will_do(report):
     figure = Figure()
     figure.subplots().plot([0, 1])
-    assert "<svg" in report(Picture(figure, "A line."))
+    assert "<svg" in report(Image(figure, "A line."))
 
 
 def test_the_same_content_gives_the_same_file(report):
-    assert report(table(), picture()) == report(table(), picture())
+    assert report(table(), image()) == report(table(), image())
 
 
 def test_nothing_else_is_left_in_the_folder(report, tmp_path):

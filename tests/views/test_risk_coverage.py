@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import torch
 
+from mirrorshot.evaluation import Predictions, calibration_of
 from mirrorshot.metrics import aurc, risk_coverage
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views import RiskCoverageDisplay, risk_coverage_figure, save_pictures
+from mirrorshot.views import RiskCoverageDisplay, risk_coverage_figure
 
 
 @pytest.fixture
@@ -39,18 +40,19 @@ def test_a_display_draws_its_curve_and_its_area(predictions):
 
 def test_a_stored_curve_is_the_same(predictions):
     made = RiskCoverageDisplay.from_predictions(*predictions)
-    stored = RiskCoverageDisplay.from_risk(made.curve.risk, made.area)
-    torch.testing.assert_close(stored.curve.coverage, made.curve.coverage)
+    prob, y = predictions
+    found = calibration_of(Predictions(prob.log(), y, torch.ones_like(y, dtype=torch.float64)))
+    stored = RiskCoverageDisplay.from_calibration(found)
+    torch.testing.assert_close(stored.curve, made.curve)
+    assert stored.area == made.area
+    with pytest.raises(InvalidInputError, match="risk-coverage curve, but it has none"):
+        RiskCoverageDisplay.from_calibration(found._replace(risk=None))
 
 
-def test_several_curves_differ_in_more_than_colour(predictions, tmp_path):
+def test_several_curves_differ_in_more_than_colour(predictions):
     displays = [RiskCoverageDisplay.from_predictions(*predictions, name=name) for name in "abc"]
     figure = risk_coverage_figure(displays)
     assert len({line.get_linestyle() for line in figure.axes[0].lines}) == 3
-    files = save_pictures(figure, tmp_path / "risk")
-    assert [path.name for path in files] == ["risk.png", "risk.svg"]
-    assert files[0].read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in files[1].read_text()
 
 
 def test_no_curve_is_refused(predictions):

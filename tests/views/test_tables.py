@@ -38,6 +38,8 @@ def test_a_fitted_temperature_has_its_own_row():
 def test_best_is_marked_among_equals():
     table = evaluation_table({"a": evaluation(0.65, 0.9, 1.0), "b": evaluation(0.6, 0.5, 1.0)}, caption="")
     assert set(table.best) == {(0, 1), (1, 1), (2, 4), (3, 4)}  # accuracy of a, NLL of b; raw and fitted
+    assert "among the rows with T and, apart from them" in table.note
+    assert "is marked" not in evaluation_table({"a": evaluation(0.65, 0.9, 1.0)}, caption="").note
 
 
 def test_shared_digits_share_the_first_place():

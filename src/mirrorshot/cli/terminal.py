@@ -166,8 +166,10 @@ def print_tables(tables: "Sequence[Table]") -> None:
             facts = ", ".join(f"{name} {value}" for name, value in table.protocol.items())
             console.print(Padding(f"Protocol: {facts}.\n", (0, 0, 0, 1)), style="dim", markup=False)
             shown = dict(table.protocol)
+    marked = {table.note for table in tables if table.best}
     for note in dict.fromkeys(table.note for table in tables if table.note):
-        console.print(Padding(f"*: best of its column. {note}\n", (0, 0, 0, 1)), style="dim", markup=False)
+        legend = "*: best of its column. " if note in marked else ""
+        console.print(Padding(f"{legend}{note}\n", (0, 0, 0, 1)), style="dim", markup=False)
 
 
 def print_text(text: str) -> None:

@@ -13,19 +13,13 @@ from mirrorshot.views.comparison import (
     comparison_sections,
     paired_differences,
 )
-from mirrorshot.views.episode import EpisodeDisplay, episode_figure
-from mirrorshot.views.figures import FORMATS, save_figure, save_pictures
+from mirrorshot.views.episode import EpisodeDisplay
+from mirrorshot.views.figures import save_figure
 from mirrorshot.views.learning import learning_curve_figure, with_elbo
-from mirrorshot.views.page import Picture, Section, Table, write_report
+from mirrorshot.views.page import Image, Section, Table, write_report
 from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure, wilson_interval
 from mirrorshot.views.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
-from mirrorshot.views.sections import (
-    cards_section,
-    learning_section,
-    reliability_of,
-    reliability_section,
-    risk_section,
-)
+from mirrorshot.views.sections import cards_section, learning_section, reliability_section, risk_section
 from mirrorshot.views.tables import calibration_table, difference_table, evaluation_table
 from mirrorshot.views.training_command import training_command
 from mirrorshot.views.uncertainty_map import UncertaintyMapDisplay
@@ -34,12 +28,12 @@ __all__ = [
     "ReliabilityDisplay", "reliability_figure", "wilson_interval",
     "RiskCoverageDisplay", "risk_coverage_figure",
     "learning_curve_figure", "with_elbo",
-    "EpisodeDisplay", "episode_figure",
+    "EpisodeDisplay",
     "UncertaintyMapDisplay",
-    "save_figure", "save_pictures", "FORMATS",
-    "write_report", "Section", "Table", "Picture",
+    "save_figure",
+    "write_report", "Section", "Table", "Image",
     "evaluation_table", "difference_table", "calibration_table",
-    "reliability_section", "risk_section", "learning_section", "cards_section", "reliability_of",
+    "reliability_section", "risk_section", "learning_section", "cards_section",
     "ReportedRun", "comparison_sections", "comparison_record", "paired_differences", "Gate", "check_gate",
     "training_command",
 ]  # fmt: skip

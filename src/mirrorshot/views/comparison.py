@@ -1,7 +1,6 @@
-"""The report on runs: tables, pictures, differences in pairs, settings, how to make them again, and the gate."""
+"""Reports on runs: results, paired differences, settings, commands that repeat them, and the calibration gate."""
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -9,12 +8,19 @@ from typing import Any, Literal, NamedTuple
 
 from mirrorshot.config import Config
 from mirrorshot.evaluation import Evaluation, PairedDifference, paired_difference
+from mirrorshot.evaluation.calibration import finite
 from mirrorshot.evaluation.results import same_episodes
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.episode import EpisodeDisplay
 from mirrorshot.views.learning import with_elbo
 from mirrorshot.views.page import Section, Table
-from mirrorshot.views.sections import cards_section, learning_section, reliability_section, risk_section
+from mirrorshot.views.sections import (
+    cards_section,
+    learning_section,
+    reliability_image,
+    reliability_section,
+    risk_section,
+)
 from mirrorshot.views.tables import calibration_table, difference_table, evaluation_table
 from mirrorshot.views.training_command import training_command
 
@@ -23,16 +29,16 @@ _ALWAYS = ("method", "data", "n_way", "n_shot", "n_episodes", "seed")  # setting
 
 
 class ReportedRun(NamedTuple):
-    """A run with all that a report shows of it.
+    """A run with everything that a report shows.
 
     Attributes:
         folder: of the run.
         config: its settings.
         data: name or path of the data it was evaluated on.
-        evaluation: what it is worth.
+        evaluation: its results.
         log: records of its training.
         cards: some of its test tasks; none for embeddings.
-        note: what could not be shown, and why.
+        note: parts that could not be shown, and the reason.
     """
 
     folder: Path
@@ -91,15 +97,15 @@ def check_gate(found: Mapping[str, Evaluation], max_ece: float, on: GateOn = "ra
 
 
 def groups_of_episodes(found: Mapping[str, Evaluation]) -> list[dict[str, Evaluation]]:
-    """Evaluations that saw the same episodes, together; only these can be compared in pairs."""
+    """Group the evaluations that saw the same episodes; only these can be compared in pairs."""
     groups: list[dict[str, Evaluation]] = []
     for name, evaluation in found.items():
-        for group in groups:
-            if same_episodes(next(iter(group.values())).protocol, evaluation.protocol):
-                group[name] = evaluation
-                break
-        else:
+        alike = (g for g in groups if same_episodes(next(iter(g.values())).protocol, evaluation.protocol))
+        group = next(alike, None)
+        if group is None:
             groups.append({name: evaluation})
+        else:
+            group[name] = evaluation
     return groups
 
 
@@ -125,20 +131,17 @@ def comparison_sections(runs: Mapping[str, ReportedRun], gate: Gate | None = Non
     """
     from matplotlib import rc_context
 
-    with rc_context({"text.parse_math": False}):  # a dollar in the name of a run or a class is a dollar
-        return _sections(runs, gate)
-
-
-def _sections(runs: Mapping[str, ReportedRun], gate: Gate | None) -> list[Section]:
     found = {name: run.evaluation for name, run in runs.items()}
-    groups = groups_of_episodes(found)
-    sections = [Section("Results", [*_gate_words(gate), *_result_blocks(groups, runs)])]
-    sections += [reliability_section(found), risk_section(found)]
-    learned = learning_section({name: _history(run) for name, run in runs.items()})
-    cards = cards_section({name: run.cards for name, run in runs.items()})
-    sections += [section for section in (cards, learned) if section is not None]
     notes = [f"{name}: {run.note}" for name, run in runs.items() if run.note]
-    return [*sections, Section("Settings, and how to run it again", [*notes, *_setting_blocks(runs)])]
+    with rc_context({"text.parse_math": False}):  # a dollar in the name of a run or a class is a dollar
+        return [
+            Section("Results", [*_gate_words(gate), *_result_blocks(groups_of_episodes(found), runs)]),
+            reliability_section(reliability_image(found)),
+            risk_section(found),
+            *cards_section({name: run.cards for name, run in runs.items()}),
+            *learning_section({name: _history(run) for name, run in runs.items()}),
+            Section("Settings, and how to run it again", [*notes, *_setting_blocks(runs)]),
+        ]
 
 
 def comparison_record(runs: Mapping[str, ReportedRun], gate: Gate | None = None) -> dict[str, Any]:
@@ -214,4 +217,4 @@ def _flat(config: Config) -> dict[str, Any]:
 
 
 def _plain(difference: PairedDifference) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in difference._asdict().items()}
+    return {name: finite(value) for name, value in difference._asdict().items()}

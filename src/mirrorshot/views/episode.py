@@ -1,8 +1,8 @@
-"""One episode as a picture: what was learned from, what was asked, and what the method thought of it."""
+"""One episode as a figure: support images, queries, class probabilities and uncertainty."""
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -17,12 +17,9 @@ from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import BLUE, GAP, GREY, INK, ORANGE, PURPLE, SKY, VERMILION
 
-if TYPE_CHECKING:  # matplotlib is imported when something is drawn
-    import matplotlib.figure
-
 _COLUMN, _ROW, _LABEL, _HEADER = 1.35, 0.62, 1.15, 0.95  # inches: a class, a query, their column, at most a header
 _VERDICT, _UNCERTAINTY = 0.75, 1.65  # inches: right or wrong, and the column of uncertainty
-_MAX_SHOTS = 6  # support pictures shown of a class
+_MAX_SHOTS = 6  # support images shown of a class
 _MAX_NAME = 16  # letters of a name that fit
 
 
@@ -35,21 +32,21 @@ class EpisodeDisplay:
     of the latents; where a method has a predictive temperature on top, the column says so.
 
     Args:
-        support: pictures (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
-        query: pictures to classify.
+        support: images (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
+        query: images to classify.
         log_prob: logarithm of the class probabilities of the queries.
         y: their right classes.
         class_names: of the C classes.
         uncertainty: of the queries, in nats; None: not shown.
 
     Attributes:
-        figure_: what `plot` has drawn on.
+        figure_: drawn by `plot`.
 
     Example:
         >>> import torch
-        >>> pictures = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
+        >>> images = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
         >>> log_prob = torch.full((6, 3), 1 / 3).log()
-        >>> display = EpisodeDisplay(pictures, pictures, log_prob, torch.arange(6) // 2, ["a", "b", "c"])
+        >>> display = EpisodeDisplay(images, images, log_prob, torch.arange(6) // 2, ["a", "b", "c"])
         >>> len(display.plot().figure_.axes)  # 3 headers, and 6 queries with 3 bars each
         27
     """
@@ -71,25 +68,23 @@ class EpisodeDisplay:
     def from_method(
         cls, method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare
     ) -> "list[EpisodeDisplay]":
-        """Let a method predict some episodes of pictures; a display for each.
+        """Let a method predict some episodes of images; return a display for each.
 
         Args:
             method: a trained one. Its latents, if it has them, give the parts of the uncertainty.
             sampler: draws the episodes.
             numbers: which episodes.
-            prepare: from pictures as bytes to what the backbone takes, on the device of the method.
+            prepare: from images as bytes to what the backbone takes, on the device of the method.
         """
-        options = {"prepare": prepare, "batch_size": len(numbers)}
-        found = predict_tasks(method, sampler, numbers, **options)  # type: ignore[arg-type]
-        latents = predict_latents(method, sampler, numbers, **options)  # type: ignore[arg-type]
+        found = predict_tasks(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
+        latents = predict_latents(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
         parts = None if latents is None else decisions.uncertainty(*(t.double().cpu() for t in latents))
-        index, (tasks, y) = sampler.index(numbers), sampler.tasks(numbers)
-        source = sampler.source
-        names = [list(dict.fromkeys(source.labels[rows].tolist())) for rows in index.support]
+        (tasks, y), source = sampler.tasks(numbers), sampler.source
+        classes = [dict.fromkeys(source.labels[items].tolist()) for items in sampler.index(numbers).support]
         return [
             cls(
                 tasks.support_x[i].cpu(), tasks.query_x[i].cpu(), found.log_prob[i], y[i].cpu(),
-                [source.class_names[c] for c in names[i]],
+                [source.class_names[c] for c in classes[i]],
                 None if parts is None else EntropyParts(*(part[i] for part in parts)),
             )
             for i in range(len(numbers))
@@ -107,17 +102,13 @@ class EpisodeDisplay:
         return bool(np.abs(shown - self.uncertainty.total.detach().cpu().double().numpy()).max() < 0.01)
 
     def plot(self, *, n_queries: int = 6) -> "EpisodeDisplay":
-        """Draw the card on a figure of its own.
-
-        Args:
-            n_queries: queries shown, spread evenly over those there are.
-        """
+        """Draw the card on a new figure, with at most `n_queries` queries, spread evenly over all."""
         from matplotlib.figure import Figure
 
         n_way = len(self.class_names)
         rows = np.unique(np.linspace(0, len(self.y) - 1, min(n_queries, len(self.y))).round().astype(int))
-        pictures = _as_pictures(self.support).reshape(n_way, -1, *_hwc(self.support))
-        shots = [_montage(part, n_columns=3) for part in pictures]
+        support, queries = _as_images(self.support), _as_images(self.query)
+        shots = [_montage(part, n_columns=3) for part in support.reshape(n_way, -1, *support.shape[1:])]
         header = min(_COLUMN * shots[0].shape[0] / shots[0].shape[1], _HEADER)
         heights = [header, *[_ROW] * len(rows)]
         right = _VERDICT + (_UNCERTAINTY if self.uncertainty is not None else 0.0)
@@ -128,11 +119,11 @@ class EpisodeDisplay:
             left=0.02, right=1 - right / size[0], top=1 - 0.42 / size[1], bottom=0.3 / size[1],
             wspace=0.14, hspace=0.16,
         )  # fmt: skip
-        for c, (name, picture) in enumerate(zip(self.class_names, shots, strict=True)):
-            _draw_header(figure.add_subplot(grid[0, c + 1]), name, picture)
-        prob, queries = self.log_prob.detach().exp().cpu().double().numpy(), _as_pictures(self.query)
+        for c, (name, image) in enumerate(zip(self.class_names, shots, strict=True)):
+            _draw_header(figure.add_subplot(grid[0, c + 1]), name, image)
+        prob = self.log_prob.detach().exp().cpu().double().numpy()
         for i, row in enumerate(rows):
-            _draw_picture(figure.add_subplot(grid[i + 1, 0]), queries[row])
+            _draw_image(figure.add_subplot(grid[i + 1, 0]), queries[row])
             axes = [figure.add_subplot(grid[i + 1, c + 1]) for c in range(n_way)]
             _draw_probabilities(axes, prob[row], int(self.y[row]))
         if self.uncertainty is not None:
@@ -141,23 +132,6 @@ class EpisodeDisplay:
         _draw_words(figure, header / size[1], size, len(self.support) // n_way)
         self.figure_ = figure
         return self
-
-
-def episode_figure(
-    support: Shaped[Tensor, "N ..."],
-    query: Shaped[Tensor, "M ..."],
-    log_prob: Float[Tensor, "M C"],
-    y: Int[Tensor, " M"],
-    class_names: Sequence[str],
-    *,
-    n_queries: int = 6,
-) -> "matplotlib.figure.Figure":
-    """Draw one episode; see `EpisodeDisplay`.
-
-    Returns:
-        The figure, for `save_figure` or a report.
-    """
-    return EpisodeDisplay(support, query, log_prob, y, class_names).plot(n_queries=n_queries).figure_
 
 
 def _draw_uncertainty(
@@ -191,15 +165,15 @@ def _draw_uncertainty(
     )  # fmt: skip
 
 
-def _draw_header(ax: Any, name: str, picture: NDArray[Any]) -> None:
-    _draw_picture(ax, picture)
+def _draw_header(ax: Any, name: str, image: NDArray[Any]) -> None:
+    _draw_image(ax, image)
     short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
     ax.set_title(short, fontsize="medium", fontweight="bold", color=INK, pad=5)
 
 
-def _draw_picture(ax: Any, picture: NDArray[Any]) -> None:
-    grey = picture.shape[-1] == 1
-    ax.imshow(picture[..., 0] if grey else picture, cmap="gray" if grey else None, vmin=0, vmax=1, aspect="equal")
+def _draw_image(ax: Any, image: NDArray[Any]) -> None:
+    grey = image.shape[-1] == 1
+    ax.imshow(image[..., 0] if grey else image, cmap="gray" if grey else None, vmin=0, vmax=1, aspect="equal")
     ax.set_axis_off()
 
 
@@ -220,7 +194,7 @@ def _draw_probabilities(axes: Sequence[Any], prob: NDArray[np.float64], right: i
 
 
 def _draw_words(figure: Any, header: float, size: tuple[float, float], n_shot: int) -> None:
-    """What the rows and the frames are."""
+    """Legend of rows and frames."""
     some = f"\n({_MAX_SHOTS} of {n_shot})" if n_shot > _MAX_SHOTS else ""
     top = 1 - 0.42 / size[1] - header
     figure.text(0.02, top + 0.06 / size[1], "query", fontsize=9, color=GREY, va="bottom")
@@ -235,29 +209,25 @@ def _percent(p: float) -> str:
     return f"{p:.0%}" if p >= 0.005 or p == 0 else "<1%"
 
 
-def _as_pictures(x: Tensor) -> NDArray[np.float64]:
-    """Pictures (n, height, width, channels) from 0 to 1."""
+def _as_images(x: Tensor) -> NDArray[np.float64]:
+    """Images (n, height, width, channels) from 0 to 1."""
     values = x.detach().cpu()
     values = values.double() / 255 if not values.is_floating_point() else values.double()
     return np.asarray(values.movedim(1, -1).clamp(0, 1).numpy())
 
 
-def _hwc(x: Tensor) -> tuple[int, int, int]:
-    return x.shape[2], x.shape[3], x.shape[1]
-
-
-def _montage(pictures: NDArray[np.float64], n_columns: int) -> NDArray[np.float64]:
-    """Some pictures side by side, a thin line apart; transparent where there is none."""
-    shown = pictures[:_MAX_SHOTS]
+def _montage(images: NDArray[np.float64], n_columns: int) -> NDArray[np.float64]:
+    """Some images side by side, a thin line apart; transparent where there is none."""
+    shown = images[:_MAX_SHOTS]
     n, h, w, channels = shown.shape
     columns = min(n, n_columns)
     lines = -(-n // columns)
     gap = max(1, w // 14)
     canvas = np.ones((lines * (h + gap) - gap, columns * (w + gap) - gap, 4))
     canvas[..., 3] = 0.0
-    for i, picture in enumerate(shown):
+    for i, image in enumerate(shown):
         top, left = (i // columns) * (h + gap), (i % columns) * (w + gap)
-        canvas[top : top + h, left : left + w, :3] = picture if channels == 3 else picture[..., :1]
+        canvas[top : top + h, left : left + w, :3] = image if channels == 3 else image[..., :1]
         canvas[top : top + h, left : left + w, 3] = 1.0
     return canvas
 
@@ -266,7 +236,7 @@ def _check_episode(support: Tensor, query: Tensor, log_prob: Tensor, y: Tensor, 
     for name, x in (("support", support), ("query", query)):
         if x.ndim != 4 or x.shape[1] not in (1, 3):
             raise InvalidInputError(
-                f"Expected `{name}` to be pictures (n, 1 or 3, height, width), but got shape {tuple(x.shape)}."
+                f"Expected `{name}` to be images (n, 1 or 3, height, width), but got shape {tuple(x.shape)}."
             )
     M = len(query)
     if tuple(log_prob.shape) != (M, n_way) or tuple(y.shape) != (M,) or M == 0:
@@ -276,5 +246,5 @@ def _check_episode(support: Tensor, query: Tensor, log_prob: Tensor, y: Tensor, 
         )
     if len(support) % n_way or len(support) == 0:
         raise InvalidInputError(
-            f"Expected `support` to have as many pictures of each of {n_way} classes, but got {len(support)} in all."
+            f"Expected `support` to have as many images of each of {n_way} classes, but got {len(support)} in all."
         )

@@ -4,11 +4,17 @@ import html
 import io
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
 
 from mirrorshot.types import InvalidInputError
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
+    import matplotlib.axes
     import matplotlib.figure
 
 FORMATS = (".png", ".svg")
@@ -16,6 +22,7 @@ FORMATS = (".png", ".svg")
 SKY, BLUE, VERMILION, INK, GREY = "#9BD0F0", "#0072B2", "#D55E00", "#222222", "#6E6E6E"
 GREEN, ORANGE, PURPLE = "#009E73", "#E69F00", "#CC79A7"
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, INK)
+MARKERS = ("o", "s", "^", "D", "v", "P")
 BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": GREY, "alpha": 0.92}
 # A shade and a hatch, drawn one upon the other: in one, SVG would make the hatch as faint as the shade.
 GAP = (
@@ -27,51 +34,56 @@ GAP = (
 _THEMED = {"#000000": "--ink", "#222222": "--ink", "#6e6e6e": "--faint", "#ffffff": "--paper"}
 
 
-def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> None:
-    """Write a figure as PNG or SVG, as the name says. The file holds no date: the same numbers give the same file.
+def axes_to_draw_on(
+    ax: "matplotlib.axes.Axes | None",
+    size: tuple[float, float],
+    layout: Literal["constrained", "compressed"] = "constrained",
+) -> "matplotlib.axes.Axes":
+    """Return `ax`, or axes on a new figure of that size in inches if it is None."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout=layout).subplots() if ax is None else ax
+
+
+def to_tensor(data: ArrayLike) -> Tensor:
+    """Return an array, a list or a tensor as a tensor without gradient."""
+    return data.detach() if isinstance(data, Tensor) else torch.as_tensor(np.asarray(data))
+
+
+def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> list[Path]:
+    """Write a figure as PNG or SVG. The file holds no date: the same numbers give the same file.
 
     Args:
         fig: the figure.
-        path: a file name that ends in .png or .svg, in a folder that exists.
+        path: a file name that ends in .png or .svg, or without an ending for both; in a folder that exists.
         dpi: dots per inch of a PNG.
+
+    Returns:
+        The files written.
     """
     from matplotlib import rc_context
 
-    suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
+    suffix = Path(path).suffix
+    if suffix and suffix.lower() not in FORMATS:
         raise InvalidInputError(f"Expected `path` to end in {' or '.join(FORMATS)}, but got {str(path)!r}.")
-    undated = {"Date": None} if suffix == ".svg" else None
+    paths = [Path(path)] if suffix else [Path(f"{path}{ending}") for ending in FORMATS]
     with rc_context({"svg.hashsalt": "mirrorshot"}):
-        fig.savefig(path, dpi=dpi, format=suffix[1:], metadata=undated)
-
-
-def save_pictures(fig: "matplotlib.figure.Figure", stem: str | Path, *, dpi: int = 150) -> list[Path]:
-    """Write a figure as SVG and as PNG, side by side.
-
-    Args:
-        fig: the figure.
-        stem: file name without its ending, in a folder that exists.
-        dpi: dots per inch of the PNG.
-
-    Returns:
-        The two files.
-    """
-    paths = [Path(f"{stem}{suffix}") for suffix in FORMATS]
-    for path in paths:
-        save_figure(fig, path, dpi=dpi)
+        for name in paths:
+            undated = {"Date": None} if name.suffix.lower() == ".svg" else None
+            fig.savefig(name, dpi=dpi, format=name.suffix[1:].lower(), metadata=undated)
     return paths
 
 
 def figure_svg(fig: "matplotlib.figure.Figure", *, prefix: str, alt: str) -> str:
-    """A figure as an SVG element to put into a page, in the colours of the page.
+    """Return a figure as an SVG element for a page, without references to anything outside.
 
     Black, white and grey become the CSS variables `--ink`, `--paper` and `--faint`, so that the figure follows the page
-    into the dark. Nothing in it refers to anything outside.
+    into dark mode.
 
     Args:
         fig: the figure.
         prefix: put before every id in it, to keep the ids of several figures on a page apart.
-        alt: what the figure shows, for those who cannot see it.
+        alt: alternative text.
 
     Example:
         >>> from matplotlib.figure import Figure

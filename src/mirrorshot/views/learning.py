@@ -1,4 +1,4 @@
-"""Learning curves, from the log of runs."""
+"""Learning curves from the logs of runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import GREY, LINES
+from mirrorshot.views.figures import GREY, LINES, MARKERS
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
@@ -21,13 +21,12 @@ _PANELS = {
     "val_accuracy": ("validation accuracy", True),
     "val_nll": ("validation NLL, nats per query", False),
 }
-_MARKERS = ("o", "s", "^", "D", "v", "P")
 _SMOOTHED = 20  # points across the panel that are told apart
 _MANY = 60  # records above which a line has no markers
 
 
 def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figure.Figure":
-    """Draw how runs learned: training bound or loss, validation accuracy and, where logged, validation NLL.
+    """Draw the learning curves of runs: training bound or loss, validation accuracy and, where logged, validation NLL.
 
     Bound and loss are shown faintly as they are and, above that, smoothed by a moving mean. Runs differ in colour and
     in marker.
@@ -35,9 +34,6 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
     Args:
         histories: for each name, the records of a run (`read_log`), with "step" or "episodes" and any of "elbo" (see
             `with_elbo`), "loss", "val_accuracy" and "val_nll"; a key that is missing or None is passed over.
-
-    Returns:
-        The figure, for `save_figure` or a report.
 
     Example:
         >>> log = [{"step": i, "episodes": 4 * i, "loss": 1 / i, "val_accuracy": 1 - 1 / i} for i in range(1, 50)]
@@ -53,7 +49,8 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
         raise InvalidInputError(
             f"Expected records with a step and one of {', '.join(_PANELS)}, but got none in {len(histories)} histories."
         )
-    axis = "episodes" if all(_has_episodes(history) for history in histories.values()) else "step"
+    records = [record for history in histories.values() for record in history]
+    axis = "episodes" if all(record.get("episodes") is not None for record in records) else "step"
     n_rows = 1 if len(shown) <= 3 else 2
     n_columns = -(-len(shown) // n_rows)
     size = (4.3 * n_columns, 3.4 * n_rows + 0.5)
@@ -70,17 +67,18 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
 
 
 def with_elbo(history: History) -> list[dict[str, Any]]:
-    """The records of a run whose loss is minus the evidence lower bound, with the bound in place of the loss.
+    """Replace the loss, which is minus the evidence lower bound, by the bound.
 
     Example:
         >>> with_elbo([{"step": 1, "loss": 1.5}])
         [{'step': 1, 'elbo': -1.5}]
     """
-    return [
-        {("elbo" if key == "loss" else key): (-value if key == "loss" and value is not None else value)
-         for key, value in record.items()}
-        for record in history
-    ]  # fmt: skip
+    records = [dict(record) for record in history]
+    for record in records:
+        if "loss" in record:
+            loss = record.pop("loss")
+            record["elbo"] = None if loss is None else -loss
+    return records
 
 
 def smooth(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
@@ -97,6 +95,8 @@ def smooth(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
 
 
 def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) -> None:
+    from matplotlib.ticker import EngFormatter, FuncFormatter
+
     title, is_share = _PANELS[key]
     for i, (name, history) in enumerate(histories.items()):
         x, y = _series(history, key, axis)
@@ -107,7 +107,7 @@ def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) 
         if len(x) > _MANY and key in ("elbo", "loss"):
             ax.plot(x, y, color=style["color"], alpha=0.22, linewidth=0.7)
             y = smooth(y, len(x) // _SMOOTHED)
-        marker = {"marker": _MARKERS[i % len(_MARKERS)], "markersize": 6, "markeredgecolor": "white"}
+        marker = {"marker": MARKERS[i % len(MARKERS)], "markersize": 6, "markeredgecolor": "white"}
         ax.plot(x, y, markevery=every, **marker, **style)
     ax.set_title(title, loc="left", fontsize="medium", fontweight="bold")
     ax.set_xlabel(f"training {axis}" if axis == "episodes" else "training steps")
@@ -115,12 +115,6 @@ def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) 
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(length=0)
     ax.set_axisbelow(True)
-    _format_axes(ax, is_share)
-
-
-def _format_axes(ax: Any, is_share: bool) -> None:
-    from matplotlib.ticker import EngFormatter, FuncFormatter
-
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     if is_share:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
@@ -132,7 +126,3 @@ def _series(history: History, key: str, axis: str) -> tuple[NDArray[np.float64],
     points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     points = points[np.isfinite(points).all(1)]
     return points[:, 0], points[:, 1]
-
-
-def _has_episodes(history: History) -> bool:
-    return all(record.get("episodes") is not None for record in history)

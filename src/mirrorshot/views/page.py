@@ -1,4 +1,4 @@
-"""The page: text, tables and pictures, in one file that needs nothing else.
+"""HTML pages of text, tables and images, in one file that needs nothing else.
 
 Design note: no scripts and no links to anything outside, which the page's own security policy enforces; figures are SVG
 in the colours of the page, so they follow it into dark mode. Rejected: a template engine, for a page of three blocks.
@@ -25,7 +25,7 @@ class Table(NamedTuple):
     """Numbers, and how they came about.
 
     Attributes:
-        caption: what the table shows.
+        caption: title of the table.
         columns: headings; the first column names the rows.
         rows: cells as they are to be printed.
         protocol: how the numbers were made, shown beside them: name and value.
@@ -41,14 +41,8 @@ class Table(NamedTuple):
     note: str = ""
 
 
-class Picture(NamedTuple):
-    """A figure.
-
-    Attributes:
-        figure: drawn by `mirrorshot.views`, or any other of matplotlib.
-        alt: what it shows, in words, for those who cannot see it.
-        caption: what to see in it.
-    """
+class Image(NamedTuple):
+    """A figure of matplotlib with its alternative text and its caption."""
 
     figure: "matplotlib.figure.Figure"
     alt: str
@@ -60,11 +54,11 @@ class Section(NamedTuple):
 
     Attributes:
         title: its heading.
-        blocks: paragraphs, tables and pictures, in order.
+        blocks: paragraphs, tables and images, in order.
     """
 
     title: str
-    blocks: Sequence[str | Table | Picture]
+    blocks: Sequence[str | Table | Image]
 
 
 def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Section]) -> None:
@@ -73,9 +67,9 @@ def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Secti
     Args:
         path: name of the file.
         title: heading of the report.
-        intro: what it is about. As in all texts here, an empty line begins a new paragraph, `$ ` begins a command
+        intro: first paragraphs. As in all texts here, an empty line begins a new paragraph, `$ ` begins a command
             line, and markup is shown as is.
-        sections: its parts.
+        sections: its parts. A protocol or a note that several tables share is shown with the first of them.
 
     Example:
         >>> import tempfile
@@ -85,7 +79,8 @@ def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Secti
         >>> "91.2" in path.read_text()
         True
     """
-    body = "\n".join(_section(section, number) for number, section in enumerate(sections, start=1))
+    shown: set[str] = set()
+    body = "\n".join(_section(section, number, shown) for number, section in enumerate(sections, start=1))
     contents = "".join(
         f'<li><a href="#part-{number}">{escape(section.title)}</a></li>'
         for number, section in enumerate(sections, start=1)
@@ -117,20 +112,22 @@ def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Secti
     write_atomically(Path(path), page.encode())
 
 
-def _section(section: Section, number: int) -> str:
-    parts, shown = [], None
-    for i, block in enumerate(section.blocks):
-        is_new = isinstance(block, Table) and block.protocol != shown  # the same protocol is said once
-        parts.append(_block(block, f"f{number}-{i}-", with_protocol=is_new))
-        shown = block.protocol if isinstance(block, Table) else shown
-    blocks = "\n".join(parts)
+def _section(section: Section, number: int, shown: set[str]) -> str:
+    blocks = "\n".join(_block(block, f"f{number}-{i}-", shown) for i, block in enumerate(section.blocks))
     return f'<section id="part-{number}">\n<h2>{escape(section.title)}</h2>\n{blocks}\n</section>'
 
 
-def _block(block: str | Table | Picture, prefix: str, *, with_protocol: bool) -> str:
+def _block(block: str | Table | Image, prefix: str, shown: set[str]) -> str:
     if isinstance(block, str):
         return f'<div class="text">{_paragraphs(block)}</div>'
-    return _table(block, with_protocol) if isinstance(block, Table) else _picture(block, prefix)
+    return _table(block, shown) if isinstance(block, Table) else _image(block, prefix)
+
+
+def _once(html: str, shown: set[str]) -> str:
+    """Return the element the first time, and nothing later."""
+    is_new = html not in shown
+    shown.add(html)
+    return html if is_new else ""
 
 
 def _paragraphs(text: str) -> str:
@@ -144,23 +141,23 @@ def _paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def _picture(picture: Picture, prefix: str) -> str:
-    caption = f"<figcaption>{escape(picture.caption)}</figcaption>" if picture.caption else ""
-    svg = figure_svg(picture.figure, prefix=prefix, alt=picture.alt)
-    inches = picture.figure.get_size_inches()[0]
+def _image(image: Image, prefix: str) -> str:
+    caption = f"<figcaption>{escape(image.caption)}</figcaption>" if image.caption else ""
+    svg = figure_svg(image.figure, prefix=prefix, alt=image.alt)
+    inches = image.figure.get_size_inches()[0]
     # on a small screen a wide figure is scrolled, and not shrunk until nobody can read it
     scroll = f'<div class="scroll" tabindex="0"><div style="min-width:{min(inches * 62, 720):.0f}px">{svg}</div></div>'
-    return f'<figure class="picture" style="max-width:{inches * 92 + 48:.0f}px">{scroll}{caption}</figure>'
+    return f'<figure class="image" style="max-width:{inches * 92 + 48:.0f}px">{scroll}{caption}</figure>'
 
 
-def _table(table: Table, with_protocol: bool = True) -> str:
+def _table(table: Table, shown: set[str]) -> str:
     _check_table(table)
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
     rows = "\n".join(_row(row, {c for r, c in table.best if r == i}) for i, row in enumerate(table.rows))
     facts = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in table.protocol.items())
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    aside = f'<aside aria-label="Protocol"><h3>Protocol</h3><dl>{facts}</dl></aside>' if with_protocol else ""
-    return f"""<div class="result{"" if with_protocol else " wide"}">
+    aside = _once(f'<aside aria-label="Protocol"><h3>Protocol</h3><dl>{facts}</dl></aside>', shown)
+    note = _once(f'<p class="note">{escape(table.note)}</p>', shown) if table.note else ""
+    return f"""<div class="result{"" if aside else " wide"}">
 <div class="numbers"><div class="scroll" tabindex="0"><table>
 <caption>{escape(table.caption)}</caption>
 <thead><tr>{head}</tr></thead>
@@ -173,7 +170,7 @@ def _table(table: Table, with_protocol: bool = True) -> str:
 
 
 def _row(cells: Sequence[str], best: Collection[int]) -> str:
-    mark = '<span class="best" title="best of its column">{}<span class="unseen"> (best)</span></span>'
+    mark = '<span class="best" title="best">{}<span class="unseen"> (best)</span></span>'
     shown = [mark.format(escape(cell)) if c in best else escape(cell) for c, cell in enumerate(cells)]
     values = "".join(f"<td>{cell}</td>" for cell in shown[1:])
     return f'<tr><th scope="row">{shown[0]}</th>{values}</tr>'

@@ -1,4 +1,4 @@
-"""How the page looks: on a desk, on a phone, in the dark and on paper."""
+"""Style sheet of the page, for desktops, phones, dark mode and print."""
 
 CSS = """
 :root {
@@ -72,8 +72,8 @@ dl { display: grid; grid-template-columns: auto 1fr; gap: .3rem 1rem; margin: 0;
 dt { color: var(--faint); }
 dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 figure { margin: 1.6rem 0 2.2rem; }
-.picture .scroll { padding: 1.2rem; border: 1px solid var(--line); border-radius: .8rem; }
-.picture svg { display: block; width: 100%; height: auto; fill: var(--ink); }
+.image .scroll { padding: 1.2rem; border: 1px solid var(--line); border-radius: .8rem; }
+.image svg { display: block; width: 100%; height: auto; fill: var(--ink); }
 figcaption { margin-top: .8rem; max-width: 42rem; color: var(--faint); font-size: .9rem; line-height: 1.5; }
 footer {
   margin-top: 2rem; padding-top: 1.2rem; padding-bottom: 3rem; border-top: 1px solid var(--line); color: var(--faint);
@@ -87,7 +87,7 @@ footer {
   header { padding-top: 2.2rem; }
   header, main, footer { padding-left: 1.1rem; padding-right: 1.1rem; }
   .intro { font-size: 1.05rem; }
-  .picture .scroll { padding: .8rem; }
+  .image .scroll { padding: .8rem; }
   th, td { padding-left: .5rem; padding-right: .5rem; }
   thead th { white-space: normal; }
   tbody th { position: sticky; left: 0; z-index: 1; max-width: 9rem; background: var(--paper); white-space: normal;

@@ -1,4 +1,4 @@
-"""Reliability diagrams: whether predictions are right as often as they claim."""
+"""Reliability diagrams: accuracy at each confidence."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from mirrorshot.evaluation import Calibration
 from mirrorshot.metrics import (
     CalibrationBins,
     bootstrap_bins,
@@ -16,7 +17,7 @@ from mirrorshot.metrics import (
     task_statistics,
 )
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY
+from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY, axes_to_draw_on, to_tensor
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
@@ -31,13 +32,12 @@ class ReliabilityDisplay:
 
     Bars are the accuracy per confidence bin, with 95 % intervals: by the bootstrap over tasks where these are known,
     else Wilson's, as if all predictions were independent (queries of one task share their support, so that is somewhat
-    too narrow). The hatched part is the gap between accuracy and mean confidence: where accuracy is below the diagonal
-    the predictions claim too much, where it is above, too little. The panel underneath counts the predictions in the
-    bins.
+    too narrow). The hatched part is the gap between accuracy and mean confidence. The panel underneath counts the
+    predictions in the bins.
 
     Args:
         bins: the predictions, sorted into bins.
-        name: what made them; the title of the picture.
+        name: of the predictions; the title.
         intervals: lower and upper ends of the accuracy in each bin, (2, B), as from `bootstrap_bins`. None: Wilson's.
 
     Attributes:
@@ -77,24 +77,24 @@ class ReliabilityDisplay:
                 intervals are bootstrapped over them.
             y: labels 0 .. n_classes - 1, shape (..., n_queries).
             n_bins: number of confidence bins.
-            name: what made the predictions.
+            name: of the predictions; the title.
             ax: where to draw; None: on a new figure.
         """
-        p, labels = _to_tensor(prob), _to_tensor(y)
+        p, labels = to_tensor(prob), to_tensor(y)
         bins, intervals = calibration_bins(p, labels, n_bins), None
         if p.ndim == 3 and len(p) > 1:
             found = bootstrap_bins(task_statistics(p, labels, n_bins), torch.Generator().manual_seed(0))
             intervals = torch.stack(found)
         return cls(bins, name=name, intervals=intervals).plot(ax)
 
-    def plot(self, ax: "matplotlib.axes.Axes | None" = None, *, legend: bool = True) -> "ReliabilityDisplay":
-        """Draw the diagram.
+    @classmethod
+    def from_calibration(cls, calibration: Calibration, *, name: str | None = None) -> "ReliabilityDisplay":
+        """Take the bins that an evaluation has stored, with their intervals over tasks."""
+        return cls(calibration.bins, name=name, intervals=calibration.bin_intervals)
 
-        Args:
-            ax: where to draw; None: on a new figure.
-            legend: whether to name the parts.
-        """
-        ax = _new_axes() if ax is None else ax
+    def plot(self, ax: "matplotlib.axes.Axes | None" = None, *, legend: bool = True) -> "ReliabilityDisplay":
+        """Draw the diagram on `ax`, or on a new figure."""
+        ax = axes_to_draw_on(ax, (_PANEL_WIDTH, _PANEL_HEIGHT), "compressed")
         self.ax_, self.figure_ = ax, ax.get_figure(root=True)
         self.share_ax_ = ax.inset_axes((0.0, -0.25, 1.0, 0.19), sharex=ax)
         self._draw_accuracy(ax)
@@ -143,14 +143,7 @@ class ReliabilityDisplay:
 
 
 def reliability_figure(displays: Sequence[Sequence[ReliabilityDisplay]]) -> "matplotlib.figure.Figure":
-    """Draw several reliability diagrams on one figure.
-
-    Args:
-        displays: the displays of each row.
-
-    Returns:
-        The figure, for `save_figure`.
-    """
+    """Draw several reliability diagrams, given row by row, on one figure."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -186,13 +179,3 @@ def wilson_interval(
     z2 = _Z_95**2 / count
     half = np.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
     return (share + z2 / 2 - half) / (1 + z2), (share + z2 / 2 + half) / (1 + z2)
-
-
-def _new_axes() -> Any:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(_PANEL_WIDTH, _PANEL_HEIGHT), layout="compressed").subplots()
-
-
-def _to_tensor(data: ArrayLike) -> torch.Tensor:
-    return data.detach() if isinstance(data, torch.Tensor) else torch.as_tensor(np.asarray(data))

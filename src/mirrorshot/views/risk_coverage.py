@@ -1,17 +1,16 @@
-"""Risk-coverage curves: how often the most confident predictions are wrong."""
+"""Risk-coverage curves: the error rate of the most confident predictions."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import ArrayLike
-from torch import Tensor
 
+from mirrorshot.evaluation import Calibration
 from mirrorshot.metrics import RiskCoverage, aurc, risk_coverage
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, GREY, LINES
+from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, to_tensor
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
@@ -29,7 +28,7 @@ class RiskCoverageDisplay:
     Args:
         curve: coverages and error rates, as from `risk_coverage`.
         area: area under the curve, AURC.
-        name: what made the predictions.
+        name: of the predictions.
 
     Attributes:
         curve, area, name: as given.
@@ -54,33 +53,26 @@ class RiskCoverageDisplay:
         Args:
             prob: class probabilities, shape (..., n_queries, n_classes).
             y: labels 0 .. n_classes - 1, shape (..., n_queries).
-            name: what made the predictions.
+            name: of the predictions.
             ax: where to draw; None: on a new figure.
         """
-        p, labels = (t.detach() if isinstance(t, Tensor) else torch.as_tensor(np.asarray(t)) for t in (prob, y))
+        p, labels = to_tensor(prob), to_tensor(y)
         return cls(risk_coverage(p, labels), float(aurc(p, labels)), name=name).plot(ax)
 
     @classmethod
-    def from_risk(cls, risk: Float[Tensor, " n"], area: float, *, name: str | None = None) -> "RiskCoverageDisplay":
-        """From error rates at n evenly spaced coverages, as an evaluation stores them."""
+    def from_calibration(cls, calibration: Calibration, *, name: str | None = None) -> "RiskCoverageDisplay":
+        """Take the curve that an evaluation has stored."""
+        risk = calibration.risk
+        if risk is None:
+            raise InvalidInputError("Expected a calibration with a risk-coverage curve, but it has none.")
         coverage = torch.arange(1, len(risk) + 1, dtype=risk.dtype) / len(risk)
-        return cls(RiskCoverage(coverage, risk), area, name=name)
+        return cls(RiskCoverage(coverage, risk), calibration.scores["aurc"], name=name)
 
     def plot(
         self, ax: "matplotlib.axes.Axes | None" = None, *, color: str = BLUE, linestyle: str = "-", alone: bool = True
     ) -> "RiskCoverageDisplay":
-        """Draw the curve.
-
-        Args:
-            ax: where to draw; None: on a new figure.
-            color: of the curve.
-            linestyle: of the curve.
-            alone: whether to draw the two curves to compare with, and the axes.
-        """
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(4.3, 3.9), layout="constrained").subplots()
+        """Draw the curve; with `alone` also the two curves to compare with, and the axes."""
+        ax = axes_to_draw_on(ax, (4.3, 3.9))
         self.ax_, self.figure_ = ax, ax.get_figure(root=True)
         coverage, risk = (t.numpy(force=True) for t in self.curve)
         label = f"{self.name or 'by confidence'}, AURC {self.area:.3f}"
@@ -90,19 +82,12 @@ class RiskCoverageDisplay:
             ax.axhline(error, color=GREY, linestyle=":", linewidth=1.2, label="in random order")
             ax.fill_between(coverage, 0, np.maximum(0, 1 - (1 - error) / coverage), color=GREY, alpha=0.2, linewidth=0,
                             label="best order")  # fmt: skip
-            format_axes(ax, error)
+            _format_axes(ax, error)
         return self
 
 
 def risk_coverage_figure(displays: Sequence[RiskCoverageDisplay]) -> "matplotlib.figure.Figure":
-    """Draw several risk-coverage curves on one panel; they differ in colour and in dashes.
-
-    Args:
-        displays: the curves.
-
-    Returns:
-        The figure, for `save_figure` or a report.
-    """
+    """Draw several risk-coverage curves on one panel; they differ in colour and in dashes."""
     from matplotlib.figure import Figure
 
     if not displays:
@@ -112,12 +97,12 @@ def risk_coverage_figure(displays: Sequence[RiskCoverageDisplay]) -> "matplotlib
     for i, display in enumerate(displays):
         display.plot(ax, color=LINES[i % len(LINES)], linestyle=_STYLES[i % len(_STYLES)], alone=len(displays) == 1)
     if len(displays) > 1:
-        format_axes(ax, max(float(d.curve.risk[-1]) for d in displays), legend=False)
+        _format_axes(ax, max(float(d.curve.risk[-1]) for d in displays), legend=False)
         figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", frameon=False, ncols=1)
     return figure
 
 
-def format_axes(ax: Any, error: float, *, legend: bool = True) -> None:
+def _format_axes(ax: Any, error: float, *, legend: bool = True) -> None:
     """Percent on both axes, and room above the largest risk."""
     from matplotlib.ticker import PercentFormatter
 

@@ -1,4 +1,4 @@
-"""Tables of evaluations, with the protocol that made them."""
+"""Tables of evaluations with their protocols."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -18,6 +18,7 @@ _NOTE = (
 _FITTED = (
     " Rows with a temperature T have one for all tasks, fitted by NLL on validation tasks; it changes no accuracy."
 )
+_MARKED = " The best of a column is marked among the rows with T and, apart from them, among those without."
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> Table:
@@ -26,31 +27,24 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> 
     A method has one row, and a second one at its temperature if that was fitted. The best of each column is marked,
     among the predictions as they are and among those at a temperature.
 
-    Args:
-        evaluations: for each name, what `evaluate` found.
-        caption: what the table shows.
-
     Raises:
         InvalidInputError: the evaluations differ in protocol or episodes.
     """
     protocol = _common_protocol(evaluations)
     rows: list[list[str]] = []
-    groups: tuple[list[int], list[int]] = [], []
+    raw: list[int] = []
+    fitted: list[int] = []
     for name, found in evaluations.items():
         accuracy = [f"{100 * v:.2f}" for v in (found.accuracy, found.accuracy_sd, found.accuracy_interval)]
-        groups[0].append(len(rows))
+        raw.append(len(rows))
         rows.append([name, *accuracy, *_cells(found.raw)])
         if found.calibrated is not None:
-            groups[1].append(len(rows))
-            rows.append(
-                [
-                    f"{name}, T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{found.temperature:.3g}",
-                    *accuracy,
-                    *_cells(found.calibrated),
-                ]
-            )
-    best = [place for group in groups for place in _best(rows, group)]
-    return Table(caption, _COLUMNS, rows, _facts(protocol), best, _NOTE + (_FITTED if groups[1] else ""))
+            fitted.append(len(rows))
+            temperature = f"T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{found.temperature:.3g}"
+            rows.append([f"{name}, {temperature}", *accuracy, *_cells(found.calibrated)])
+    best = [*_best(rows, raw), *_best(rows, fitted)]
+    note = _NOTE + _FITTED * bool(fitted) + _MARKED * bool(fitted and best)
+    return Table(caption, _COLUMNS, rows, _facts(protocol), best, note)
 
 
 def calibration_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> Table:
@@ -58,20 +52,17 @@ def calibration_table(evaluations: Mapping[str, Evaluation], *, caption: str) ->
 
     The columns of two temperatures are there if an evaluation has them: the ECE at the pair with the smallest
     validation ECE, the MCE at the pair with the smallest validation MCE, as the paper's released code reports them.
-
-    Args:
-        evaluations: for each name, what `evaluate` found.
-        caption: what the table shows.
     """
     protocol = _common_protocol(evaluations)
     has_one = any(e.calibrated is not None for e in evaluations.values())
     has_two = any(e.tempered for e in evaluations.values())
     kinds = ["raw", *["one T"] * has_one, *["two T"] * has_two]
     columns = ["method", *(f"{metric}, {kind}" for metric in ("ECE", "MCE") for kind in kinds), "debiased ECE, raw"]
-    rows = []
-    for name, found in evaluations.items():
-        cells = [_with_interval(_kind(found, kind, m), m) for m in ("ece", "mce") for kind in kinds]
-        rows.append([name, *cells, _with_interval(found.raw, "debiased_ece")])
+    cells = {
+        name: [_with_interval(_kind(found, kind, m), m) for m in ("ece", "mce") for kind in kinds]
+        for name, found in evaluations.items()
+    }
+    rows = [[name, *cells[name], _with_interval(e.raw, "debiased_ece")] for name, e in evaluations.items()]
     note = "In brackets: 95 % intervals by the bootstrap over tasks. raw: the predictions as they are."
     if has_one:
         note += " one T: one temperature, fitted by NLL on validation tasks."
@@ -113,13 +104,7 @@ def _with_interval(calibration: Calibration | None, metric: str) -> str:
 
 
 def difference_table(evaluations: Mapping[str, Evaluation], *, reference: str, caption: str) -> Table:
-    """How much more the methods reach than one of them, task by task.
-
-    Args:
-        evaluations: for each name, what `evaluate` found.
-        reference: the one to compare with.
-        caption: what the table shows.
-    """
+    """Paired differences of the methods from one of them, the `reference`, over the same tasks."""
     if reference not in evaluations:
         raise InvalidInputError(f"Expected `reference` to be one of {', '.join(evaluations)}, but got {reference!r}.")
     rows = [

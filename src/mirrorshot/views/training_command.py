@@ -1,4 +1,4 @@
-"""Command lines that make a run again."""
+"""The command line that repeats a run."""
 
 import json
 import shlex
@@ -14,11 +14,11 @@ _FROM_DATA = ("n_base_classes",)  # options that the trainer fills in
 
 
 def training_command(config: Config, folder: Path | None = None) -> str:
-    """`mirrorshot train` with the settings of a run, as what they change of the nearest preset.
+    """Return the `mirrorshot train` command with the settings of a run, as changes of the nearest preset.
 
     Args:
         config: settings of the run.
-        folder: where the new run is to go. None: the default.
+        folder: folder of the new run. None: the default.
 
     Example:
         >>> print(training_command(Config(n_shot=5, seed=3, **{"schedule": "constant"}))[:52])

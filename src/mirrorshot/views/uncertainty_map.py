@@ -1,4 +1,4 @@
-"""A map of two-dimensional data: which class is predicted where, and which doubts more examples could remove."""
+"""Maps of two-dimensional data: predicted class, aleatoric and epistemic uncertainty."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, GREEN, INK, LINES, ORANGE, PURPLE, VERMILION
+from mirrorshot.views.figures import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, VERMILION
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
     import matplotlib.figure
 
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, *LINES[5:])
+_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, INK)
 _PANELS = ("predicted class", "aleatoric, nats", "epistemic, nats")
 
 
@@ -71,28 +70,19 @@ class UncertaintyMapDisplay:
             margin: how far the maps reach beyond the examples, as a share of their range.
         """
         points, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
-        if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0 or len(labels) != len(points):
-            raise InvalidInputError(
-                f"Expected `X` of shape (n, 2) and `y` of n labels, but got {points.shape} and {labels.shape}."
-            )
-        if n_points < 2 or not margin >= 0:
-            raise InvalidInputError(
-                f"Expected `n_points` of at least 2 and `margin` not negative, but got {n_points} and {margin}."
-            )
-        low, high = points.min(0), points.max(0)
-        room = margin * np.maximum(high - low, 1e-9).max()
-        gx, gy = (np.linspace(a - room, b + room, n_points) for a, b in zip(low, high, strict=True))
-        grid = np.stack(np.meshgrid(gx, gy), -1).reshape(-1, 2)
-        parts = estimator.uncertainty(grid)
-        shape = n_points, n_points
+        _check(points, labels, n_points, margin)
         classes = np.asarray(estimator.classes_)
         number = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
         if not bool((classes[number] == labels).all()):
             raise InvalidInputError("Expected `y` to be labels that `estimator` was fitted on, but got others.")
-        return cls(
-            gx, gy, estimator.predict_proba(grid).reshape(*shape, -1), parts.aleatoric.reshape(shape),
-            parts.epistemic.reshape(shape), points, number, [str(name) for name in classes],
-        )  # fmt: skip
+        low, high = points.min(0), points.max(0)
+        room = margin * np.maximum(high - low, 1e-9).max()
+        gx, gy = (np.linspace(a - room, b + room, n_points) for a, b in zip(low, high, strict=True))
+        grid = np.stack(np.meshgrid(gx, gy), -1).reshape(-1, 2)
+        parts, prob = estimator.uncertainty(grid), estimator.predict_proba(grid)
+        aleatoric, epistemic = (part.reshape(n_points, n_points) for part in (parts.aleatoric, parts.epistemic))
+        maps = prob.reshape(n_points, n_points, -1), aleatoric, epistemic
+        return cls(gx, gy, *maps, points, number, [str(name) for name in classes])
 
     def plot(self, ax: "Sequence[matplotlib.axes.Axes] | None" = None) -> "UncertaintyMapDisplay":
         """Draw the three maps.
@@ -144,9 +134,20 @@ class UncertaintyMapDisplay:
         for c, name in enumerate(self.class_names):
             points = self.support_x[self.support_y == c]
             ax.scatter(
-                points[:, 0], points[:, 1], s=44, marker=_MARKERS[c % len(_MARKERS)], label=name,
+                points[:, 0], points[:, 1], s=44, marker=MARKERS[c % len(MARKERS)], label=name,
                 color=_COLOURS[c % len(_COLOURS)], edgecolor="white", linewidth=1.1, zorder=3,
             )  # fmt: skip
 
     def _extent(self) -> tuple[float, float, float, float]:
         return float(self.x[0]), float(self.x[-1]), float(self.y[0]), float(self.y[-1])
+
+
+def _check(points: NDArray[np.float64], labels: NDArray[Any], n_points: int, margin: float) -> None:
+    if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0 or len(labels) != len(points):
+        raise InvalidInputError(
+            f"Expected `X` of shape (n, 2) and `y` of n labels, but got {points.shape} and {labels.shape}."
+        )
+    if n_points < 2 or not margin >= 0:
+        raise InvalidInputError(
+            f"Expected `n_points` of at least 2 and `margin` not negative, but got {n_points} and {margin}."
+        )
