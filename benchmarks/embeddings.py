@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from _common import Episode, sample_episodes, save, table
 from embedding_sets import SETS
 from mirrorshot import FewShotClassifier
-from mirrorshot.metrics.functional import accuracy, calibration_bins, expected_calibration_error, nll
+from mirrorshot.metrics import accuracy, calibration_bins, expected_calibration_error, nll
 
 SEED = 2024
 

@@ -1,4 +1,4 @@
-"""Makes the pictures in docs/images: glyphs, handwritten digits and toy points only, all of it data that come along.
+"""Draws the figures in docs/images from glyphs, handwritten digits and toy points.
 
     python docs/gallery.py [--quick] [NAME ...]
 
@@ -14,17 +14,16 @@ from matplotlib.figure import Figure
 
 from mirrorshot import FewShotClassifier
 from mirrorshot.demo import FULL, QUICK, run_demo
-from mirrorshot.plotting import (
+from mirrorshot.views import (
+    ReliabilityDisplay,
     RiskCoverageDisplay,
     UncertaintyMapDisplay,
     learning_curve_figure,
     reliability_figure,
     risk_coverage_figure,
     save_figure,
-    save_pictures,
     with_elbo,
 )
-from mirrorshot.report import reliability_of
 
 IMAGES = Path(__file__).parent / "images"
 NAMES = ["uncertainty_map", "reliability", "risk_coverage", "learning", "episode"]
@@ -54,21 +53,23 @@ def of_the_demo(*, is_quick: bool) -> dict[str, Figure]:
     found = result.evaluations[1]
     logs = {"mirror_gp": with_elbo(result.logs["mirror_gp"]), "protonet": result.logs["protonet"]}
     return {
-        "reliability": reliability_figure([[reliability_of(e.raw, name) for name, e in found.items()]]),
+        "reliability": reliability_figure(
+            [[ReliabilityDisplay.from_calibration(e.raw, name=name) for name, e in found.items()]]
+        ),
         "risk_coverage": risk_coverage_figure(
-            [RiskCoverageDisplay.from_risk(e.raw.risk, e.raw.scores["aurc"], name=name) for name, e in found.items()]
+            [RiskCoverageDisplay.from_calibration(e.raw, name=name) for name, e in found.items()]
         ),
         "learning": learning_curve_figure(logs),
-        "episode": result.drawn[0].card.plot(n_queries=5).figure_,
+        "episode": result.cards["mirror_gp"][0].plot(n_queries=5).figure_,
     }
 
 
 def main() -> None:
-    """Draw the pictures that are asked for."""
+    """Draw the figures named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--output", type=Path, default=IMAGES, help="folder of the pictures")
+    parser.add_argument("--output", type=Path, default=IMAGES, help="folder of the figures")
     options = parser.parse_args()
     names = options.names or NAMES
     if unknown := set(names) - set(NAMES):
@@ -78,11 +79,8 @@ def main() -> None:
         figures |= of_the_demo(is_quick=options.quick)
     options.output.mkdir(exist_ok=True)
     for name in names:
-        if name == "episode":  # its photographs make an SVG of some hundred KiB
-            paths = [options.output / "episode.png"]
-            save_figure(figures[name], paths[0], dpi=90)
-        else:
-            paths = save_pictures(figures[name], options.output / name, dpi=90)
+        suffix = ".png" if name == "episode" else ""  # its photographs make an SVG of some hundred KiB
+        paths = save_figure(figures[name], options.output / f"{name}{suffix}", dpi=90)
         for path in paths:
             print(path.name, f"{path.stat().st_size // 1024} KiB")
 

@@ -43,12 +43,13 @@ def test_no_digit_is_trained_on():
 
 def test_drawn_tasks_are_those_of_the_evaluation(result):
     ours = result.evaluations[1]["mirror_gp"].task_accuracy[0]
-    shares = torch.tensor([task.right["mirror_gp"] for task in result.drawn], dtype=torch.float64)
+    cards = result.cards["mirror_gp"]
+    shares = torch.tensor([card.accuracy for card in cards], dtype=torch.float64)
     torch.testing.assert_close(shares, ours[: len(shares)])
-    for task in result.drawn:
-        assert set(task.card.class_names) <= set("0123456789")
-        assert task.card.log_prob.exp().sum(-1).allclose(torch.ones(75, dtype=task.card.log_prob.dtype))
-        assert bool((task.card.uncertainty.epistemic > 0).all())
+    for card in cards:
+        assert set(card.class_names) <= set("0123456789")
+        assert card.log_prob.exp().sum(-1).allclose(torch.ones(75, dtype=card.log_prob.dtype))
+        assert bool((card.uncertainty.epistemic > 0).all())
 
 
 def test_results_and_report_are_written(result, folder):
@@ -56,7 +57,9 @@ def test_results_and_report_are_written(result, folder):
     assert json.loads((folder / "results.json").read_text()) == record
     assert record["seconds"].keys() == {"characters", "training mirror_gp", "training protonet", "testing"}
     assert len(record["differences"]) == 2
-    assert "mirrorshot evaluate" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "mirrorshot evaluate" in page
+    assert page.count("<aside") == 2  # a protocol for each number of examples, shown once
     assert len(demo_tables(result)) == 2
 
 

@@ -1,4 +1,4 @@
-"""One thread for small work.
+"""Number of threads of torch.
 
 Tensors of a few thousand elements are computed faster by one thread than shared out among several, and much faster on a
 machine whose cores are busy.
@@ -11,23 +11,25 @@ import torch
 
 
 @contextlib.contextmanager
-def one_thread(is_small: bool = True) -> Iterator[None]:
-    """Let torch compute with a single thread inside the block, if the work is small; then put its number back.
+def threads(n: int) -> Iterator[None]:
+    """Let torch compute with `n` threads inside the block, then put its number back.
 
     The number belongs to the calling Python thread, so classifiers that are fitted in several threads do not disturb
     each other.
 
     Example:
-        >>> import torch
-        >>> with one_thread():
+        >>> with threads(1):
         ...     torch.get_num_threads()
         1
     """
     before = torch.get_num_threads()
-    if is_small:
-        torch.set_num_threads(1)
+    torch.set_num_threads(n)
     try:
         yield
     finally:
-        if is_small:
-            torch.set_num_threads(before)
+        torch.set_num_threads(before)
+
+
+def one_thread(is_small: bool = True) -> contextlib.AbstractContextManager[None]:
+    """Let torch compute with a single thread inside the block, if the work is small."""
+    return threads(1) if is_small else contextlib.nullcontext()

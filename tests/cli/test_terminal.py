@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from mirrorshot.cli import terminal
-from mirrorshot.report import Table
+from mirrorshot.views import Table
 
 
 def test_progress_in_a_log_is_a_line_now_and_then(capsys, monkeypatch):
@@ -57,6 +57,13 @@ def test_tables_share_their_protocol_and_notes(capsys):
     assert "3*" in text
     assert "a, T = 2" not in text  # the second row has only what is new
     assert text.index("First") < text.index("Second")
+    assert "*: best of its column. Small." in text
+
+
+def test_only_tables_with_marks_explain_them(capsys):
+    table = Table("First", ["method", "accuracy"], [["a", "1"]], {"tasks": "5"}, note="Small.")
+    terminal.print_tables([table])
+    assert "best of its column" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

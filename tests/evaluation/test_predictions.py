@@ -1,11 +1,8 @@
-import itertools
-
 import pytest
 import torch
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.evaluation import predict_tasks
-from mirrorshot.evaluation.predictions import Share, check_share
 from mirrorshot.types import InvalidInputError
 
 
@@ -34,10 +31,6 @@ def test_numbers_choose_the_tasks(ProtoNet, sampler):
     everything = predict_tasks(ProtoNet(), sampler, range(6), prepare=identity, batch_size=6)
     some = predict_tasks(ProtoNet(), sampler, [4, 1], prepare=identity, batch_size=6)
     torch.testing.assert_close(some.log_prob, everything.log_prob[[4, 1]])
-
-
-def test_no_numbers_give_no_predictions(ProtoNet, sampler):
-    assert predict_tasks(ProtoNet(), sampler, [], prepare=identity, batch_size=2).log_prob.shape == (0, 12, 4)
 
 
 def test_method_predicts_in_eval_mode_without_gradients_and_gets_its_modes_back(ProtoNet, sampler):
@@ -102,33 +95,10 @@ def test_wrong_arguments_are_explained(ProtoNet, sampler):
         def predict(self, tasks):
             return super().predict(tasks)[:, :5]
 
-    with pytest.raises(InvalidInputError, match="`batch_size` to be at least 1, but got 0"):
-        predict_tasks(ProtoNet(), sampler, [0], prepare=identity, batch_size=0)
+    for numbers, batch_size, message in (([0], 0, "got 0 and 1"), ([], 2, "got 2 and 0")):
+        with pytest.raises(InvalidInputError, match=f"`batch_size` and the number of tasks .* {message}"):
+            predict_tasks(ProtoNet(), sampler, numbers, prepare=identity, batch_size=batch_size)
     with pytest.raises(InvalidInputError, match=r"Wrong to return shape \(1, 12, 4\), but got \(1, 5, 4\)"):
         predict_tasks(Wrong(), sampler, [0], prepare=identity, batch_size=1)
     with pytest.raises(InvalidInputError, match="`prepare` to return 8 items, as many as it got, but got 1"):
         predict_tasks(ProtoNet(), sampler, [0], prepare=lambda x: x[:1], batch_size=1)
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 3, 9])
-@pytest.mark.parametrize(("n_tasks", "batch_size"), [(1, 4), (10, 3), (12, 4), (5, 1)])
-def test_shares_are_whole_batches_and_add_up(world_size, n_tasks, batch_size):
-    shares = [Share(rank, world_size).of(n_tasks, batch_size) for rank in range(world_size)]
-    assert sorted(itertools.chain(*shares)) == list(range(n_tasks))
-    for share in shares:
-        for start in range(0, len(share), batch_size):
-            batch = share[start : start + batch_size]
-            assert batch[0] % batch_size == 0
-            assert batch == list(range(batch[0], min(batch[0] + batch_size, n_tasks)))
-
-
-@pytest.mark.parametrize(
-    ("share", "message"),
-    [
-        (Share(2, 2), "`rank` to be from 0 to 1, but got 2"),
-        (Share(0, 2), "torch.distributed to be initialised for `world_size` = 2"),
-    ],
-)
-def test_impossible_shares_are_explained(share, message):
-    with pytest.raises(InvalidInputError, match=message):
-        check_share(share)

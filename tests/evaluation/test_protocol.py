@@ -1,8 +1,5 @@
 import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,27 +164,11 @@ def test_nan_is_an_error_that_names_the_task(ProtoNet, test_source):
         ({"seeds": ()}, InvalidInputError, "`seeds` to be distinct and at least one"),
         ({"seeds": (1, 1)}, InvalidInputError, r"distinct and at least one, but got \[1, 1\]"),
         ({"n_way": 9}, DataError, "8 classes for n_way = 9"),
-        ({"rank": 1, "world_size": 2}, InvalidInputError, "torch.distributed to be initialised"),
     ],
 )
 def test_wrong_arguments_are_explained(ProtoNet, test_source, change, error, message):
     with pytest.raises(error, match=message):
         evaluate(ProtoNet(), test_source, **{**SETTING, **change})
-
-
-def test_two_processes_find_what_one_finds(tmp_path):
-    script = Path(__file__).parent / "two_processes.py"
-    command = [sys.executable, str(script), str(tmp_path)]
-    processes = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
-    try:
-        errors = [process.communicate(timeout=100)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], errors
-    alone, *shared = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("alone", "0", "1"))
-    assert shared == [alone, alone]
-    assert all("NaN in 2 of 3 tasks" in (tmp_path / f"error-{rank}.txt").read_text() for rank in (0, 1))
 
 
 def test_paired_difference_is_that_of_the_tasks(ProtoNet, test_source):

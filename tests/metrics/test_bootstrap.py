@@ -3,11 +3,16 @@ import pytest
 import torch
 
 from mirrorshot.metrics import (
-    Summary,
     accuracy,
+    bootstrap_bins,
     bootstrap_intervals,
-    bootstrap_mean,
-    join_statistics,
+    brier,
+    brier_decomposition,
+    calibration_bins,
+    debiased_calibration_error,
+    expected_calibration_error,
+    maximum_calibration_error,
+    nll,
     task_statistics,
 )
 from mirrorshot.metrics.bootstrap import METRICS, _draw_counts
@@ -18,13 +23,25 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def by_functions(prob, y):
+    """Every metric of pooled predictions by its own function."""
+    bins = calibration_bins(prob, y)
+    metrics = {
+        **{f.__name__: f(prob.flatten(0, 1), y.flatten()) for f in (accuracy, nll, brier)},
+        "ece": expected_calibration_error(bins),
+        "mce": maximum_calibration_error(bins),
+        "debiased_ce": debiased_calibration_error(bins),
+        "debiased_ece": debiased_calibration_error(bins, norm=1),
+        **brier_decomposition(bins)._asdict(),
+    }
+    return {name: float(value) for name, value in metrics.items()}
+
+
 def test_values_are_those_of_all_tasks(predictions):
     prob, y = predictions(20, 15)
-    summary = Summary()
-    summary.update(prob, y)
-    expected = summary.compute()
+    expected = by_functions(prob, y)
     found = bootstrap_intervals(task_statistics(prob, y), generator())
-    assert set(found) == set(METRICS)
+    assert set(found) == set(METRICS) == set(expected)
     for name, interval in found.items():
         assert interval.value == pytest.approx(expected[name], abs=1e-12), name
 
@@ -32,11 +49,10 @@ def test_values_are_those_of_all_tasks(predictions):
 def test_intervals_agree_with_metrics_of_each_resample(predictions):
     prob, y = predictions(12, 15)
     found = bootstrap_intervals(task_statistics(prob, y), generator(), n_resamples=81, level=0.9)
-    values = []
-    for counts in _draw_counts(12, 81, generator()).long():
-        summary = Summary(ranking=False)
-        summary.update(prob.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0))
-        values.append(summary.compute())
+    values = [
+        by_functions(prob.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0))
+        for counts in _draw_counts(12, 81, generator()).long()
+    ]
     for name, interval in found.items():
         low, high = np.quantile([v[name] for v in values], [0.05, 0.95])  # 80 intervals: on the 5th and the 77th
         assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-9), name
@@ -51,17 +67,14 @@ def test_each_resample_has_as_many_tasks_as_there_are():
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
     """Tasks of different difficulty; bootstrapping queries instead would hold it far less often."""
-    g, truth, hits, mean_hits = generator(1), 0.7, 0, 0
+    g, truth, hits = generator(1), 0.7, 0
     for _ in range(300):
         p_right = 0.4 + 0.6 * torch.rand(100, 1, generator=g, dtype=torch.float64)
         y = (torch.rand(100, 15, generator=g) > p_right).long()
         prob = torch.tensor([0.8, 0.2], dtype=torch.float64).expand(100, 15, 2)
         found = bootstrap_intervals(task_statistics(prob, y), g, 400, metrics=["accuracy"])["accuracy"]
-        mean = bootstrap_mean(accuracy(prob, y), g, 400)
         hits += found.low <= truth <= found.high
-        mean_hits += mean.low <= truth <= mean.high
     assert 0.91 <= hits / 300 <= 0.98
-    assert 0.91 <= mean_hits / 300 <= 0.98
 
 
 def test_intervals_of_3000_tasks_are_those_of_the_normal_approximation(predictions):
@@ -95,12 +108,6 @@ def test_infinite_likelihoods_give_infinite_ends_and_no_nan():
     assert found.low == pytest.approx(np.log(2))
 
 
-def test_joined_statistics_are_those_of_all_tasks(predictions):
-    prob, y = predictions(9, 15)
-    joined = join_statistics([task_statistics(prob[:4], y[:4]), task_statistics(prob[4:], y[4:])])
-    assert bootstrap_intervals(joined, generator()) == bootstrap_intervals(task_statistics(prob, y), generator())
-
-
 def test_the_generator_decides(predictions):
     statistics = task_statistics(*predictions(9, 15))
     assert bootstrap_intervals(statistics, generator(1)) == bootstrap_intervals(statistics, generator(1))
@@ -124,12 +131,8 @@ def test_wrong_arguments_are_explained(predictions):
     with pytest.raises(InvalidInputError, match=r"but got 1 and 0\.95"):
         bootstrap_intervals(statistics, generator(), 1)
     with pytest.raises(InvalidInputError, match=r"but got 10 and 1\.5"):
-        bootstrap_mean(statistics.correct, generator(), 10, 1.5)
+        bootstrap_bins(statistics, generator(), 10, 1.5)
     with pytest.raises(InvalidInputError, match=r"but got \['f1'\]"):
         bootstrap_intervals(statistics, generator(), metrics=["f1"])
     with pytest.raises(InvalidInputError, match="but got 4 without"):
         bootstrap_intervals(statistics._replace(weight=torch.zeros(4, dtype=torch.float64)), generator())
-    with pytest.raises(InvalidInputError, match=r"one number of bins, but got \[10, 15\]"):
-        join_statistics([statistics, task_statistics(prob, y, 10)])
-    with pytest.raises(InvalidInputError, match="at least one task and without NaN"):
-        bootstrap_mean(torch.ones(0), generator())

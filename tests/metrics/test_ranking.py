@@ -129,11 +129,11 @@ def test_all_right_or_all_wrong():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((torch.ones(0), torch.ones(1)), "at least one score in `positive`, but got none"),
+        ((torch.ones(0), torch.ones(1)), r"at least one score in `positive`, but its shape is \(0,\)"),
         ((torch.ones(1), torch.tensor([torch.nan])), "`negative` to be numbers, but got NaN in 1"),
         ((torch.ones(1), torch.ones(2), None, torch.ones(1)), r"`negative_weight` .* \(2,\), but got \(1,\)"),
         ((torch.ones(1), torch.ones(1), torch.tensor([-1.0])), "`positive_weight` .* values from -1.0 to -1.0"),
-        ((torch.ones(1), torch.ones(1), torch.zeros(1)), "at least one score in `positive`"),
+        ((torch.ones(1), torch.ones(1), torch.zeros(1)), "at least one positive `positive_weight`"),
     ],
 )
 def test_wrong_scores_are_explained(arguments, message):

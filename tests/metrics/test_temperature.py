@@ -131,14 +131,14 @@ def test_a_temperature_that_is_none_is_refused(temperature):
 @pytest.mark.parametrize(
     ("log_prob", "y", "weight", "message"),
     [
-        (torch.zeros(3, 2), torch.zeros(4, dtype=torch.int64), None, r"got \(3, 2\), \(4,\) and None"),
-        (torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), torch.ones(2), r"\(3,\) and \(2,\)"),
+        (torch.zeros(3, 2), torch.zeros(4, dtype=torch.int64), None, r"got \(3, 2\) and \(4,\)"),
+        (torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), torch.ones(2), r"\(3,\), but got \(2,\)"),
         (torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), None, "at least one prediction"),
         (torch.tensor([[0.0, torch.nan]]), torch.tensor([0]), None, "NaN, infinity or only -inf in 1 of 1"),
         (torch.tensor([[-INF, -INF]]), torch.tensor([0]), None, "only -inf in 1 of 1"),
         (torch.zeros(1, 2), torch.tensor([2]), None, "from 0 to 1, .* but got labels from 2 to 2"),
-        (torch.zeros(1, 2), torch.tensor([0]), torch.tensor([-1.0]), "its smallest is -1.0"),
-        (torch.zeros(1, 2), torch.tensor([0]), torch.tensor([0.0]), "but got none among 1"),
+        (torch.zeros(1, 2), torch.tensor([0]), torch.tensor([-1.0]), "values from -1.0 to -1.0"),
+        (torch.zeros(1, 2), torch.tensor([0]), torch.tensor([0.0]), "at least one positive `weight`"),
         (torch.tensor([[-INF, 0.0]]), torch.tensor([0]), None, "give the right class a probability"),
     ],
 )

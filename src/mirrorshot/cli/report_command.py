@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from mirrorshot.config import Config
     from mirrorshot.data.benchmarks import Dataset
     from mirrorshot.evaluation import Evaluation
-    from mirrorshot.plotting import EpisodeDisplay
-    from mirrorshot.report import Gate, ReportedRun
     from mirrorshot.runs import Run
+    from mirrorshot.views import EpisodeDisplay, Gate, ReportedRun
 
 REPORT_EXAMPLES = """[bold]Examples[/bold]
 
@@ -79,7 +78,7 @@ def report(
     check_page("--output", output)
     with errors_as_messages():
         from mirrorshot.checkpoint import write_atomically
-        from mirrorshot.report import check_gate, comparison_record, comparison_sections, write_report
+        from mirrorshot.views import check_gate, comparison_record, comparison_sections, write_report
 
         shown = _collect(runs, wanted, again=again, n_cards=cards, device=device, quiet=quiet)
         found = {name: run.evaluation for name, run in shown.items()}
@@ -94,7 +93,7 @@ def report(
     if as_json:
         typer.echo(text, nl=False)
     else:
-        from mirrorshot.report import Table
+        from mirrorshot.views import Table
 
         print_tables([block for block in sections[0].blocks if isinstance(block, Table)])
         for line in (row["not_paired"] for row in record["differences"] if "not_paired" in row):
@@ -123,8 +122,8 @@ def _collect(
     """All runs with their evaluations, stored or made now."""
     from mirrorshot.checkpoint import read_log
     from mirrorshot.cli.results import read_stored, shown_names
-    from mirrorshot.report import ReportedRun
     from mirrorshot.training.world import choose_device
+    from mirrorshot.views import ReportedRun
 
     configs = read_configs(folders)
     with wrong_usage():
@@ -187,9 +186,9 @@ def _cards(
 ) -> tuple[list["EpisodeDisplay"], str]:
     """The first test tasks as pictures; none, and why, where there are no pictures."""
     from mirrorshot.data import EpisodeSampler
-    from mirrorshot.plotting import EpisodeDisplay
     from mirrorshot.training import build_preprocess
     from mirrorshot.types import DataError
+    from mirrorshot.views import EpisodeDisplay
 
     if n_cards == 0:
         return [], ""

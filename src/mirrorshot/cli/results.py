@@ -13,7 +13,7 @@ from mirrorshot.checkpoint import load_info, read_log, write_atomically
 from mirrorshot.cli.terminal import package_version, print_tables
 from mirrorshot.config import Config
 from mirrorshot.evaluation import Evaluation
-from mirrorshot.report import (
+from mirrorshot.views import (
     ReportedRun,
     Table,
     calibration_table,

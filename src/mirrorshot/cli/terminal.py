@@ -17,7 +17,7 @@ from mirrorshot.types import InvalidInputError, MirrorshotError
 if TYPE_CHECKING:
     import rich.table
 
-    from mirrorshot.report import Table
+    from mirrorshot.views import Table
 
 Progress = Callable[[int, int, str], None]
 """Called with how much is done, how much there is, and what it is."""
@@ -173,8 +173,10 @@ def print_tables(tables: "Sequence[Table]") -> None:
             facts = ", ".join(f"{name} {value}" for name, value in table.protocol.items())
             console.print(Padding(f"Protocol: {facts}.\n", (0, 0, 0, 1)), style="dim", markup=False)
             shown = dict(table.protocol)
+    marked = {table.note for table in tables if table.best}
     for note in dict.fromkeys(table.note for table in tables if table.note):
-        console.print(Padding(f"*: best of its column. {note}\n", (0, 0, 0, 1)), style="dim", markup=False)
+        legend = "*: best of its column. " if note in marked else ""
+        console.print(Padding(f"{legend}{note}\n", (0, 0, 0, 1)), style="dim", markup=False)
 
 
 def print_text(text: str) -> None:

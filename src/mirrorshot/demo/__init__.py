@@ -1,7 +1,6 @@
 """The demo: two methods learn from printed characters to classify handwritten digits, on two cores in minutes.
 
-The characters are those of matplotlib's fonts, the digits those of scikit-learn, so nothing is downloaded. Training,
-evaluation and report are those of the package; here are only their settings and the words.
+The characters are those of matplotlib's fonts, the digits those of scikit-learn, so nothing is downloaded.
 """
 
 from mirrorshot.demo.experiment import FULL, QUICK, DemoResult, DemoSettings, Stage, run_demo

@@ -1,13 +1,11 @@
-"""What the demo does: load, train, test."""
+"""Data, training and tests of the demo."""
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import torch
 
 from mirrorshot.checkpoint import read_log
 from mirrorshot.checkpoint.lock import RunLock
@@ -16,12 +14,13 @@ from mirrorshot.data import EpisodeSampler, load_glyphs
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.evaluation import Evaluation
-from mirrorshot.plotting import EpisodeDisplay
 from mirrorshot.runs import Run, evaluate_run, load_run, on_features
+from mirrorshot.threads import threads
 from mirrorshot.training import build_preprocess, train
+from mirrorshot.views import EpisodeDisplay
 
 Stage = Callable[[str], Callable[[int, int, str], None]]
-"""Called with the name of a stage of the work; what it returns is told how far that has come."""
+"""Called with the name of a stage; returns the progress callback of that stage."""
 
 METHODS: dict[str, dict[str, Any]] = {
     "mirror_gp": {"kernel": "rbf"},
@@ -60,27 +59,15 @@ FULL = DemoSettings(700, None, 5, 40, 120, 200, 2)
 QUICK = DemoSettings(8, 40, 2, 2, 3, 6, 1)
 
 
-class Drawn(NamedTuple):
-    """A test task to be drawn.
-
-    Attributes:
-        card: its pictures, and what `mirror_gp` thinks of the queries.
-        right: share of right predictions, of each method.
-    """
-
-    card: EpisodeDisplay
-    right: dict[str, float]
-
-
 class DemoResult(NamedTuple):
-    """What the demo found.
+    """Results of the demo.
 
     Attributes:
         settings: how much work it was.
         seed: seed of the training.
-        evaluations: for each number of examples and each method, what it is worth on the digits.
+        evaluations: for each number of examples and each method, its results on the digits.
         logs: records of each training.
-        drawn: some of the test tasks.
+        cards: the first test tasks with one example per class, as each method predicts them.
         seconds: wall time of its parts.
         n_classes: numbers of training and validation classes.
     """
@@ -89,7 +76,7 @@ class DemoResult(NamedTuple):
     seed: int
     evaluations: dict[int, dict[str, Evaluation]]
     logs: dict[str, list[dict[str, Any]]]
-    drawn: Sequence[Drawn]
+    cards: dict[str, list[EpisodeDisplay]]
     seconds: dict[str, float]
     n_classes: tuple[int, int]
 
@@ -109,24 +96,27 @@ def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stag
         >>> sorted(result.evaluations), sorted(result.evaluations[1])
         ([1, 5], ['mirror_gp', 'protonet'])
     """
-    stage, clock = stage or _silent, _Clock()
-    with _threads(settings.n_threads):
+    stage = stage or _silent
+    seconds: dict[str, float] = {}
+    folders = {name: folder / "runs" / name for name in METHODS}
+    with threads(settings.n_threads):
         stage("Drawing characters")
-        dataset = load_characters(settings.n_classes)
-        clock.lap("characters")
-        for name in METHODS:
-            config = demo_config(name, settings, seed)
-            _clear(folder / "runs" / name)
-            train(config, folder / "runs" / name, dataset=dataset, progress=stage(f"Training {name}"))
-            clock.lap(f"training {name}")
-        runs = {name: load_run(folder / "runs" / name, dataset) for name in METHODS}
-        ready = {name: on_features(run, dataset) for name, run in runs.items()}
-        evaluations = {n: _evaluate(ready, n, settings, stage) for n in N_SHOTS}
-        drawn = _draw(runs, dataset)
-        clock.lap("testing")
-    logs = {name: read_log(folder / "runs" / name) for name in METHODS}
-    n_classes = tuple(part.n_classes for part in (dataset.train, dataset.val) if part is not None)
-    return DemoResult(settings, seed, evaluations, logs, drawn, clock.laps, (n_classes[0], n_classes[1]))
+        with _timed("characters", seconds):
+            dataset = load_characters(settings.n_classes)
+        for name, run in folders.items():
+            with _timed(f"training {name}", seconds):
+                _clear(run)
+                train(demo_config(name, settings, seed), run, dataset=dataset, progress=stage(f"Training {name}"))
+        with _timed("testing", seconds):
+            runs = {name: load_run(run, dataset) for name, run in folders.items()}
+            ready = {name: on_features(run, dataset) for name, run in runs.items()}
+            evaluations = {n: _evaluate(ready, n, settings, stage) for n in N_SHOTS}
+            cards = _cards(runs, dataset)
+    assert dataset.train is not None
+    assert dataset.val is not None
+    logs = {name: read_log(run) for name, run in folders.items()}
+    n_classes = (dataset.train.n_classes, dataset.val.n_classes)
+    return DemoResult(settings, seed, evaluations, logs, cards, seconds, n_classes)
 
 
 def load_characters(n_classes: int | None) -> Dataset:
@@ -176,19 +166,16 @@ def _evaluate(
     }
 
 
-def _draw(runs: dict[str, Run], dataset: Dataset) -> list[Drawn]:
+def _cards(runs: dict[str, Run], dataset: Dataset) -> dict[str, list[EpisodeDisplay]]:
     """The first test tasks with one example per class; not chosen."""
-    assert dataset.test is not None
     preprocess = build_preprocess(dataset, augment=False)
+    assert dataset.test is not None
     assert preprocess is not None
     sampler = EpisodeSampler(dataset.test, N_WAY, 1, N_QUERY, seed=SEEDS[0])
-    cards = {
+    return {
         name: EpisodeDisplay.from_method(run.method, sampler, range(_N_DRAWN), prepare=lambda items: preprocess(items))
         for name, run in runs.items()
     }
-    right = {name: [card.accuracy for card in found] for name, found in cards.items()}
-    ours = cards[next(iter(METHODS))]
-    return [Drawn(card, {name: shares[i] for name, shares in right.items()}) for i, card in enumerate(ours)]
 
 
 def _clear(folder: Path) -> None:
@@ -199,25 +186,10 @@ def _clear(folder: Path) -> None:
 
 
 @contextmanager
-def _threads(n: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-class _Clock:
-    """Wall time of one part after the other."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name], self._last = round(now - self._last, 2), now
+def _timed(name: str, seconds: dict[str, float]) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[name] = round(time.perf_counter() - start, 2)
 
 
 def _silent(name: str) -> Callable[[int, int, str], None]:

@@ -1,4 +1,4 @@
-"""What a trained method is worth: the paper's protocol, with calibration, and comparisons in pairs."""
+"""Evaluation of trained methods: the paper's protocol, with calibration, and comparisons in pairs."""
 
 from mirrorshot.evaluation.calibration import Calibration, calibration_of
 from mirrorshot.evaluation.predictions import Latents, Predictions, Prepare, Progress, predict_latents, predict_tasks

@@ -1,4 +1,4 @@
-"""What probabilities are worth over the queries of all tasks, with intervals over tasks."""
+"""Calibration of predictions over the queries of all tasks, with intervals over tasks."""
 
 import math
 from collections.abc import Mapping
@@ -13,9 +13,15 @@ from mirrorshot.evaluation.predictions import Predictions
 from mirrorshot.metrics import (
     CalibrationBins,
     Interval,
-    Summary,
+    aurc,
     bootstrap_bins,
     bootstrap_intervals,
+    calibration_bins,
+    class_calibration_bins,
+    class_calibration_error,
+    correctness_auroc,
+    excess_aurc,
+    expected_calibration_error,
     maximum_calibration_error,
     risk_coverage,
     task_statistics,
@@ -25,15 +31,17 @@ N_RESAMPLES = 1000
 MIN_COUNT = 100
 """Predictions that a bin needs to count in `mce_full_bins`."""
 
-SCORES = ("accuracy", "adaptive_ece", "class_ece", "debiased_ece", "aurc", "excess_aurc", "correctness_auroc")
 _BOOTSTRAPPED = ("accuracy", "nll", "brier", "ece", "mce", "debiased_ece")
 _MAIN = ("nll", "brier", "ece", "mce")
+_SCORES = ("accuracy", "adaptive_ece", "class_ece", "debiased_ece", "aurc", "excess_aurc", "correctness_auroc",
+           "mce_full_bins")  # fmt: skip
+_BIN_SUMS = ("counts", "confidence_sum", "correct_sum")
 _SEED = 20240721  # of the resamples
 _N_COVERAGES = 100
 
 
 class Calibration(NamedTuple):
-    """What the probabilities are worth, over the queries of all tasks.
+    """Calibration over the queries of all tasks.
 
     Attributes:
         nll: negative log-likelihood, nats per query.
@@ -59,10 +67,9 @@ class Calibration(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """All of it for JSON; None for a number that is not finite."""
-        numbers = {name: finite(getattr(self, name)) for name in _MAIN}
         ends = self.bin_intervals
         return {
-            **numbers,
+            **{name: finite(getattr(self, name)) for name in _MAIN},
             **{name: finite(value) for name, value in self.scores.items()},
             "intervals_95": {name: [finite(i.low), finite(i.high)] for name, i in self.intervals.items()},
             "bins": {name: getattr(self.bins, name).tolist() for name in _BIN_SUMS},
@@ -72,32 +79,24 @@ class Calibration(NamedTuple):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Calibration":
-        """What `record` was made of. A number that was not finite is infinity if it is the NLL, else NaN."""
-        main = {name: _number(record[name]) for name in _MAIN}
-        main["nll"] = math.inf if record["nll"] is None else main["nll"]
-        scores = {name: _number(record[name]) for name in (*SCORES, "mce_full_bins") if name in record}
+        """Invert `record`. A number that was not finite is infinity if it is the NLL, else NaN."""
+        main = {name: _or(record[name], math.inf if name == "nll" else math.nan) for name in _MAIN}
+        scores = {name: _or(record[name], math.nan) for name in _SCORES if name in record}
         sums = [torch.tensor(record["bins"][name], dtype=torch.float64) for name in _BIN_SUMS]
         edges = torch.arange(len(sums[0]) + 1, dtype=torch.float64) / len(sums[0])
-        values = {**scores, **main}
         ends, risk = record.get("bin_intervals_95"), record.get("risk_at_coverage")
-        rows = None if ends is None else [[_number(value) for value in row] for row in ends]
+        rows = None if ends is None else [[_or(value, math.nan) for value in row] for row in ends]
         return cls(
-            nll=main["nll"],
-            brier=main["brier"],
-            ece=main["ece"],
-            mce=main["mce"],
+            **main,
             bins=CalibrationBins(edges, *sums),
             scores=scores,
             intervals={
-                name: Interval(values[name], _end(low), _end(high))
+                name: Interval((scores | main)[name], _or(low, math.inf), _or(high, math.inf))
                 for name, (low, high) in record.get("intervals_95", {}).items()
             },
             bin_intervals=None if rows is None else torch.tensor(rows, dtype=torch.float64),
             risk=None if risk is None else torch.tensor(risk, dtype=torch.float64),
         )
-
-
-_BIN_SUMS = ("counts", "confidence_sum", "correct_sum")
 
 
 def calibration_of(predictions: Predictions) -> Calibration:
@@ -106,45 +105,46 @@ def calibration_of(predictions: Predictions) -> Calibration:
     Design note: each task is reduced to its sums once, and the resamples are a product of matrices, so 3,000 tasks with
     75 queries take about a second.
     """
-    prob = predictions.log_prob.exp()
-    weight = (predictions.weight > 0).double()
+    prob, y, weight = predictions.log_prob.exp(), predictions.y, (predictions.weight > 0).double()
     # from the logarithms: the exponential of -800 is zero
-    nll = -predictions.log_prob.gather(-1, predictions.y[..., None])[..., 0]
+    nll = -predictions.log_prob.gather(-1, y[..., None])[..., 0]
     nll = torch.where(weight > 0, nll, 0.0).sum(-1)
-    statistics = task_statistics(prob, predictions.y, weight=weight)._replace(nll=nll)
+    statistics = task_statistics(prob, y, weight=weight)._replace(nll=nll)
     intervals = bootstrap_intervals(statistics, _generator(), N_RESAMPLES, metrics=_BOOTSTRAPPED)
-    bin_intervals = torch.stack(bootstrap_bins(statistics, _generator(), N_RESAMPLES))
-    summary = Summary()
-    summary.update(prob, predictions.y, weight)
-    found = summary.compute()
-    assert summary.bins is not None
-    scores = {name: found[name] for name in SCORES}
-    enough = float(summary.bins.counts.max()) >= MIN_COUNT
-    scores["mce_full_bins"] = float(maximum_calibration_error(summary.bins, MIN_COUNT)) if enough else math.nan
+    bins = calibration_bins(prob, y, weight=weight)
     return Calibration(
-        nll=float(nll.sum() / weight.sum()),
-        brier=found["brier"],
-        ece=found["ece"],
-        mce=found["mce"],
-        bins=summary.bins,
-        scores=scores,
+        **{name: intervals[name].value for name in _MAIN},
+        bins=bins,
+        scores={
+            "accuracy": intervals["accuracy"].value,
+            "adaptive_ece": float(
+                expected_calibration_error(calibration_bins(prob, y, weight=weight, equal_mass=True))
+            ),
+            "class_ece": float(class_calibration_error(class_calibration_bins(prob, y, weight=weight))),
+            "debiased_ece": intervals["debiased_ece"].value,
+            "aurc": float(aurc(prob, y, weight)),
+            "excess_aurc": float(excess_aurc(prob, y, weight)),
+            "correctness_auroc": float(correctness_auroc(prob, y, weight)),
+            "mce_full_bins": _mce_of_full_bins(bins),
+        },
         intervals=intervals,
-        bin_intervals=bin_intervals,
-        risk=risk_coverage(prob, predictions.y, weight, _N_COVERAGES).risk,
+        bin_intervals=torch.stack(bootstrap_bins(statistics, _generator(), N_RESAMPLES)),
+        risk=risk_coverage(prob, y, weight, _N_COVERAGES).risk,
     )
 
 
+def _mce_of_full_bins(bins: CalibrationBins) -> float:
+    is_any_full = float(bins.counts.max()) >= MIN_COUNT
+    return float(maximum_calibration_error(bins, MIN_COUNT)) if is_any_full else math.nan
+
+
 def finite(value: float) -> float | None:
-    """The number, or None where JSON has none."""
+    """Return the number, or None if it is not finite."""
     return value if math.isfinite(value) else None
 
 
-def _end(value: float | None) -> float:
-    return math.inf if value is None else value
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+def _or(value: float | None, missing: float) -> float:
+    return missing if value is None else value
 
 
 def _generator() -> torch.Generator:

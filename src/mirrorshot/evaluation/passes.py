@@ -1,7 +1,4 @@
-"""One pass of an evaluation: the tasks of a seed, and how far it has come."""
-
-from collections.abc import Sequence
-from typing import NamedTuple
+"""Passes of an evaluation: the predictions and latents of all tasks of a seed, with one progress for all passes."""
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.evaluation.predictions import (
@@ -9,9 +6,6 @@ from mirrorshot.evaluation.predictions import (
     Predictions,
     Prepare,
     Progress,
-    Share,
-    gather_latents,
-    gather_predictions,
     predict_latents,
     predict_tasks,
 )
@@ -19,82 +13,60 @@ from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.types import NumericalError
 
 
-class Tasks(NamedTuple):
-    """Size and number of the tasks of a pass, and how to get through them."""
+class Passes:
+    """Passes of one method over tasks of one size.
 
-    n_way: int
-    n_shot: int
-    n_query: int
-    prepare: Prepare
-    batch_size: int
-    share: Share
+    Args:
+        method: a trained one.
+        sizes: classes of a task, labelled items of each and items to classify of each.
+        prepare: from gathered items to what the backbone takes.
+        batch_size: tasks at a time.
+        progress: called with the sum of all passes; None: not reported.
+        total: size of all passes together.
+    """
 
+    def __init__(
+        self,
+        method: FewShotMethod,
+        sizes: tuple[int, int, int],
+        prepare: Prepare,
+        batch_size: int,
+        progress: Progress | None,
+        total: int,
+    ) -> None:
+        self.method, self.sizes, self.prepare, self.batch_size = method, sizes, prepare, batch_size
+        self._report, self._done, self._total = progress, 0, total
 
-class Counter:
-    """Adds up the progress of several passes."""
+    def predictions(self, source: ClassSource, seed: int, n_tasks: int, label: str) -> Predictions:
+        """Predictions of all tasks of a seed, in float64.
 
-    def __init__(self, progress: Progress | None, passes: Sequence[int]) -> None:
-        self.progress, self.total, self.before = progress, sum(passes), 0
+        Raises:
+            NumericalError: a prediction is NaN.
+        """
+        found = predict_tasks(
+            self.method, EpisodeSampler(source, *self.sizes, seed=seed), range(n_tasks),
+            prepare=self.prepare, batch_size=self.batch_size, progress=self.progress(label, n_tasks),
+        )  # fmt: skip
+        is_bad = (found.log_prob.isnan().any(-1) & (found.weight > 0)).any(-1)
+        if bool(is_bad.any()):
+            raise NumericalError(
+                f"Expected predictions to be numbers, but got NaN in {int(is_bad.sum())} of {n_tasks} tasks "
+                f"({label}; the first is number {int(is_bad.nonzero()[0])}). "
+                "Check the parameters of the method for NaN."
+            )
+        return found._replace(log_prob=found.log_prob.double())
 
-    def of_pass(self, label: str, n_tasks: int) -> Progress | None:
-        """Progress of the next pass, of which this process may do a part only."""
-        if self.progress is None:
+    def latents(self, source: ClassSource, seed: int, n_tasks: int, label: str) -> Latents | None:
+        """Latents of all tasks of a seed; None for methods without latents."""
+        return predict_latents(
+            self.method, EpisodeSampler(source, *self.sizes, seed=seed), range(n_tasks),
+            prepare=self.prepare, batch_size=self.batch_size, progress=self.progress(label, n_tasks),
+        )  # fmt: skip
+
+    def progress(self, label: str, size: int) -> Progress | None:
+        """Progress of the next pass."""
+        if self._report is None:
             return None
-        report, before, total = self.progress, self.before, self.total
-        self.before += n_tasks
-        return lambda done, of, _: report(before + done * n_tasks // of, total, label)
-
-
-def prediction_pass(
-    method: FewShotMethod,
-    source: ClassSource,
-    seed: int,
-    n_tasks: int,
-    *,
-    label: str,
-    sizes: Tasks,
-    counter: Counter,
-) -> Predictions:
-    """Predictions of all tasks of a seed, shared between processes."""
-    sampler = EpisodeSampler(source, sizes.n_way, sizes.n_shot, sizes.n_query, seed=seed)
-    numbers = sizes.share.of(n_tasks, sizes.batch_size)
-    part = predict_tasks(
-        method,
-        sampler,
-        numbers,
-        prepare=sizes.prepare,
-        batch_size=sizes.batch_size,
-        progress=counter.of_pass(label, n_tasks),
-    )
-    predictions = gather_predictions(part, numbers, n_tasks, sizes.share)
-    _check_numbers(predictions, label)  # after gathering, so that all processes fail together
-    return predictions
-
-
-def latent_pass(
-    method: FewShotMethod,
-    source: ClassSource,
-    seed: int,
-    n_tasks: int,
-    *,
-    label: str,
-    sizes: Tasks,
-    counter: Counter,
-) -> Latents | None:
-    """The latents of these tasks; None for methods without latents."""
-    sampler = EpisodeSampler(source, sizes.n_way, sizes.n_shot, sizes.n_query, seed=seed)
-    numbers = sizes.share.of(n_tasks, sizes.batch_size)
-    part = predict_latents(
-        method, sampler, numbers, prepare=sizes.prepare, batch_size=sizes.batch_size,
-        progress=counter.of_pass(label, n_tasks),
-    )  # fmt: skip
-    return gather_latents(part, numbers, n_tasks, sizes.share)
-
-
-def _check_numbers(predictions: Predictions, label: str) -> None:
-    bad = (predictions.log_prob.isnan().any(-1) & (predictions.weight > 0)).any(-1).nonzero()[:, 0].tolist()
-    if bad:
-        raise NumericalError(
-            f"Expected predictions to be numbers, but got NaN in {len(bad)} of {len(predictions.y)} tasks "
-            f"({label}; the first is number {bad[0]}). Check the parameters of the method for NaN."
-        )
+        report, before, total = self._report, self._done, self._total
+        self._done += size
+        return lambda done, of, _: report(before + done * size // of, total, label)

@@ -1,8 +1,7 @@
-"""The protocol of the paper's tables, and what they leave out: NLL, Brier score and an honest temperature."""
+"""Evaluation by the protocol of the paper's tables, with NLL, Brier score and a temperature from validation classes."""
 
 import hashlib
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -10,8 +9,8 @@ from torch import Tensor
 
 from mirrorshot.data import ClassSource
 from mirrorshot.evaluation.calibration import calibration_of
-from mirrorshot.evaluation.passes import Counter, Tasks, latent_pass, prediction_pass
-from mirrorshot.evaluation.predictions import Latents, Predictions, Prepare, Progress, Share, check_share
+from mirrorshot.evaluation.passes import Passes
+from mirrorshot.evaluation.predictions import Latents, Predictions, Prepare, Progress
 from mirrorshot.evaluation.results import Evaluation, Protocol, interval_95
 from mirrorshot.evaluation.temperatures import (
     Tempered,
@@ -39,8 +38,6 @@ def evaluate(
     n_validation_tasks: int = 600,
     two_temperatures: bool = False,
     progress: Progress | None = None,
-    rank: int = 0,
-    world_size: int = 1,
 ) -> Evaluation:
     """Evaluate a method on the episodes of several seeds.
 
@@ -61,10 +58,7 @@ def evaluate(
         n_validation_tasks: tasks to fit it on, drawn with the first seed.
         two_temperatures: also calibrate as the paper's released code does, with a likelihood temperature and a second
             one chosen by the ECE and by the MCE of the validation tasks; see `mirrorshot.metrics.two_temperatures`.
-        progress: told how far it has come.
-        rank: number of this process among those of `torch.distributed`, which share the work. Each one gets the whole
-            result, the same as one process would.
-        world_size: how many they are.
+        progress: called after each batch.
 
     Raises:
         NumericalError: a prediction is NaN.
@@ -82,56 +76,56 @@ def evaluate(
         >>> result.accuracy, round(result.raw.nll, 3), round(result.raw.ece, 3)
         (0.2, 1.609, 0.0)
     """
-    share = Share(rank, world_size)
-    _check_arguments(test, validation, n_tasks, n_validation_tasks, seeds)
-    if two_temperatures and validation is None:
-        raise InvalidInputError(
-            "Expected `validation` classes to choose the two temperatures on, but got None. Pass them, or leave out "
-            "`two_temperatures`."
-        )
-    check_share(share)
-    sizes = Tasks(n_way, n_shot, n_query, prepare, batch_size, share)
-    counter = Counter(progress, _work(n_tasks, n_validation_tasks, seeds, validation, two_temperatures))
-    run = partial(prediction_pass, method, sizes=sizes, counter=counter)
-    temperature, validated = None, None
-    if validation is not None:
-        validated = run(validation, seeds[0], n_validation_tasks, label="validation")
-        temperature = fit_temperature(*validated)
-    passes = [run(test, seed, n_tasks, label=f"test, seed {seed}") for seed in seeds]
-    found = _summary(_protocol(sizes, test, validation, n_tasks, n_validation_tasks, seeds), passes, temperature)
-    if not two_temperatures or validation is None or validated is None:
+    _check_arguments(test, validation, n_tasks, n_validation_tasks, seeds, two_temperatures)
+    once = n_validation_tasks * (validation is not None) + n_tasks * len(seeds)
+    total = once + (once + len(PAPER_GRID)) * two_temperatures
+    passes = Passes(method, (n_way, n_shot, n_query), prepare, batch_size, progress, total)
+    protocol = Protocol(
+        n_way=n_way,
+        n_shot=n_shot,
+        n_query=n_query,
+        n_tasks=n_tasks,
+        seeds=tuple(map(int, seeds)),
+        n_test_classes=test.n_classes,
+        n_test_items=test.n_items,
+        n_validation_tasks=0 if validation is None else n_validation_tasks,
+        n_validation_classes=0 if validation is None else validation.n_classes,
+        episodes=_fingerprint(test),
+    )
+    if validation is None:
+        return _summary(protocol, _test_passes(passes, test, protocol), None)
+    validated = passes.predictions(validation, seeds[0], n_validation_tasks, "validation")
+    tested = _test_passes(passes, test, protocol)
+    found = _summary(protocol, tested, fit_temperature(*validated))
+    if not two_temperatures:
         return found
-    latents = partial(latent_pass, method, sizes=sizes, counter=counter)
-    fitted = latents(validation, seeds[0], n_validation_tasks, label="latents, validation")
-    tested = [latents(test, seed, n_tasks, label=f"latents, seed {seed}") for seed in seeds]
-    return found._replace(tempered=_tempered(validated, fitted, passes, tested, counter))
+    fitted = passes.latents(validation, seeds[0], n_validation_tasks, "latents, validation")
+    latents = [passes.latents(test, seed, n_tasks, f"latents, seed {seed}") for seed in seeds]
+    return found._replace(tempered=_tempered(validated, fitted, tested, latents, passes))
 
 
-def _work(
-    n_tasks: int, n_validation_tasks: int, seeds: Sequence[int], validation: ClassSource | None, two: bool
-) -> list[int]:
-    """Sizes of the passes, for the progress: tasks, and likelihood temperatures to try."""
-    once = [n_validation_tasks] * (validation is not None) + [n_tasks] * len(seeds)
-    return once + [*once, len(PAPER_GRID)] * two
+def _test_passes(passes: Passes, test: ClassSource, protocol: Protocol) -> list[Predictions]:
+    return [passes.predictions(test, seed, protocol.n_tasks, f"test, seed {seed}") for seed in protocol.seeds]
 
 
 def _tempered(
     validated: Predictions,
     fitted: Latents | None,
-    passes: Sequence[Predictions],
-    tested: Sequence[Latents | None],
-    counter: Counter,
+    tested: Sequence[Predictions],
+    latents: Sequence[Latents | None],
+    passes: Passes,
 ) -> tuple[Tempered, ...]:
-    told = counter.of_pass("two temperatures", len(PAPER_GRID))
-    pairs = fit_two_temperatures(fitted, validated, None if told is None else lambda done, of: told(done, of, ""))
+    progress = passes.progress("two temperatures", len(PAPER_GRID))
+    told = None if progress is None else lambda done, of: progress(done, of, "")
+    pairs = fit_two_temperatures(fitted, validated, told)
     likelihood = None if fitted is None else fit_likelihood_temperature(fitted, validated)
-    parts = [part for part in tested if part is not None]
-    latents = Latents(*(torch.cat(tensors) for tensors in zip(*parts, strict=True))) if parts else None
-    return tempered_calibrations(likelihood, pairs, latents, _together(passes))
+    parts = [part for part in latents if part is not None]
+    joined = Latents(*map(torch.cat, zip(*parts, strict=True))) if parts else None
+    return tempered_calibrations(likelihood, pairs, joined, _together(tested))
 
 
 def _together(passes: Sequence[Predictions]) -> Predictions:
-    return Predictions(*(torch.cat(tensors) for tensors in zip(*passes, strict=True)))
+    return Predictions(*map(torch.cat, zip(*passes, strict=True)))
 
 
 def _summary(protocol: Protocol, passes: Sequence[Predictions], temperature: float | None) -> Evaluation:
@@ -172,38 +166,26 @@ def _task_mean(predictions: Predictions, values: Float[Tensor, "T M"]) -> Float[
     return torch.where(real, values, 0.0).sum(-1) / real.sum(-1)
 
 
-def _protocol(
-    sizes: Tasks,
-    test: ClassSource,
-    validation: ClassSource | None,
-    n_tasks: int,
-    n_validation_tasks: int,
-    seeds: Sequence[int],
-) -> Protocol:
-    return Protocol(
-        n_way=sizes.n_way,
-        n_shot=sizes.n_shot,
-        n_query=sizes.n_query,
-        n_tasks=n_tasks,
-        seeds=tuple(map(int, seeds)),
-        n_test_classes=test.n_classes,
-        n_test_items=test.n_items,
-        n_validation_tasks=0 if validation is None else n_validation_tasks,
-        n_validation_classes=0 if validation is None else validation.n_classes,
-        episodes=_fingerprint(test),
-    )
-
-
 def _fingerprint(source: ClassSource) -> str:
-    """Of labels and names, not of items: two embeddings of the same pictures may be compared."""
+    """Hash of labels and names, not of items: two embeddings of the same images may be compared."""
     digest = hashlib.sha256("\0".join(source.class_names).encode())
     digest.update(source.labels.cpu().numpy().astype("<i8").tobytes())
     return digest.hexdigest()[:16]
 
 
 def _check_arguments(
-    test: ClassSource, validation: ClassSource | None, n_tasks: int, n_validation_tasks: int, seeds: Sequence[int]
+    test: ClassSource,
+    validation: ClassSource | None,
+    n_tasks: int,
+    n_validation_tasks: int,
+    seeds: Sequence[int],
+    two_temperatures: bool,
 ) -> None:
+    if two_temperatures and validation is None:
+        raise InvalidInputError(
+            "Expected `validation` classes to choose the two temperatures on, but got None. Pass them, or leave out "
+            "`two_temperatures`."
+        )
     if n_tasks < 1 or n_validation_tasks < 1:
         raise InvalidInputError(
             f"Expected `n_tasks` and `n_validation_tasks` to be at least 1, but got {n_tasks} and {n_validation_tasks}."

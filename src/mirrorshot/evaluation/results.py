@@ -1,4 +1,4 @@
-"""What an evaluation found, how it was made, and the comparison of two."""
+"""Results of an evaluation, its protocol, and the paired comparison of two."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ Z_95 = 1.96  # as the references round it
 
 
 class Protocol(NamedTuple):
-    """How an evaluation was made.
+    """Settings of an evaluation.
 
     Attributes:
         n_way, n_shot, n_query: size of the tasks.
@@ -40,7 +40,7 @@ class Protocol(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What `evaluate` found.
+    """Result of `evaluate`.
 
     Attributes:
         protocol: how it was made.
@@ -91,7 +91,7 @@ class Evaluation(NamedTuple):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Evaluation":
-        """The evaluation that `record(with_tasks=True)` was made of.
+        """Invert `record(with_tasks=True)`.
 
         Raises:
             InvalidInputError: the record is not of that kind, or without tasks.

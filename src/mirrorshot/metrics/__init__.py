@@ -1,34 +1,30 @@
-"""Metrics of predicted class probabilities: how often they are right, and whether they mean what they say."""
+"""Metrics of predicted class probabilities: accuracy, calibration, ranking by confidence, temperatures.
 
+`prob` (..., M, C) has class probabilities, `y` (..., M) the labels 0 .. C - 1, and `weight` (..., M) how often each
+query counts; zero is padding, which may hold anything, and None counts each query once. `accuracy`, `nll` and `brier`
+keep the dimensions before the queries: one number for each task. All others pool the queries of all tasks, because a
+single task is too small to show its calibration.
+"""
+
+from mirrorshot.metrics.bins import CalibrationBins, calibration_bins, class_calibration_bins
 from mirrorshot.metrics.bootstrap import (
     Interval,
     TaskStatistics,
     bootstrap_bins,
     bootstrap_intervals,
-    bootstrap_mean,
-    join_statistics,
     task_statistics,
 )
-from mirrorshot.metrics.calibration import (
+from mirrorshot.metrics.calibration_errors import (
     BrierDecomposition,
-    adaptive_calibration_bins,
     brier_decomposition,
-    class_calibration_bins,
     class_calibration_error,
     debiased_calibration_error,
     debiased_squared_error,
-)
-from mirrorshot.metrics.functional import (
-    CalibrationBins,
-    accuracy,
-    brier,
-    calibration_bins,
     expected_calibration_error,
     maximum_calibration_error,
-    nll,
 )
 from mirrorshot.metrics.ranking import RiskCoverage, aurc, auroc, correctness_auroc, excess_aurc, risk_coverage
-from mirrorshot.metrics.streaming import SeparationSummary, Summary
+from mirrorshot.metrics.scores import accuracy, brier, nll
 from mirrorshot.metrics.temperature import apply_temperature, fit_temperature
 from mirrorshot.metrics.two_temperatures import (
     PAPER_GRID,
@@ -42,13 +38,11 @@ from mirrorshot.metrics.two_temperatures import (
 
 __all__ = [
     "accuracy", "nll", "brier",
-    "CalibrationBins", "calibration_bins", "expected_calibration_error", "maximum_calibration_error",
-    "adaptive_calibration_bins", "class_calibration_bins", "class_calibration_error",
+    "CalibrationBins", "calibration_bins", "class_calibration_bins",
+    "expected_calibration_error", "maximum_calibration_error", "class_calibration_error",
     "debiased_calibration_error", "debiased_squared_error", "BrierDecomposition", "brier_decomposition",
     "auroc", "correctness_auroc", "aurc", "excess_aurc", "RiskCoverage", "risk_coverage",
-    "Interval", "TaskStatistics", "task_statistics", "join_statistics", "bootstrap_intervals", "bootstrap_mean",
-    "bootstrap_bins",
-    "Summary", "SeparationSummary",
+    "Interval", "TaskStatistics", "task_statistics", "bootstrap_intervals", "bootstrap_bins",
     "fit_temperature", "apply_temperature",
     "PAPER_GRID", "TemperaturePair", "TwoTemperatures", "GridErrors", "search_two_temperatures", "temperature_errors",
     "minimise_over_temperature",

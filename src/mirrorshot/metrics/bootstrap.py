@@ -15,15 +15,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.metrics._terms import brier_terms, checked, nll_terms, right_terms, weight_of
-from mirrorshot.metrics.calibration import brier_decomposition, debiased_calibration_error
-from mirrorshot.metrics.functional import (
-    CalibrationBins,
-    bin_predictions,
-    equal_width_edges,
+from mirrorshot.metrics.bins import CalibrationBins, bin_predictions, equal_width_edges
+from mirrorshot.metrics.calibration_errors import (
+    brier_decomposition,
+    debiased_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
 )
+from mirrorshot.metrics.inputs import checked
+from mirrorshot.metrics.scores import brier_terms, nll_terms, right_terms
 from mirrorshot.types import InvalidInputError
 
 _MAX_COUNTS = 2**25  # of counts held at once: 256 MiB
@@ -78,13 +78,7 @@ def task_statistics(
     n_bins: int = 15,
     weight: Float[Tensor, "T M"] | None = None,
 ) -> TaskStatistics:
-    """Reduce each task to the sums that all metrics of `METRICS` are made of.
-
-    Args:
-        prob: class probabilities.
-        y: labels 0 .. C - 1.
-        n_bins: number of calibration bins, of equal width.
-        weight: how often each query counts; zero is padding. None: once.
+    """Reduce each task to the sums that all metrics of `METRICS` are made of, with bins of equal width.
 
     Example:
         >>> prob, y = torch.tensor([[[0.9, 0.1], [0.6, 0.4]]]), torch.tensor([[0, 1]])
@@ -93,30 +87,13 @@ def task_statistics(
     """
     if prob.ndim != 3:
         raise InvalidInputError(f"Expected `prob` of shape (T, M, C), but got {tuple(prob.shape)}.")
-    prob, y, weight = checked(prob, y, weight)
-    share = weight_of(weight, y)
-    terms = (right_terms(prob, y), nll_terms(prob, y), brier_terms(prob, y))
-    correct, nll, brier = ((share * term.double()).sum(-1) for term in terms)
-    confidence, label = prob.max(-1)
-    bins = bin_predictions(confidence, (label == y).double(), share, equal_width_edges(n_bins, prob))
+    prob, y, share = checked(prob, y, weight)
+    right = right_terms(prob, y).double()
+    correct, nll, brier = (
+        (share * term.double()).sum(-1) for term in (right, nll_terms(prob, y), brier_terms(prob, y))
+    )
+    bins = bin_predictions(prob.amax(-1), right, share, equal_width_edges(n_bins, prob))
     return TaskStatistics(share.sum(-1), correct, nll, brier, bins)
-
-
-def join_statistics(parts: Sequence[TaskStatistics]) -> TaskStatistics:
-    """Put the tasks of several batches together.
-
-    Args:
-        parts: of `task_statistics`, all with the same number of bins.
-
-    Example:
-        >>> part = task_statistics(torch.tensor([[[0.9, 0.1], [0.6, 0.4]]]), torch.tensor([[0, 1]]))
-        >>> join_statistics([part, part]).correct
-        tensor([1., 1.], dtype=torch.float64)
-    """
-    sizes = {part.bins.counts.shape[-1] for part in parts}
-    if len(sizes) != 1:
-        raise InvalidInputError(f"Expected parts with one number of bins, but got {sorted(sizes)}.")
-    return _from_table(torch.cat([_table(part) for part in parts]), parts[0].bins.edges)
 
 
 def bootstrap_intervals(
@@ -148,10 +125,11 @@ def bootstrap_intervals(
         >>> found.low < 0.8 < found.high
         True
     """
-    _check_bootstrap(statistics, n_resamples, level, metrics)
-    table = _table(statistics)
-    sums = _resampled(table[table[:, 0] > 0], generator, n_resamples)
-    whole, resamples = (_from_table(t, statistics.bins.edges) for t in (table.sum(0, keepdim=True), sums))
+    unknown = [name for name in metrics if name not in METRICS]
+    if unknown:
+        raise InvalidInputError(f"Expected `metrics` from {list(METRICS)}, but got {unknown}.")
+    resamples = _resamples(statistics, generator, n_resamples, level)
+    whole = _from_table(_table(statistics).sum(0, keepdim=True), statistics.bins.edges)
     return {name: _interval(METRICS[name](whole), METRICS[name](resamples), level) for name in dict.fromkeys(metrics)}
 
 
@@ -160,13 +138,7 @@ def bootstrap_bins(
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """Percentile intervals of the accuracy in each calibration bin, for a reliability diagram.
 
-    Resamples in which a bin is empty say nothing about it.
-
-    Args:
-        statistics: of all tasks; those without any weight are left out.
-        generator: source of the resamples.
-        n_resamples: their number.
-        level: share of resamples within the interval.
+    The arguments are those of `bootstrap_intervals`. Resamples in which a bin is empty say nothing about it.
 
     Returns:
         Lower and upper ends; NaN for bins without predictions.
@@ -178,35 +150,26 @@ def bootstrap_bins(
         >>> bool(low[11] < 0.8 < high[11]), bool(low[0].isnan())
         (True, True)
     """
-    _check_bootstrap(statistics, n_resamples, level, ())
-    table = _table(statistics)
-    bins = _from_table(_resampled(table[table[:, 0] > 0], generator, n_resamples), statistics.bins.edges).bins
+    bins = _resamples(statistics, generator, n_resamples, level).bins
     ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=bins.counts.dtype, device=bins.counts.device)
     low, high = bins.accuracy.nanquantile(ends, 0)
     return low, high
 
 
-def bootstrap_mean(
-    values: Float[Tensor, " T"], generator: torch.Generator, n_resamples: int = 1000, level: float = 0.95
-) -> Interval:
-    """Percentile interval of a mean over tasks, such as that of the difference of two methods on each task.
-
-    Args:
-        values: one for each task.
-        generator: source of the resamples.
-        n_resamples: their number.
-        level: share of resamples within the interval.
-
-    Example:
-        >>> bootstrap_mean(torch.full((10,), 0.5), torch.Generator().manual_seed(0))
-        Interval(value=0.5, low=0.5, high=0.5)
-    """
-    if values.numel() == 0 or bool(values.isnan().any()):
-        raise InvalidInputError(f"Expected `values` of at least one task and without NaN, but got {values}.")
-    _check_numbers(n_resamples, level)
-    values = values.double()
-    sums = _resampled(values[:, None], generator, n_resamples)[:, 0]
-    return _interval(values.mean()[None], sums / len(values), level)
+def _resamples(
+    statistics: TaskStatistics, generator: torch.Generator, n_resamples: int, level: float
+) -> TaskStatistics:
+    """Sums of each resample, with resamples in place of tasks."""
+    real = statistics.weight > 0
+    if not bool(real.any()):
+        raise InvalidInputError(
+            f"Expected `statistics` of at least one task with queries, but got {len(real)} without."
+        )
+    if n_resamples < 2 or not 0 < level < 1:
+        raise InvalidInputError(
+            f"Expected `n_resamples` of at least 2 and `level` between 0 and 1, but got {n_resamples} and {level}."
+        )
+    return _from_table(_resampled(_table(statistics)[real], generator, n_resamples), statistics.bins.edges)
 
 
 def _table(statistics: TaskStatistics) -> Tensor:
@@ -245,21 +208,3 @@ def _interval(value: Tensor, resamples: Tensor, level: float) -> Interval:
     # outwards to the next resample: an interpolation between two infinite ones would be NaN
     skip = int((1 - level) / 2 * (len(ordered) - 1) + 1e-9)  # 4, and not 3.9999999999999991
     return Interval(float(value[0]), float(ordered[skip]), float(ordered[-1 - skip]))
-
-
-def _check_bootstrap(statistics: TaskStatistics, n_resamples: int, level: float, metrics: Sequence[str]) -> None:
-    if not bool((statistics.weight > 0).any()):
-        raise InvalidInputError(
-            f"Expected `statistics` of at least one task with queries, but got {len(statistics.weight)} without."
-        )
-    _check_numbers(n_resamples, level)
-    unknown = [name for name in metrics if name not in METRICS]
-    if unknown:
-        raise InvalidInputError(f"Expected `metrics` from {list(METRICS)}, but got {unknown}.")
-
-
-def _check_numbers(n_resamples: int, level: float) -> None:
-    if n_resamples < 2 or not 0 < level < 1:
-        raise InvalidInputError(
-            f"Expected `n_resamples` of at least 2 and `level` between 0 and 1, but got {n_resamples} and {level}."
-        )

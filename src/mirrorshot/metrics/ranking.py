@@ -1,7 +1,6 @@
-"""Metrics of order: whether more confidence means more often right, and whether the unknown is told from the known.
+"""Metrics of the order of predictions by confidence: risk-coverage curves and areas under ROC curves.
 
-They depend on every single score, so their streaming forms store scores and not sums. Equal scores are treated as if
-they came in random order, and the mean over these orders is taken.
+Equal scores are treated as if they came in random order, and the mean over these orders is taken.
 """
 
 from typing import NamedTuple
@@ -10,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.metrics._terms import TopLabel, checked, top_label
+from mirrorshot.metrics.inputs import TopLabel, check_weight, top_label
 from mirrorshot.types import InvalidInputError
 
 
@@ -50,20 +49,22 @@ def auroc(
         >>> auroc(torch.tensor([0.9, 0.8, 0.4]), torch.tensor([0.4, 0.2]))
         tensor(0.9167, dtype=torch.float64)
     """
-    above, above_weight = pooled_scores(positive, positive_weight, "positive")
-    below, below_weight = pooled_scores(negative, negative_weight, "negative")
-    return _auroc(above, above_weight, below, below_weight)
+    above, above_weight = _pooled(positive, positive_weight, "positive")
+    below, below_weight = _pooled(negative, negative_weight, "negative")
+    dtype = torch.promote_types(above.dtype, below.dtype)
+    below, order = below.to(dtype).sort()
+    above = above.to(dtype).contiguous()
+    mass = torch.cat([below_weight.new_zeros(1), below_weight[order].cumsum(0)])
+    less = mass[torch.searchsorted(below, above)]
+    not_greater = mass[torch.searchsorted(below, above, right=True)]
+    # P(below < above) + P(below = above) / 2
+    return (above_weight * (less + not_greater)).sum() / (2 * above_weight.sum() * mass[-1])
 
 
 def correctness_auroc(
     prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
 ) -> Float[Tensor, ""]:
     """Area under the ROC curve of telling right predictions from wrong ones by their confidence, over all tasks.
-
-    Args:
-        prob: class probabilities.
-        y: labels 0 .. C - 1.
-        weight: how often each query counts; zero is padding. None: once.
 
     Returns:
         A number in float64; NaN if all predictions are right, or all wrong.
@@ -72,7 +73,11 @@ def correctness_auroc(
         >>> correctness_auroc(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         tensor(1., dtype=torch.float64)
     """
-    return correctness_auroc_of(top_label(*checked(prob, y, weight)))
+    confidence, correct, share = top_label(prob, y, weight)
+    right = correct > 0
+    if bool(right.all()) or not bool(right.any()):
+        return torch.full_like(share[0], torch.nan)
+    return auroc(confidence[right], confidence[~right], share[right], share[~right])
 
 
 def aurc(
@@ -81,21 +86,30 @@ def aurc(
     """Area under the risk-coverage curve: error rate of the n most confident predictions, averaged over n.
 
     Geifman, Uziel, El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers", 2019,
-    https://arxiv.org/abs/1805.08206. Queries of all tasks are pooled.
-
-    Args:
-        prob: class probabilities.
-        y: labels 0 .. C - 1.
-        weight: how often each query counts, like repetitions; zero is padding. None: once.
-
-    Returns:
-        A number in float64; less is better.
+    https://arxiv.org/abs/1805.08206. Less is better.
 
     Example:
         >>> aurc(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         tensor(0.2500, dtype=torch.float64)
     """
-    return aurc_of(top_label(*checked(prob, y, weight)))
+    return _area(*_groups(top_label(prob, y, weight)))
+
+
+def excess_aurc(
+    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
+) -> Float[Tensor, ""]:
+    """Difference between `aurc` and that of the best order, which has all right predictions first; 0 is best.
+
+    The best area is exact, where Geifman et al. have its limit `r + (1 - r) log(1 - r)` for many predictions.
+
+    Example:
+        >>> excess_aurc(torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 1]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    weights, errors = _groups(top_label(prob, y, weight))
+    wrong = errors.sum()
+    best = _area(torch.stack([weights.sum() - wrong, wrong]), torch.stack([torch.zeros_like(wrong), wrong]))
+    return (_area(weights, errors) - best).clamp(min=0.0)  # rounding
 
 
 def risk_coverage(
@@ -104,13 +118,7 @@ def risk_coverage(
     weight: Float[Tensor, "*batch M"] | None = None,
     n_points: int = 100,
 ) -> RiskCoverage:
-    """Error rate among the most confident predictions, at evenly spaced shares of them; `aurc` is its area.
-
-    Args:
-        prob: class probabilities.
-        y: labels 0 .. C - 1.
-        weight: how often each query counts; zero is padding. None: once.
-        n_points: number of shares, the last of which is all predictions.
+    """Error rate among the most confident predictions, at `n_points` evenly spaced shares of them; `aurc` is its area.
 
     Example:
         >>> risk_coverage(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]), n_points=2).risk
@@ -118,60 +126,13 @@ def risk_coverage(
     """
     if n_points < 1:
         raise InvalidInputError(f"Expected `n_points` to be at least 1, but got {n_points}.")
-    return risk_coverage_of(top_label(*checked(prob, y, weight)), n_points)
-
-
-def risk_coverage_of(top: TopLabel, n_points: int) -> RiskCoverage:
-    """`risk_coverage` of pooled predictions. Equal confidences share their errors evenly."""
-    weight, errors = _groups(top)
-    mass, wrong = (torch.cat([x.new_zeros(1), x.cumsum(0)]) for x in (weight, errors))
+    weights, errors = _groups(top_label(prob, y, weight))
+    mass, wrong = (torch.cat([x.new_zeros(1), x.cumsum(0)]) for x in (weights, errors))
     coverage = torch.arange(1, n_points + 1, dtype=mass.dtype, device=mass.device) / n_points
     wanted = coverage * mass[-1]
-    group = torch.searchsorted(mass, wanted).clamp(1, len(weight))
-    inside = ((wanted - mass[group - 1]) / weight[group - 1]).clamp(max=1.0)
+    group = torch.searchsorted(mass, wanted).clamp(1, len(weights))
+    inside = ((wanted - mass[group - 1]) / weights[group - 1]).clamp(max=1.0)
     return RiskCoverage(coverage, (wrong[group - 1] + inside * errors[group - 1]) / wanted)
-
-
-def excess_aurc(
-    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
-) -> Float[Tensor, ""]:
-    """How much `aurc` is above that of the best order, which has all right predictions first.
-
-    The best area is exact, where Geifman et al. have its limit `r + (1 - r) log(1 - r)` for many predictions.
-
-    Args:
-        prob: class probabilities.
-        y: labels 0 .. C - 1.
-        weight: how often each query counts, like repetitions; zero is padding. None: once.
-
-    Returns:
-        A number in float64; 0 is best.
-
-    Example:
-        >>> excess_aurc(torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 1]))
-        tensor(0.5000, dtype=torch.float64)
-    """
-    return excess_aurc_of(top_label(*checked(prob, y, weight)))
-
-
-def correctness_auroc_of(top: TopLabel) -> Float[Tensor, ""]:
-    """`correctness_auroc` of pooled predictions."""
-    right = top.correct > 0
-    if bool(right.all()) or not bool(right.any()):
-        return torch.full_like(top.weight[0], torch.nan)
-    return _auroc(top.confidence[right], top.weight[right], top.confidence[~right], top.weight[~right])
-
-
-def aurc_of(top: TopLabel) -> Float[Tensor, ""]:
-    """`aurc` of pooled predictions."""
-    return _area(*_groups(top))
-
-
-def excess_aurc_of(top: TopLabel) -> Float[Tensor, ""]:
-    """`excess_aurc` of pooled predictions."""
-    right, wrong = (top.weight * top.correct).sum(), (top.weight * (1 - top.correct)).sum()
-    best = _area(torch.stack([right, wrong]), torch.stack([torch.zeros_like(wrong), wrong]))
-    return (aurc_of(top) - best).clamp(min=0.0)  # rounding
 
 
 def _groups(top: TopLabel) -> tuple[Tensor, Tensor]:
@@ -195,33 +156,14 @@ def _area(weight: Tensor, errors: Tensor) -> Tensor:
     return (errors + (errors_before - rate * n_before) * harmonic).sum() / weight.sum()
 
 
-def _auroc(above: Tensor, above_weight: Tensor, below: Tensor, below_weight: Tensor) -> Tensor:
-    dtype = torch.promote_types(above.dtype, below.dtype)
-    below, order = below.to(dtype).sort()
-    above = above.to(dtype).contiguous()
-    mass = torch.cat([below_weight.new_zeros(1), below_weight[order].cumsum(0)])
-    less = mass[torch.searchsorted(below, above)]
-    not_greater = mass[torch.searchsorted(below, above, right=True)]
-    # P(below < above) + P(below = above) / 2
-    return (above_weight * (less + not_greater)).sum() / (2 * above_weight.sum() * mass[-1])
-
-
-def pooled_scores(score: Tensor, weight: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
+def _pooled(score: Tensor, weight: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
     """Scores (n,) and weights (n,) in float64, without padding."""
-    if weight is not None and weight.shape != score.shape:
-        raise InvalidInputError(
-            f"Expected `{name}_weight` of the shape of `{name}`, {tuple(score.shape)}, but got {tuple(weight.shape)}."
-        )
-    share = torch.ones_like(score, dtype=torch.float64) if weight is None else weight.double()
-    if not bool((share >= 0).all()) or not bool(share.isfinite().all()):
-        raise InvalidInputError(f"Expected `{name}_weight` to be finite and not negative, but got {_range(share)}.")
-    score, share = score[share > 0], share[share > 0]
     if score.numel() == 0:
-        raise InvalidInputError(f"Expected at least one score in `{name}`, but got none.")
+        raise InvalidInputError(f"Expected at least one score in `{name}`, but its shape is {tuple(score.shape)}.")
+    if weight is not None:
+        check_weight(weight, score, name, f"{name}_weight")
+    share = torch.ones_like(score, dtype=torch.float64) if weight is None else weight.double()
+    score, share = score[share > 0], share[share > 0]
     if bool(score.isnan().any()):
         raise InvalidInputError(f"Expected `{name}` to be numbers, but got NaN in {int(score.isnan().sum())} of them.")
     return score, share
-
-
-def _range(values: Tensor) -> str:
-    return f"values from {float(values.min())} to {float(values.max())}"

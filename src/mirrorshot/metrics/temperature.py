@@ -1,4 +1,4 @@
-"""One temperature for all predictions: the one number by which a whole method is too sure or not sure enough.
+"""One temperature for all predictions, fitted by the negative log-likelihood.
 
 Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599.
 Fit it on validation tasks, never on those whose calibration is reported.
@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mirrorshot.metrics.inputs import checked_scores
 from mirrorshot.types import InvalidInputError
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0
@@ -52,8 +53,7 @@ def fit_temperature(
         >>> round(T, 6), apply_temperature(log_prob[0], T).exp()
         (2.0, tensor([0.7500, 0.2500]))
     """
-    check_scores(log_prob, y, weight)
-    scores, right, share = _as_rows(log_prob, y, weight)
+    scores, right, share = _as_rows(*checked_scores(log_prob.detach(), y, weight))
     low, high = -math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE)  # of log(1 / T)
     at_low, at_high = _slope(scores, right, share, low).value, _slope(scores, right, share, high).value
     if at_low == 0.0 == at_high:
@@ -81,10 +81,9 @@ def apply_temperature(log_prob: Float[Tensor, "*batch C"], temperature: float) -
     return (log_prob / temperature).log_softmax(-1)
 
 
-def _as_rows(log_prob: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _as_rows(log_prob: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Scores (n, C) whose largest is 0, those of the right class (n,), and weights that sum to one (n,)."""
-    scores, label = log_prob.detach().double().flatten(0, -2), y.flatten()
-    share = torch.ones_like(scores[:, 0]) if weight is None else weight.detach().double().flatten()
+    scores, label, share = log_prob.double().flatten(0, -2), y.flatten(), weight.flatten()
     scores = scores - scores.amax(-1, keepdim=True)
     right = scores.gather(-1, label.long()[:, None])[:, 0]
     use = (share > 0) & right.isfinite()
@@ -114,44 +113,8 @@ def _root(scores: Tensor, right: Tensor, share: Tensor, low: float, high: float)
         slope = _slope(scores, right, share, point)
         low, high = (point, high) if slope.value < 0.0 else (low, point)
         step = -slope.value / slope.change if slope.change > 0.0 else math.inf
-        following = point + step
-        if not low <= following <= high:
-            following = (low + high) / 2
+        following = point + step if low <= point + step <= high else (low + high) / 2
         if abs(following - point) <= _TOLERANCE:
             return following
         point = following
     return point
-
-
-def check_scores(log_prob: Tensor, y: Tensor, weight: Tensor | None) -> None:
-    """Refuse scores that no temperature can be fitted to."""
-    shape = tuple(log_prob.shape)
-    if log_prob.ndim < 2 or shape[:-1] != tuple(y.shape) or (weight is not None and weight.shape != y.shape):
-        raise InvalidInputError(
-            "Expected `log_prob` of shape (..., C), `y` and `weight` of shape (...) without it, but got "
-            f"{shape}, {tuple(y.shape)} and {None if weight is None else tuple(weight.shape)}."
-        )
-    if log_prob.numel() == 0:
-        raise InvalidInputError(f"Expected at least one prediction, but `log_prob` has shape {shape}.")
-    _check_values(log_prob, y, weight)
-
-
-def _check_values(log_prob: Tensor, y: Tensor, weight: Tensor | None) -> None:
-    bad = log_prob.isnan() | (log_prob == torch.inf)
-    bad |= log_prob.amax(-1, keepdim=True) == -torch.inf
-    if weight is not None:
-        bad &= weight[..., None] > 0
-        if not bool((weight >= 0).all()) or not bool(weight.isfinite().all()):
-            raise InvalidInputError(f"Expected `weight` not to be negative, but its smallest is {float(weight.min())}.")
-    if bool(bad.any()):
-        n_bad = int(bad.any(-1).sum())
-        raise InvalidInputError(
-            "Expected `log_prob` to be numbers, or -inf for some of the classes, "
-            f"but got NaN, infinity or only -inf in {n_bad} of {y.numel()} predictions."
-        )
-    low, high, n_classes = int(y.min()), int(y.max()), log_prob.shape[-1]
-    if low < 0 or high >= n_classes:
-        raise InvalidInputError(
-            f"Expected labels `y` from 0 to {n_classes - 1}, the columns of `log_prob`, "
-            f"but got labels from {low} to {high}."
-        )

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.metrics.temperature import check_scores
+from mirrorshot.metrics.inputs import checked_scores
 from mirrorshot.types import InvalidInputError
 
 PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
@@ -89,10 +89,9 @@ def temperature_errors(
         >>> temperature_errors(log_prob, torch.tensor([0, 0, 1, 1]), [1.0, 2.0]).ece.round(decimals=4)
         tensor([0.1500, 0.0000], dtype=torch.float64)
     """
-    check_scores(log_prob, y, weight)
+    scores, label, share = checked_scores(log_prob, y, weight)
     _check_grid(temperatures, n_bins)
-    real = torch.ones_like(y, dtype=torch.bool) if weight is None else weight > 0
-    scores, label = log_prob[real], y[real]
+    scores, label = scores[share > 0], label[share > 0]
     right = (scores.argmax(-1) == label).to(scores.dtype)
     ordered = scores.sort(-1).values
     behind = (ordered[:, :-1] - ordered[:, -1:]).T.contiguous()
@@ -163,25 +162,29 @@ def minimise_over_temperature(
     """
     if not 0.0 < low < high < math.inf:
         raise InvalidInputError(f"Expected 0 < `low` < `high`, but got {low} and {high}.")
-    step = (math.log(high) - math.log(low)) / (_STARTS - 1)
+    step = math.log(high / low) / (_STARTS - 1)
     starts = [math.log(low) + i * step for i in range(_STARTS)]
     values = [nll_at(math.exp(start)) for start in starts]
     if any(math.isnan(value) for value in values):
         raise InvalidInputError(f"Expected `nll_at` to be a number at every temperature, but got {values}.")
     i = values.index(min(values))
     a, b = starts[max(i - 1, 0)], starts[min(i + 1, _STARTS - 1)]
+    return math.exp(_golden_section(lambda log_T: nll_at(math.exp(log_T)), a, b, tolerance))
+
+
+def _golden_section(function: Callable[[float], float], a: float, b: float, tolerance: float) -> float:
     c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
-    at_c, at_d = nll_at(math.exp(c)), nll_at(math.exp(d))
+    at_c, at_d = function(c), function(d)
     while b - a > tolerance:
         if at_c <= at_d:
             b, d, at_d = d, c, at_c
             c = b - _GOLDEN * (b - a)
-            at_c = nll_at(math.exp(c))
+            at_c = function(c)
         else:
             a, c, at_c = c, d, at_d
             d = a + _GOLDEN * (b - a)
-            at_d = nll_at(math.exp(d))
-    return math.exp((a + b) / 2)
+            at_d = function(d)
+    return (a + b) / 2
 
 
 def _errors_of_chunk(behind: Tensor, right: Tensor, temperatures: Sequence[float], n_bins: int) -> GridErrors:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mirrorshot.metrics import CalibrationBins
-from mirrorshot.plotting import ReliabilityDisplay, reliability_figure, save_figure
-from mirrorshot.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, VERMILION
 from mirrorshot.reproduce.cells import Result
 from mirrorshot.reproduce.inner_loop import FAIR, MIRROR, PLAIN, RHO
 from mirrorshot.reproduce.sheets import Record
 from mirrorshot.types import InvalidInputError
+from mirrorshot.views import ReliabilityDisplay, reliability_figure, save_figure
+from mirrorshot.views.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, VERMILION
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from mirrorshot.checkpoint import write_atomically
 from mirrorshot.data.benchmarks import DATASETS
-from mirrorshot.plotting import save_figure
 from mirrorshot.presets import PRESETS
 from mirrorshot.reproduce.cells import Cell, Result, read_results
 from mirrorshot.reproduce.figures import calibration_figure, inner_loop_figure, outer_loop_figure
@@ -20,6 +19,7 @@ from mirrorshot.reproduce.sheets import markdown
 from mirrorshot.reproduce.tables import Group, column_title, grouped
 from mirrorshot.reproduce.targets import TARGETS
 from mirrorshot.types import DataError
+from mirrorshot.views import save_figure
 
 _INTRO = """# Results
 

@@ -1,0 +1,156 @@
+"""Calibration bins: predictions sorted by confidence."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.linalg import one_hot
+from mirrorshot.metrics.inputs import TopLabel, checked, top_label
+from mirrorshot.types import InvalidInputError
+
+
+class CalibrationBins(NamedTuple):
+    """Predictions sorted by confidence, the probability of the predicted class.
+
+    Sums, and not means, are stored: the bins of two sets of predictions add up field by field. Several
+    sets of bins with the same edges (of classes, of tasks, of resamples) have their dimensions before B.
+
+    Attributes:
+        edges: bin b holds confidences in (edges[b], edges[b + 1]], the first bin also 0; (B + 1,).
+        counts: number of predictions, or sum of their weights; (B,).
+        confidence_sum: sum of their confidences; (B,).
+        correct_sum: number of them that were right; (B,).
+    """
+
+    edges: Float[Tensor, " B_plus_1"]
+    counts: Float[Tensor, "*batch B"]
+    confidence_sum: Float[Tensor, "*batch B"]
+    correct_sum: Float[Tensor, "*batch B"]
+
+    @property
+    def confidence(self) -> Float[Tensor, "*batch B"]:
+        """Mean confidence of each bin, NaN where it is empty."""
+        return self.confidence_sum / self.counts
+
+    @property
+    def accuracy(self) -> Float[Tensor, "*batch B"]:
+        """Share of right predictions in each bin, NaN where it is empty."""
+        return self.correct_sum / self.counts
+
+    @property
+    def share(self) -> Float[Tensor, "*batch B"]:
+        """Share of all predictions that fell into each bin."""
+        return self.counts / self.counts.sum(-1, keepdim=True)
+
+
+def calibration_bins(
+    prob: Float[Tensor, "*batch M C"],
+    y: Int[Tensor, "*batch M"],
+    n_bins: int = 15,
+    weight: Float[Tensor, "*batch M"] | None = None,
+    *,
+    equal_mass: bool = False,
+) -> CalibrationBins:
+    """Sort the predictions of all tasks into confidence bins.
+
+    Design note: the edges of bins of equal mass are quantiles of the confidences, so that equal confidences share a bin
+    and the result does not depend on the order of predictions. Where there are ties, bins are not exactly equal, and
+    some may be empty. Rejected: to cut the sorted list into equal pieces.
+
+    Args:
+        prob: class probabilities.
+        y: labels 0 .. C - 1.
+        n_bins: number of bins; 15 as in the paper.
+        weight: how often each query counts.
+        equal_mass: bins with the same number of predictions instead of the same width, for the adaptive ECE of Nguyen
+            and O'Connor, "Posterior calibration and exploratory analysis for natural language processing models", 2015,
+            https://arxiv.org/abs/1508.05154.
+
+    Returns:
+        `CalibrationBins`: edges in the type of `prob`, sums in float64.
+
+    Example:
+        >>> prob = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
+        >>> bins = calibration_bins(prob, torch.tensor([0, 0, 1, 1]), n_bins=2)
+        >>> bins.counts.tolist(), bins.accuracy.tolist()
+        ([0.0, 4.0], [nan, 0.5])
+        >>> calibration_bins(prob, torch.tensor([0, 0, 1, 1]), n_bins=2, equal_mass=True).edges
+        tensor([0.0000, 0.7000, 1.0000])
+    """
+    top = top_label(prob, y, weight)
+    edges = equal_width_edges(n_bins, top.confidence)
+    return bin_predictions(*top, _equal_mass_edges(top, edges) if equal_mass else edges)
+
+
+def class_calibration_bins(
+    prob: Float[Tensor, "*batch M C"],
+    y: Int[Tensor, "*batch M"],
+    n_bins: int = 15,
+    weight: Float[Tensor, "*batch M"] | None = None,
+) -> CalibrationBins:
+    """Sort the probabilities of each class, predicted or not, into bins of equal width: fields of shape (C, B).
+
+    Example:
+        >>> class_calibration_bins(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]), n_bins=2).counts
+        tensor([[0., 2.],
+                [2., 0.]], dtype=torch.float64)
+    """
+    prob, y, share = checked(prob, y, weight)
+    rows = prob.flatten(0, -2)
+    happened = one_hot(y.flatten(), rows.shape[-1], torch.float64).mT
+    return bin_predictions(rows.T, happened.T, share.flatten().expand_as(rows.T), equal_width_edges(n_bins, rows))
+
+
+def equal_width_edges(n_bins: int, like: Float[Tensor, "..."]) -> Float[Tensor, " B_plus_1"]:
+    """Edges 0, 1 / n_bins, ..., 1 in the type and on the device of the confidences `like`.
+
+    Example:
+        >>> equal_width_edges(4, torch.zeros(1))
+        tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
+    if n_bins < 1:
+        raise InvalidInputError(f"Expected `n_bins` to be at least 1, but got {n_bins}.")
+    edges = torch.arange(n_bins + 1, dtype=torch.float64, device=like.device) / n_bins
+    return edges.to(like.dtype)  # so that a confidence of 0.6 and the edge 0.6 are the same number
+
+
+def bin_predictions(
+    confidence: Float[Tensor, "*groups n"],
+    correct: Float[Tensor, "*groups n"],
+    weight: Float[Tensor, "*groups n"],
+    edges: Float[Tensor, " B_plus_1"],
+) -> CalibrationBins:
+    """Sums of each bin, in each group (class, task) alone.
+
+    Args:
+        confidence: probabilities that were given to events.
+        correct: 1 for each event that happened, else 0.
+        weight: how often each counts.
+        edges: of the bins, ascending, in the type of `confidence`.
+
+    Example:
+        >>> p, edges = torch.tensor([0.2, 0.9, 1.0]), torch.tensor([0.0, 0.5, 1.0])
+        >>> bin_predictions(p, torch.tensor([0.0, 1.0, 0.0]), torch.ones(3), edges).correct_sum
+        tensor([0., 1.], dtype=torch.float64)
+    """
+    groups, n_bins = confidence.shape[:-1], len(edges) - 1
+    index = torch.bucketize(confidence.contiguous(), edges[1:-1].contiguous()).reshape(groups.numel(), -1)
+    index = (index + n_bins * torch.arange(groups.numel(), device=index.device)[:, None]).flatten()
+    weight = weight.double()
+    sums = (
+        torch.bincount(index, weights=term.flatten(), minlength=groups.numel() * n_bins).reshape(*groups, n_bins)
+        for term in (weight, weight * confidence.double(), weight * correct.double())
+    )
+    return CalibrationBins(edges, *sums)
+
+
+def _equal_mass_edges(top: TopLabel, edges: Tensor) -> Tensor:
+    """Replace the inner edges by the smallest confidences at which a share b / B of the mass is reached."""
+    confidence, order = top.confidence.sort()
+    mass = top.weight[order].cumsum(0)
+    n_bins = len(edges) - 1
+    wanted = mass[-1] * torch.arange(1, n_bins, dtype=mass.dtype, device=mass.device) / n_bins
+    inner = confidence[torch.searchsorted(mass, wanted).clamp(max=len(mass) - 1)]
+    return torch.cat([edges[:1], inner, edges[-1:]])

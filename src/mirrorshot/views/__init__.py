@@ -1,0 +1,39 @@
+"""Plots and reports.
+
+A display computes its numbers once and draws them with `plot(ax=None)`; a function that ends in `_figure` returns a
+figure. Figures are instances of `matplotlib.figure.Figure`: no pyplot, no global state, no window. Their colours are
+those of Okabe and Ito, and no meaning rests on colour alone. A report is one HTML file of text, tables and figures.
+"""
+
+from mirrorshot.views.comparison import (
+    Gate,
+    ReportedRun,
+    check_gate,
+    comparison_record,
+    comparison_sections,
+    paired_differences,
+)
+from mirrorshot.views.episode import EpisodeDisplay
+from mirrorshot.views.figures import save_figure
+from mirrorshot.views.learning import learning_curve_figure, with_elbo
+from mirrorshot.views.page import Image, Section, Table, write_report
+from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure, wilson_interval
+from mirrorshot.views.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
+from mirrorshot.views.sections import cards_section, learning_section, reliability_section, risk_section
+from mirrorshot.views.tables import calibration_table, difference_table, evaluation_table
+from mirrorshot.views.training_command import training_command
+from mirrorshot.views.uncertainty_map import UncertaintyMapDisplay
+
+__all__ = [
+    "ReliabilityDisplay", "reliability_figure", "wilson_interval",
+    "RiskCoverageDisplay", "risk_coverage_figure",
+    "learning_curve_figure", "with_elbo",
+    "EpisodeDisplay",
+    "UncertaintyMapDisplay",
+    "save_figure",
+    "write_report", "Section", "Table", "Image",
+    "evaluation_table", "difference_table", "calibration_table",
+    "reliability_section", "risk_section", "learning_section", "cards_section",
+    "ReportedRun", "comparison_sections", "comparison_record", "paired_differences", "Gate", "check_gate",
+    "training_command",
+]  # fmt: skip

@@ -1,0 +1,250 @@
+"""One episode as a figure: support images, queries, class probabilities and uncertainty."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mirrorshot import decisions
+from mirrorshot.data import EpisodeSampler
+from mirrorshot.decisions import EntropyParts
+from mirrorshot.evaluation import Prepare, predict_latents, predict_tasks
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.types import InvalidInputError
+from mirrorshot.views.figures import BLUE, GAP, GREY, INK, ORANGE, PURPLE, SKY, VERMILION
+
+_COLUMN, _ROW, _LABEL, _HEADER = 1.35, 0.62, 1.15, 0.95  # inches: a class, a query, their column, at most a header
+_VERDICT, _UNCERTAINTY = 0.75, 1.65  # inches: right or wrong, and the column of uncertainty
+_MAX_SHOTS = 6  # support images shown of a class
+_MAX_NAME = 16  # letters of a name that fit
+
+
+class EpisodeDisplay:
+    """One episode as a card: a column for each class, headed by its support, and a row for each query.
+
+    A cell has a bar as long as the probability of the class. The cell of the right class is framed, and its number is
+    bold; the bar of the predicted class is dark where it is right, and hatched where it is wrong. With `uncertainty` a
+    last column has its two parts: aleatoric, what more examples cannot remove, and epistemic, what they can. It is that
+    of the latents; where a method has a predictive temperature on top, the column says so.
+
+    Args:
+        support: images (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
+        query: images to classify.
+        log_prob: logarithm of the class probabilities of the queries.
+        y: their right classes.
+        class_names: of the C classes.
+        uncertainty: of the queries, in nats; None: not shown.
+
+    Attributes:
+        figure_: drawn by `plot`.
+
+    Example:
+        >>> import torch
+        >>> images = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
+        >>> log_prob = torch.full((6, 3), 1 / 3).log()
+        >>> display = EpisodeDisplay(images, images, log_prob, torch.arange(6) // 2, ["a", "b", "c"])
+        >>> len(display.plot().figure_.axes)  # 3 headers, and 6 queries with 3 bars each
+        27
+    """
+
+    def __init__(
+        self,
+        support: Shaped[Tensor, "N ..."],
+        query: Shaped[Tensor, "M ..."],
+        log_prob: Float[Tensor, "M C"],
+        y: Int[Tensor, " M"],
+        class_names: Sequence[str],
+        uncertainty: EntropyParts | None = None,
+    ) -> None:
+        _check_episode(support, query, log_prob, y, len(class_names))
+        self.support, self.query, self.log_prob, self.y = support, query, log_prob, y
+        self.class_names, self.uncertainty = tuple(class_names), uncertainty
+
+    @classmethod
+    def from_method(
+        cls, method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare
+    ) -> "list[EpisodeDisplay]":
+        """Let a method predict some episodes of images; return a display for each.
+
+        Args:
+            method: a trained one. Its latents, if it has them, give the parts of the uncertainty.
+            sampler: draws the episodes.
+            numbers: which episodes.
+            prepare: from images as bytes to what the backbone takes, on the device of the method.
+        """
+        found = predict_tasks(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
+        latents = predict_latents(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
+        parts = None if latents is None else decisions.uncertainty(*(t.double().cpu() for t in latents))
+        (tasks, y), source = sampler.tasks(numbers), sampler.source
+        classes = [dict.fromkeys(source.labels[items].tolist()) for items in sampler.index(numbers).support]
+        return [
+            cls(
+                tasks.support_x[i].cpu(), tasks.query_x[i].cpu(), found.log_prob[i], y[i].cpu(),
+                [source.class_names[c] for c in classes[i]],
+                None if parts is None else EntropyParts(*(part[i] for part in parts)),
+            )
+            for i in range(len(numbers))
+        ]  # fmt: skip
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the queries that are right."""
+        return float((self.log_prob.argmax(-1) == self.y).double().mean())
+
+    def _is_untempered(self, prob: NDArray[np.float64]) -> bool:
+        """Whether the uncertainty is that of the probabilities shown, and not that before a temperature."""
+        assert self.uncertainty is not None
+        shown = -(prob * np.log(np.maximum(prob, 1e-300))).sum(-1)
+        return bool(np.abs(shown - self.uncertainty.total.detach().cpu().double().numpy()).max() < 0.01)
+
+    def plot(self, *, n_queries: int = 6) -> "EpisodeDisplay":
+        """Draw the card on a new figure, with at most `n_queries` queries, spread evenly over all."""
+        from matplotlib.figure import Figure
+
+        n_way = len(self.class_names)
+        rows = np.unique(np.linspace(0, len(self.y) - 1, min(n_queries, len(self.y))).round().astype(int))
+        support, queries = _as_images(self.support), _as_images(self.query)
+        shots = [_montage(part, n_columns=3) for part in support.reshape(n_way, -1, *support.shape[1:])]
+        header = min(_COLUMN * shots[0].shape[0] / shots[0].shape[1], _HEADER)
+        heights = [header, *[_ROW] * len(rows)]
+        right = _VERDICT + (_UNCERTAINTY if self.uncertainty is not None else 0.0)
+        size = (_LABEL + _COLUMN * n_way + right, sum(heights) + 0.75)
+        figure = Figure(figsize=size)
+        grid = figure.add_gridspec(
+            len(rows) + 1, n_way + 1, width_ratios=[_LABEL, *[_COLUMN] * n_way], height_ratios=heights,
+            left=0.02, right=1 - right / size[0], top=1 - 0.42 / size[1], bottom=0.3 / size[1],
+            wspace=0.14, hspace=0.16,
+        )  # fmt: skip
+        for c, (name, image) in enumerate(zip(self.class_names, shots, strict=True)):
+            _draw_header(figure.add_subplot(grid[0, c + 1]), name, image)
+        prob = self.log_prob.detach().exp().cpu().double().numpy()
+        for i, row in enumerate(rows):
+            _draw_image(figure.add_subplot(grid[i + 1, 0]), queries[row])
+            axes = [figure.add_subplot(grid[i + 1, c + 1]) for c in range(n_way)]
+            _draw_probabilities(axes, prob[row], int(self.y[row]))
+        if self.uncertainty is not None:
+            title = "uncertainty, nats" + ("" if self._is_untempered(prob) else "\n(before temperature)")
+            _draw_uncertainty(figure, self.uncertainty, rows, heights, size, math.log(n_way), title)
+        _draw_words(figure, header / size[1], size, len(self.support) // n_way)
+        self.figure_ = figure
+        return self
+
+
+def _draw_uncertainty(
+    figure: Any,
+    parts: EntropyParts,
+    rows: NDArray[np.int64],
+    heights: Sequence[float],
+    size: tuple[float, float],
+    most: float,
+    title: str,
+) -> None:
+    """One panel beside the rows, with a bar for each query: aleatoric, then epistemic, of at most log C."""
+    total = sum(heights[1:])
+    left, width = (size[0] - _UNCERTAINTY) / size[0], (_UNCERTAINTY - 0.22) / size[0]
+    ax = figure.add_axes((left, 0.3 / size[1], width, total / size[1]))
+    ax.set_label("uncertainty")
+    place = np.arange(len(rows), 0, -1) - 0.5
+    aleatoric, epistemic = (t.detach().cpu().double().numpy()[rows] for t in (parts.aleatoric, parts.epistemic))
+    ax.barh(place, most, height=0.34, facecolor=GREY, alpha=0.13, zorder=0)
+    ax.barh(place, aleatoric, height=0.34, color=ORANGE, label="aleatoric")
+    ax.barh(place, epistemic, height=0.34, left=aleatoric, color=PURPLE, edgecolor="white", hatch="....",
+            linewidth=0.0, label="epistemic")  # fmt: skip
+    for y, a, e in zip(place, aleatoric, epistemic, strict=True):
+        ax.text(0, y + 0.2, f"{a:.2f} + {e:.2f}", fontsize=9, color=INK, va="bottom", ha="left")
+    ax.set(xlim=(0, most), ylim=(0, len(rows)))
+    ax.set_axis_off()
+    figure.legend(
+        *ax.get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(left - 0.01, (0.3 + total) / size[1]),
+        fontsize=9, frameon=False, title=title, title_fontsize=9, alignment="left", handlelength=1.2,
+        borderpad=0.1, labelspacing=0.3,
+    )  # fmt: skip
+
+
+def _draw_header(ax: Any, name: str, image: NDArray[Any]) -> None:
+    _draw_image(ax, image)
+    short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
+    ax.set_title(short, fontsize="medium", fontweight="bold", color=INK, pad=5)
+
+
+def _draw_image(ax: Any, image: NDArray[Any]) -> None:
+    grey = image.shape[-1] == 1
+    ax.imshow(image[..., 0] if grey else image, cmap="gray" if grey else None, vmin=0, vmax=1, aspect="equal")
+    ax.set_axis_off()
+
+
+def _draw_probabilities(axes: Sequence[Any], prob: NDArray[np.float64], right: int) -> None:
+    predicted = int(prob.argmax())
+    for c, (ax, p) in enumerate(zip(axes, prob, strict=True)):
+        plain = ({"facecolor": BLUE if c == predicted else SKY},)
+        for style in GAP if c == predicted != right else plain:
+            ax.barh(0, p, height=0.3, left=0, **style)
+        ax.barh(0, 1, height=0.3, left=0, facecolor=GREY, alpha=0.13, zorder=0)
+        weight = "bold" if c == right else "normal"
+        ax.text(0, 0.3, _percent(p), fontsize=9, fontweight=weight, color=INK, va="bottom", ha="left")
+        ax.set(xlim=(-0.07, 1.07), ylim=(-0.42, 0.95), xticks=[], yticks=[])
+        ax.spines[:].set(visible=c == right, color=INK, linewidth=1.3)
+    verdict = "right" if predicted == right else "wrong"
+    place = {"transform": axes[-1].transAxes, "va": "center", "ha": "left"}
+    axes[-1].text(1.12, 0.5, verdict, fontsize=9, color=INK if verdict == "right" else VERMILION, **place)
+
+
+def _draw_words(figure: Any, header: float, size: tuple[float, float], n_shot: int) -> None:
+    """Legend of rows and frames."""
+    some = f"\n({_MAX_SHOTS} of {n_shot})" if n_shot > _MAX_SHOTS else ""
+    top = 1 - 0.42 / size[1] - header
+    figure.text(0.02, top + 0.06 / size[1], "query", fontsize=9, color=GREY, va="bottom")
+    figure.text(0.02, 1 - 0.42 / size[1], f"learned from{some}", fontsize=9, color=GREY, va="top")
+    figure.text(
+        _LABEL / size[0] + 0.02, 0.08 / size[1], "framed: the right class   |   bar: probability of the class",
+        fontsize=9, color=GREY, va="bottom",
+    )  # fmt: skip
+
+
+def _percent(p: float) -> str:
+    return f"{p:.0%}" if p >= 0.005 or p == 0 else "<1%"
+
+
+def _as_images(x: Tensor) -> NDArray[np.float64]:
+    """Images (n, height, width, channels) from 0 to 1."""
+    values = x.detach().cpu()
+    values = values.double() / 255 if not values.is_floating_point() else values.double()
+    return np.asarray(values.movedim(1, -1).clamp(0, 1).numpy())
+
+
+def _montage(images: NDArray[np.float64], n_columns: int) -> NDArray[np.float64]:
+    """Some images side by side, a thin line apart; transparent where there is none."""
+    shown = images[:_MAX_SHOTS]
+    n, h, w, channels = shown.shape
+    columns = min(n, n_columns)
+    lines = -(-n // columns)
+    gap = max(1, w // 14)
+    canvas = np.ones((lines * (h + gap) - gap, columns * (w + gap) - gap, 4))
+    canvas[..., 3] = 0.0
+    for i, image in enumerate(shown):
+        top, left = (i // columns) * (h + gap), (i % columns) * (w + gap)
+        canvas[top : top + h, left : left + w, :3] = image if channels == 3 else image[..., :1]
+        canvas[top : top + h, left : left + w, 3] = 1.0
+    return canvas
+
+
+def _check_episode(support: Tensor, query: Tensor, log_prob: Tensor, y: Tensor, n_way: int) -> None:
+    for name, x in (("support", support), ("query", query)):
+        if x.ndim != 4 or x.shape[1] not in (1, 3):
+            raise InvalidInputError(
+                f"Expected `{name}` to be images (n, 1 or 3, height, width), but got shape {tuple(x.shape)}."
+            )
+    M = len(query)
+    if tuple(log_prob.shape) != (M, n_way) or tuple(y.shape) != (M,) or M == 0:
+        raise InvalidInputError(
+            f"Expected `log_prob` of shape {(M, n_way)} and `y` of shape {(M,)}, for {M} queries and {n_way} names, "
+            f"but got {tuple(log_prob.shape)} and {tuple(y.shape)}."
+        )
+    if len(support) % n_way or len(support) == 0:
+        raise InvalidInputError(
+            f"Expected `support` to have as many images of each of {n_way} classes, but got {len(support)} in all."
+        )

@@ -1,0 +1,106 @@
+"""Colours of figures, and figures as files and as inline SVG."""
+
+import html
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from mirrorshot.types import InvalidInputError
+
+if TYPE_CHECKING:  # matplotlib is imported when something is drawn
+    import matplotlib.axes
+    import matplotlib.figure
+
+FORMATS = (".png", ".svg")
+
+SKY, BLUE, VERMILION, INK, GREY = "#9BD0F0", "#0072B2", "#D55E00", "#222222", "#6E6E6E"
+GREEN, ORANGE, PURPLE = "#009E73", "#E69F00", "#CC79A7"
+LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, INK)
+MARKERS = ("o", "s", "^", "D", "v", "P")
+BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": GREY, "alpha": 0.92}
+# A shade and a hatch, drawn one upon the other: in one, SVG would make the hatch as faint as the shade.
+GAP = (
+    {"facecolor": VERMILION + "33", "linewidth": 0.0},
+    {"facecolor": "none", "edgecolor": VERMILION, "hatch": "////", "linewidth": 0.8},
+)
+
+# Colours that follow the theme of a page, and the CSS variables that hold them there.
+_THEMED = {"#000000": "--ink", "#222222": "--ink", "#6e6e6e": "--faint", "#ffffff": "--paper"}
+
+
+def axes_to_draw_on(
+    ax: "matplotlib.axes.Axes | None",
+    size: tuple[float, float],
+    layout: Literal["constrained", "compressed"] = "constrained",
+) -> "matplotlib.axes.Axes":
+    """Return `ax`, or axes on a new figure of that size in inches if it is None."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout=layout).subplots() if ax is None else ax
+
+
+def to_tensor(data: ArrayLike) -> Tensor:
+    """Return an array, a list or a tensor as a tensor without gradient."""
+    return data.detach() if isinstance(data, Tensor) else torch.as_tensor(np.asarray(data))
+
+
+def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> list[Path]:
+    """Write a figure as PNG or SVG. The file holds no date: the same numbers give the same file.
+
+    Args:
+        fig: the figure.
+        path: a file name that ends in .png or .svg, or without an ending for both; in a folder that exists.
+        dpi: dots per inch of a PNG.
+
+    Returns:
+        The files written.
+    """
+    from matplotlib import rc_context
+
+    suffix = Path(path).suffix
+    if suffix and suffix.lower() not in FORMATS:
+        raise InvalidInputError(f"Expected `path` to end in {' or '.join(FORMATS)}, but got {str(path)!r}.")
+    paths = [Path(path)] if suffix else [Path(f"{path}{ending}") for ending in FORMATS]
+    with rc_context({"svg.hashsalt": "mirrorshot"}):
+        for name in paths:
+            undated = {"Date": None} if name.suffix.lower() == ".svg" else None
+            fig.savefig(name, dpi=dpi, format=name.suffix[1:].lower(), metadata=undated)
+    return paths
+
+
+def figure_svg(fig: "matplotlib.figure.Figure", *, prefix: str, alt: str) -> str:
+    """Return a figure as an SVG element for a page, without references to anything outside.
+
+    Black, white and grey become the CSS variables `--ink`, `--paper` and `--faint`, so that the figure follows the page
+    into dark mode.
+
+    Args:
+        fig: the figure.
+        prefix: put before every id in it, to keep the ids of several figures on a page apart.
+        alt: alternative text.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> figure_svg(Figure(), prefix="first-", alt="Nothing at all.")[:44]
+        '<svg role="img" aria-label="Nothing at all."'
+    """
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with rc_context({"svg.hashsalt": "mirrorshot", "svg.fonttype": "path"}):
+        fig.savefig(buffer, format="svg", metadata=nothing, transparent=True)
+    svg = buffer.getvalue()
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg[svg.index("<svg ") :].strip(), flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg).replace("xlink:href=", "href=")  # HTML knows them
+    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
+    for colour, variable in _THEMED.items():
+        svg = re.sub(rf"(fill|stroke): {colour}\b", rf"\1: var({variable})", svg, flags=re.IGNORECASE)
+    begin = f'<svg role="img" aria-label="{html.escape(alt)}" stroke-linejoin="round" stroke-linecap="butt" '
+    return svg.replace("<svg ", begin, 1)

@@ -1,0 +1,128 @@
+"""Learning curves from the logs of runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrorshot.types import InvalidInputError
+from mirrorshot.views.figures import GREY, LINES, MARKERS
+
+if TYPE_CHECKING:  # matplotlib is imported when something is drawn
+    import matplotlib.figure
+
+History = Sequence[Mapping[str, Any]]
+
+# key of a record: (title of its panel, whether it is a share)
+_PANELS = {
+    "elbo": ("ELBO of training tasks, nats per point", False),
+    "loss": ("training loss, nats per point", False),
+    "val_accuracy": ("validation accuracy", True),
+    "val_nll": ("validation NLL, nats per query", False),
+}
+_SMOOTHED = 20  # points across the panel that are told apart
+_MANY = 60  # records above which a line has no markers
+
+
+def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figure.Figure":
+    """Draw the learning curves of runs: training bound or loss, validation accuracy and, where logged, validation NLL.
+
+    Bound and loss are shown faintly as they are and, above that, smoothed by a moving mean. Runs differ in colour and
+    in marker.
+
+    Args:
+        histories: for each name, the records of a run (`read_log`), with "step" or "episodes" and any of "elbo" (see
+            `with_elbo`), "loss", "val_accuracy" and "val_nll"; a key that is missing or None is passed over.
+
+    Example:
+        >>> log = [{"step": i, "episodes": 4 * i, "loss": 1 / i, "val_accuracy": 1 - 1 / i} for i in range(1, 50)]
+        >>> figure = learning_curve_figure({"mirror descent": log})
+        >>> [ax.get_title(loc="left") for ax in figure.axes]
+        ['training loss, nats per point', 'validation accuracy']
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    shown = [key for key in _PANELS if any(len(_series(h, key, "step")[0]) for h in histories.values())]
+    if not shown:
+        raise InvalidInputError(
+            f"Expected records with a step and one of {', '.join(_PANELS)}, but got none in {len(histories)} histories."
+        )
+    records = [record for history in histories.values() for record in history]
+    axis = "episodes" if all(record.get("episodes") is not None for record in records) else "step"
+    n_rows = 1 if len(shown) <= 3 else 2
+    n_columns = -(-len(shown) // n_rows)
+    size = (4.3 * n_columns, 3.4 * n_rows + 0.5)
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
+    for ax, key in zip(figure.subplots(n_rows, n_columns, squeeze=False).flat, shown, strict=True):
+        _draw_panel(ax, key, axis, histories)
+    handles = {
+        label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 4), frameon=False
+    )
+    return figure
+
+
+def with_elbo(history: History) -> list[dict[str, Any]]:
+    """Replace the loss, which is minus the evidence lower bound, by the bound.
+
+    Example:
+        >>> with_elbo([{"step": 1, "loss": 1.5}])
+        [{'step': 1, 'elbo': -1.5}]
+    """
+    records = [dict(record) for record in history]
+    for record in records:
+        if "loss" in record:
+            loss = record.pop("loss")
+            record["elbo"] = None if loss is None else -loss
+    return records
+
+
+def smooth(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Centred moving mean; at the ends it is the mean of what there is of the window.
+
+    Example:
+        >>> smooth(np.array([0.0, 3.0, 0.0, 3.0]), 3).tolist()
+        [1.5, 1.0, 2.0, 1.5]
+    """
+    place = np.arange(len(values))
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    low, high = np.maximum(place - width // 2, 0), np.minimum(place + width // 2 + 1, len(values))
+    return np.asarray((total[high] - total[low]) / (high - low))
+
+
+def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) -> None:
+    from matplotlib.ticker import EngFormatter, FuncFormatter
+
+    title, is_share = _PANELS[key]
+    for i, (name, history) in enumerate(histories.items()):
+        x, y = _series(history, key, axis)
+        if not len(x):
+            continue
+        style = {"color": LINES[i % len(LINES)], "label": name, "linewidth": 1.9}
+        every = max(1, len(x) // 8)
+        if len(x) > _MANY and key in ("elbo", "loss"):
+            ax.plot(x, y, color=style["color"], alpha=0.22, linewidth=0.7)
+            y = smooth(y, len(x) // _SMOOTHED)
+        marker = {"marker": MARKERS[i % len(MARKERS)], "markersize": 6, "markeredgecolor": "white"}
+        ax.plot(x, y, markevery=every, **marker, **style)
+    ax.set_title(title, loc="left", fontsize="medium", fontweight="bold")
+    ax.set_xlabel(f"training {axis}" if axis == "episodes" else "training steps")
+    ax.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(length=0)
+    ax.set_axisbelow(True)
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if is_share:
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+
+
+def _series(history: History, key: str, axis: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The points of a curve: records that have both, and a number."""
+    pairs = [(r[axis], r[key]) for r in history if r.get(axis) is not None and r.get(key) is not None]
+    points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    points = points[np.isfinite(points).all(1)]
+    return points[:, 0], points[:, 1]

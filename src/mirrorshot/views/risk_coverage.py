@@ -1,0 +1,117 @@
+"""Risk-coverage curves: the error rate of the most confident predictions."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from mirrorshot.evaluation import Calibration
+from mirrorshot.metrics import RiskCoverage, aurc, risk_coverage
+from mirrorshot.types import InvalidInputError
+from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, to_tensor
+
+if TYPE_CHECKING:  # matplotlib is imported when something is drawn
+    import matplotlib.axes
+    import matplotlib.figure
+
+_STYLES = ("-", "--", "-.", ":")
+
+
+class RiskCoverageDisplay:
+    """Risk-coverage curve: the error rate of the predictions that are kept when the least confident are refused.
+
+    The dotted line is a confidence that says nothing; the shaded edge below is the best order there could be, with all
+    right predictions before the wrong ones.
+
+    Args:
+        curve: coverages and error rates, as from `risk_coverage`.
+        area: area under the curve, AURC.
+        name: of the predictions.
+
+    Attributes:
+        curve, area, name: as given.
+        ax_, figure_: what `plot` has drawn on.
+
+    Example:
+        >>> prob = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]])
+        >>> display = RiskCoverageDisplay.from_predictions(prob, [0, 1, 0, 1], name="four queries")
+        >>> round(display.area, 4)
+        0.0625
+    """
+
+    def __init__(self, curve: RiskCoverage, area: float, *, name: str | None = None) -> None:
+        self.curve, self.area, self.name = curve, area, name
+
+    @classmethod
+    def from_predictions(
+        cls, prob: ArrayLike, y: ArrayLike, *, name: str | None = None, ax: "matplotlib.axes.Axes | None" = None
+    ) -> "RiskCoverageDisplay":
+        """Compute the curve of predicted probabilities and draw it.
+
+        Args:
+            prob: class probabilities, shape (..., n_queries, n_classes).
+            y: labels 0 .. n_classes - 1, shape (..., n_queries).
+            name: of the predictions.
+            ax: where to draw; None: on a new figure.
+        """
+        p, labels = to_tensor(prob), to_tensor(y)
+        return cls(risk_coverage(p, labels), float(aurc(p, labels)), name=name).plot(ax)
+
+    @classmethod
+    def from_calibration(cls, calibration: Calibration, *, name: str | None = None) -> "RiskCoverageDisplay":
+        """Take the curve that an evaluation has stored."""
+        risk = calibration.risk
+        if risk is None:
+            raise InvalidInputError("Expected a calibration with a risk-coverage curve, but it has none.")
+        coverage = torch.arange(1, len(risk) + 1, dtype=risk.dtype) / len(risk)
+        return cls(RiskCoverage(coverage, risk), calibration.scores["aurc"], name=name)
+
+    def plot(
+        self, ax: "matplotlib.axes.Axes | None" = None, *, color: str = BLUE, linestyle: str = "-", alone: bool = True
+    ) -> "RiskCoverageDisplay":
+        """Draw the curve; with `alone` also the two curves to compare with, and the axes."""
+        ax = axes_to_draw_on(ax, (4.3, 3.9))
+        self.ax_, self.figure_ = ax, ax.get_figure(root=True)
+        coverage, risk = (t.numpy(force=True) for t in self.curve)
+        label = f"{self.name or 'by confidence'}, AURC {self.area:.3f}"
+        ax.plot(coverage, risk, color=color, linestyle=linestyle, linewidth=2.0, label=label)
+        if alone:
+            error = float(risk[-1])
+            ax.axhline(error, color=GREY, linestyle=":", linewidth=1.2, label="in random order")
+            ax.fill_between(coverage, 0, np.maximum(0, 1 - (1 - error) / coverage), color=GREY, alpha=0.2, linewidth=0,
+                            label="best order")  # fmt: skip
+            _format_axes(ax, error)
+        return self
+
+
+def risk_coverage_figure(displays: Sequence[RiskCoverageDisplay]) -> "matplotlib.figure.Figure":
+    """Draw several risk-coverage curves on one panel; they differ in colour and in dashes."""
+    from matplotlib.figure import Figure
+
+    if not displays:
+        raise InvalidInputError("Expected at least one display, but got none.")
+    figure = Figure(figsize=(5.4, 4.2 + 0.2 * len(displays)), layout="constrained")
+    ax = figure.subplots()
+    for i, display in enumerate(displays):
+        display.plot(ax, color=LINES[i % len(LINES)], linestyle=_STYLES[i % len(_STYLES)], alone=len(displays) == 1)
+    if len(displays) > 1:
+        _format_axes(ax, max(float(d.curve.risk[-1]) for d in displays), legend=False)
+        figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", frameon=False, ncols=1)
+    return figure
+
+
+def _format_axes(ax: Any, error: float, *, legend: bool = True) -> None:
+    """Percent on both axes, and room above the largest risk."""
+    from matplotlib.ticker import PercentFormatter
+
+    ax.set(xlim=(0, 1), ylim=(0, max(1.25 * error, 0.02)))
+    ax.set_xlabel("coverage: share of predictions kept, most confident first")
+    ax.set_ylabel("risk: error rate of those kept")
+    ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    ax.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    if legend:
+        ax.legend(loc="upper left", fontsize="small", frameon=False)

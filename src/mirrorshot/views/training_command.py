@@ -1,0 +1,60 @@
+"""The command line that repeats a run."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from mirrorshot.config import Config
+from mirrorshot.methods import METHODS, method_options
+from mirrorshot.presets import PRESETS, preset_settings
+
+_OWN_FLAGS = {"method": "--method", "data": "--data", "n_shot": "--n-shot", "n_way": "--n-way", "seed": "--seed"}
+_FROM_DATA = ("n_base_classes",)  # options that the trainer fills in
+
+
+def training_command(config: Config, folder: Path | None = None) -> str:
+    """Return the `mirrorshot train` command with the settings of a run, as changes of the nearest preset.
+
+    Args:
+        config: settings of the run.
+        folder: folder of the new run. None: the default.
+
+    Example:
+        >>> print(training_command(Config(n_shot=5, seed=3, **{"schedule": "constant"}))[:52])
+        mirrorshot train --method mirror_gp --data glyphs --
+    """
+    line = min((_arguments(config, preset) for preset in PRESETS), key=len)
+    output = [] if folder is None else ["--output", str(folder)]
+    return shlex.join(["mirrorshot", "train", *line, *output])
+
+
+def _arguments(config: Config, preset: str) -> list[str]:
+    """Flags on top of a preset."""
+    base = preset_settings(preset, config.data, config.n_shot, config.method)
+    before = Config().replace(**base).to_dict()
+    wanted = config.to_dict()
+    flags = [part for name, flag in _OWN_FLAGS.items() for part in (flag, str(wanted[name]))]
+    changed = {
+        name: value
+        for name, value in wanted.items()
+        if name not in (*_OWN_FLAGS, "method_options") and value != before[name]
+    }
+    options = _options(config, before["method_options"])
+    changed |= {f"method_options.{name}": value for name, value in options.items()}
+    sets = [part for name, value in changed.items() for part in ("--set", f"{name}={_as_text(value)}")]
+    return [*flags, *(["--preset", preset] if preset != "default" else []), *sets]
+
+
+def _options(config: Config, before: dict[str, Any]) -> dict[str, Any]:
+    """Options that differ from those of the preset; what the preset has and the run had not is set to its default."""
+    wanted = {name: value for name, value in config.method_options.items() if name not in _FROM_DATA}
+    defaults = method_options(config.method) if config.method in METHODS else {}
+    for name in before:
+        if name not in wanted and name in defaults:
+            wanted[name] = defaults[name]
+    return {name: value for name, value in wanted.items() if name not in before or before[name] != value}
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
