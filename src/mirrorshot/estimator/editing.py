@@ -53,8 +53,8 @@ class EditingMixin(abc.ABC):
         """What is learned from the rows, as attributes; nothing of the object changes."""
 
     @abc.abstractmethod
-    def _accept(self, fitted: dict[str, Any]) -> None:
-        """Make it part of the object."""
+    def _accept(self: Self, fitted: dict[str, Any], X: ArrayLike | None = None) -> Self:
+        """Become what was learned, all at once."""
 
     @abc.abstractmethod
     def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +88,7 @@ class EditingMixin(abc.ABC):
         """
         _check_has_examples(self)
         if np.ndim(X) == 1:
-            X, y = np.asarray(X)[None], [y]
+            X, y = np.asarray(to_numpy(X))[None], [y]
             prior_scores = None if prior_scores is None else np.atleast_2d(to_numpy(prior_scores))
         self._check_parameters()
         x, targets, weight = self._check_examples(X, y, sample_weight)
@@ -126,8 +126,7 @@ class EditingMixin(abc.ABC):
         kept = Rows(rows.x[keep], rows.targets[keep], rows.weight[keep], declared)
         if rows.prior is not None:
             kept = kept._replace(prior=rows.prior[keep][:, np.isin(self.classes_, kept.classes())])
-        self._accept(self._learn(kept, lambda new: self._known_sites(new, np.flatnonzero(keep))))
-        return self
+        return self._accept(self._learn(kept, lambda new: self._known_sites(new, np.flatnonzero(keep))))
 
     def partial_fit(
         self: Self,
@@ -179,10 +178,7 @@ class EditingMixin(abc.ABC):
             raise InvalidInputError(f"Expected at least two `classes`, but got one class, {known.tolist()}.")
         if is_first:
             prior = None if prior_scores is None else check_scores(prior_scores, len(x), len(known))
-            fitted = self._learn(Rows(x, targets, weight, known, prior), None)
-            validate_data(self, X, skip_check_array=True)
-            self._accept(fitted)
-            return self
+            return self._accept(self._learn(Rows(x, targets, weight, known, prior), None), X)
         validate_data(self, X, reset=False, skip_check_array=True)
         self._check_width(x)
         return self._extend(Rows(x, targets, weight, known), prior_scores)
@@ -213,8 +209,7 @@ class EditingMixin(abc.ABC):
             new = check_scores(prior_scores, len(more.x), len(self.classes_))
             rows = rows._replace(prior=np.concatenate([old.prior, new]))
         origin = np.concatenate([np.arange(len(old.targets)), np.full(len(more.targets), -1)])
-        self._accept(self._learn(rows, lambda new: self._known_sites(new, origin)))
-        return self
+        return self._accept(self._learn(rows, lambda new: self._known_sites(new, origin)))
 
     @torch.no_grad()
     def _known_sites(self, rows: Rows, origin: NDArray[np.intp]) -> GaussianSites:

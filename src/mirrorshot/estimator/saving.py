@@ -69,6 +69,7 @@ class SavingMixin:
 def head_state(head: Any) -> HeadState:
     """The state of a fitted classifier."""
     check_is_fitted(head)
+    head = head._snapshot()
     rows, posterior, kernel = head._rows, head._posterior, head.kernel_
     classes, kind = _plain_classes(head.classes_)
     own = head.get_params(deep=False)
@@ -147,7 +148,8 @@ def _learned(tensors: Mapping[str, Tensor], kernel: Kernel, rows: Rows) -> dict[
     support = support_of(rows)
     n_way = support.n_way
     sites = GaussianSites(tensors["sites.shift"], tensors["sites.precision"])
-    chol, centre = tensors["posterior.chol"], tensors["centre"]
+    # by columns, as a factorisation leaves it: another layout has other rounding errors
+    chol, centre = tensors["posterior.chol"].mT.contiguous().mT, tensors["centre"]
     # as large as the factor, and made again
     gain = gain_of(kernel(support.x, centre=centre), sites.precision, chol)
     mean, var, alpha, slack = (tensors[f"posterior.{name}"] for name in _POSTERIOR)
