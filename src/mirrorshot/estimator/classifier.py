@@ -17,6 +17,7 @@ from mirrorshot.estimator.base import SMALL, check_embeddings, check_not_tiny, c
 from mirrorshot.estimator.decisions import DecisionsMixin
 from mirrorshot.estimator.editing import EditingMixin
 from mirrorshot.estimator.explanations import ExplanationsMixin
+from mirrorshot.estimator.memory import check_memory
 from mirrorshot.estimator.promises import PromisesMixin
 from mirrorshot.estimator.rows import Rows, support_of
 from mirrorshot.estimator.saving import SavingMixin
@@ -42,6 +43,11 @@ class FewShotClassifier(
     probabilities are chosen from the examples themselves (leave-one-out predictive likelihood), so no validation set is
     needed, and one example per class is enough. Nothing is random: the same data give the same answer.
 
+    Predictions in one thread while another one fits or edits come from one fit, the earlier or the new one. Fits and
+    edits of one classifier in several threads need a lock. A fit of `C` classes and `N` examples takes about
+    `100 C N^2` bytes; beyond the memory of the machine it is refused before it starts (the environment variable
+    `MIRRORSHOT_MAX_MEMORY_GIB` sets another limit). Embeddings are finite, with absolute values from 1e-100 to 1e100.
+
     Args:
         kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.kernels.Kernel`,
             whose parameters are then used as they are.
@@ -57,8 +63,13 @@ class FewShotClassifier(
         n_features_in_: number of features.
         kernel_: the kernel that was chosen.
         outputscale_, temperature_: what was chosen.
-        loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats.
+        loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats. The Gaussian site of the
+            example that is left out is taken out in closed form; the sites of the others, kernel and centre stay.
         elbo_: lower bound of the log evidence of the labels, in nats.
+        gap_: nats by which `elbo_` is below the best bound, at most: proven by its gradient
+            (`mirrorshot.inference.certificate`), up to the accuracy of the quadrature.
+        start_: where inference started: "prior", or "previous" if an edit got from the earlier posterior to the new one
+            with a proof. An edit without one is solved anew, and says "prior".
         n_iter_: steps of inference taken.
 
     Example:
@@ -172,6 +183,7 @@ class FewShotClassifier(
             start: sites that are close to the solution, if such are known.
         """
         candidates = self._candidates(support)
+        check_memory(len(support.y), support.n_way, len(candidates))
         fixed = None if self.temperature == "loo" else float(self.temperature)
         with torch.no_grad():
             K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])

@@ -26,8 +26,12 @@ Self = TypeVar("Self", bound="EditingMixin")
 class EditingMixin(abc.ABC):
     """Examples come and go; the classifier is then what `fit` on the examples it has would have made it.
 
-    Inference starts from what is known (`mirrorshot.inference.newton`), which makes one more example cheap. Centre,
-    kernel and temperature are chosen again. An error leaves everything as it was.
+    After any sequence of edits, bound and probabilities are those of `fit` on the same examples in the same order, with
+    the same parameters, to 1e-6: centre, kernel and temperature are chosen again. Inference starts from what is known
+    (`mirrorshot.inference.newton`), which makes one more example cheap. Where it ends is accepted only if the gradient
+    of the bound proves that it is the optimum; otherwise the examples are solved anew, exactly as `fit` does. `start_`
+    says which happened. Several kernels to compare ("loo") and latents with a prior standard deviation above 16 are
+    always solved anew. An error leaves everything as it was.
     """
 
     classes_: NDArray[Any]
@@ -69,7 +73,8 @@ class EditingMixin(abc.ABC):
     ) -> Self:
         """Add one labelled example or several, after those that are there; a label may be new.
 
-        The same as `fit` on all examples (probabilities to 1e-6), but quicker: it starts from what was learned.
+        The same as `fit` on all examples (bound and probabilities to 1e-6), but mostly quicker: it starts from what was
+        learned, and `start_` is then "previous".
 
         Args:
             X: embeddings, shape (n_examples, n_features), or (n_features,) for one.

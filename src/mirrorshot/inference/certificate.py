@@ -49,5 +49,19 @@ def gap_bound(problem: Problem, state: State) -> Float[Tensor, " T"]:
 
 def latent_error(problem: Problem, gap: Float[Tensor, " T"]) -> Float[Tensor, " T"]:
     """Largest error of a latent mean at a point whose prior variance is that of the examples, given `gap_bound`."""
-    largest = problem.K.diagonal(dim1=-2, dim2=-1).amax((-2, -1))
-    return torch.sqrt(2.0 * gap * largest)
+    return torch.sqrt(2.0 * gap * _largest_variance(problem))
+
+
+def site_error(problem: Problem, state: State) -> Float[Tensor, " T"]:
+    """Largest error of a leave-one-out latent that the sites cause by themselves, about.
+
+    Sites may be off in directions that a singular prior does not allow: the posterior ignores them, but the sites are
+    taken out one by one.
+    """
+    r = (state.grad_mean - state.posterior.alpha).abs().amax((-2, -1))
+    d = (state.posterior.sites.precision - state.curvature).abs().amax((-2, -1))
+    return _largest_variance(problem) * torch.maximum(r, d)
+
+
+def _largest_variance(problem: Problem) -> Float[Tensor, " T"]:
+    return problem.K.diagonal(dim1=-2, dim2=-1).amax((-2, -1))
