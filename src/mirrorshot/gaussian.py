@@ -110,8 +110,7 @@ def condition(K: Float[Tensor, "T _ N N"], sites: GaussianSites) -> GaussianPost
 
 def gain_of(K: Float[Tensor, "T _ N N"], precision: Tensor, chol: Tensor) -> Float[Tensor, "T C N N"]:
     """The gain `L^-1 S K` of a posterior from its other parts, rounded as `condition` does."""
-    by_columns = chol.mT.contiguous().mT  # as a factorisation leaves it: another layout has other rounding errors
-    return _inverse(by_columns) @ (root_of(precision)[..., None] * K)
+    return _inverse(chol) @ (root_of(precision)[..., None] * K)
 
 
 def _inverse(L: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """What the mixins of `FewShotClassifier` need of it."""
 
 import abc
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from mirrorshot.selection import Support
 from mirrorshot.threads import one_thread
 from mirrorshot.types import InvalidInputError
 
+LARGEST = 1e100  # absolute value of an embedding; squares of larger ones overflow, of smaller than its inverse vanish
+Self = TypeVar("Self", bound="FittedBase")
 SMALL = 2**12  # latents (examples or queries times classes) that one thread computes fastest
 
 
@@ -29,6 +31,12 @@ class FittedBase(abc.ABC):
     _posterior: GaussianPosterior
     _centre: Tensor
     _used: NDArray[np.bool_]
+
+    def _snapshot(self: Self) -> Self:
+        """The classifier as it is now: another thread that fits or edits it does not change this one."""
+        now = object.__new__(type(self))
+        now.__dict__ = self.__dict__.copy()
+        return now
 
     @abc.abstractmethod
     def _check_queries(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -67,7 +75,7 @@ class FittedBase(abc.ABC):
 
 def check_scores(scores: ArrayLike, n: int, n_way: int) -> NDArray[np.float64]:
     """Prior scores of a user as an array of shape (n, n_way)."""
-    matrix = np.asarray(to_numpy(scores), dtype=np.float64)
+    matrix = np.ascontiguousarray(to_numpy(scores), dtype=np.float64)
     if matrix.shape != (n, n_way) or not np.isfinite(matrix).all():
         raise InvalidInputError(
             f"Expected `prior_scores` to be finite, of shape ({n}, {n_way}), one column for each class, but got shape "
@@ -91,5 +99,44 @@ def check_share(name: str, value: Any) -> None:
 
 
 def to_numpy(data: Any) -> Any:
-    """Torch tensors as arrays; everything else as it is."""
-    return data.detach().cpu().numpy() if isinstance(data, Tensor) else data
+    """Torch tensors as arrays (NumPy has no bfloat16: it becomes float32); everything else as it is."""
+    if not isinstance(data, Tensor):
+        return data
+    data = data.detach().cpu()
+    return (data.float() if data.dtype == torch.bfloat16 else data).numpy()
+
+
+def check_embeddings(X: NDArray[np.float64], original: Any) -> NDArray[np.float64]:
+    """Embeddings as tensors can take them: finite, of a size that can be squared, and laid out in order.
+
+    Args:
+        X: embeddings, shape (n, n_features).
+        original: as the user gave them; a frame has names of columns.
+    """
+    too_large = ~(np.abs(X) <= LARGEST)
+    if too_large.any():
+        bad = np.argwhere(too_large & ~np.isfinite(X)) if not np.isfinite(X).all() else np.argwhere(too_large)
+        row, column = bad[0]
+        names = getattr(original, "columns", None)
+        where = f"at row {row}, " + (f"column {column}" if names is None else f"column {names[column]!r}")
+        value = X[row, column]
+        if np.isfinite(value):
+            raise InvalidInputError(
+                f"Expected embeddings of absolute value at most {LARGEST:g}, but got {value:g} {where}. Rescale them."
+            )
+        what = "NaN" if np.isnan(value) else "infinity (inf)"
+        raise InvalidInputError(
+            f"Expected finite embeddings, but input X contains {what} {where} ({len(bad)} such values in all). "
+            "Remove or impute them."
+        )
+    return np.ascontiguousarray(X)
+
+
+def check_not_tiny(X: NDArray[np.float64]) -> None:
+    """Refuse examples so close to zero that their squares vanish."""
+    size = np.abs(X).max(initial=0.0)
+    if 0.0 < size < 1.0 / LARGEST:
+        raise InvalidInputError(
+            f"Expected embeddings whose largest absolute value is at least {1.0 / LARGEST:g}, or all zero, but got "
+            f"{size:g}. Rescale them."
+        )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,10 +13,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from mirrorshot.estimator.base import SMALL, check_scores, to_numpy
+from mirrorshot.estimator.base import SMALL, check_embeddings, check_not_tiny, check_scores, to_numpy
 from mirrorshot.estimator.decisions import DecisionsMixin
 from mirrorshot.estimator.editing import EditingMixin
 from mirrorshot.estimator.explanations import ExplanationsMixin
+from mirrorshot.estimator.memory import check_memory
 from mirrorshot.estimator.promises import PromisesMixin
 from mirrorshot.estimator.rows import Rows, support_of
 from mirrorshot.estimator.saving import SavingMixin
@@ -28,6 +29,7 @@ from mirrorshot.selection import Candidate, Support, choose_centre, make_candida
 from mirrorshot.threads import one_thread
 from mirrorshot.types import InvalidInputError
 
+Self = TypeVar("Self", bound="FewShotClassifier")
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
@@ -40,6 +42,11 @@ class FewShotClassifier(
     probabilities; mirror descent finds the best Gaussian posterior. Kernel parameters and the sharpness of the
     probabilities are chosen from the examples themselves (leave-one-out predictive likelihood), so no validation set is
     needed, and one example per class is enough. Nothing is random: the same data give the same answer.
+
+    Predictions in one thread while another one fits or edits come from one fit, the earlier or the new one. Fits and
+    edits of one classifier in several threads need a lock. A fit of `C` classes and `N` examples takes about
+    `100 C N^2` bytes; beyond the memory of the machine it is refused before it starts (the environment variable
+    `MIRRORSHOT_MAX_MEMORY_GIB` sets another limit). Embeddings are finite, with absolute values from 1e-100 to 1e100.
 
     Args:
         kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.kernels.Kernel`,
@@ -56,8 +63,13 @@ class FewShotClassifier(
         n_features_in_: number of features.
         kernel_: the kernel that was chosen.
         outputscale_, temperature_: what was chosen.
-        loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats.
+        loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats. The Gaussian site of the
+            example that is left out is taken out in closed form; the sites of the others, kernel and centre stay.
         elbo_: lower bound of the log evidence of the labels, in nats.
+        gap_: nats by which `elbo_` is below the best bound, at most: proven by its gradient
+            (`mirrorshot.inference.certificate`), up to the accuracy of the quadrature.
+        start_: where inference started: "prior", or "previous" if an edit got from the earlier posterior to the new one
+            with a proof. An edit without one is solved anew, and says "prior".
         n_iter_: steps of inference taken.
 
     Example:
@@ -107,18 +119,14 @@ class FewShotClassifier(
         rows = Rows(x, targets, weight, None)
         if prior_scores is not None:
             rows = rows._replace(prior=check_scores(prior_scores, len(x), len(rows.classes())))
-        fitted = self._learn(rows, None)
-        # everything that can fail is done; only now the object changes
-        validate_data(self, X, skip_check_array=True)
-        self._accept(fitted)
-        return self
+        return self._accept(self._learn(rows, None), X)
 
     def _check_examples(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
         x: NDArray[np.float64]
         x, targets = check_X_y(to_numpy(X), to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
-        _check_finite(x, X)
+        x = check_embeddings(x, X)
         check_classification_targets(targets)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
         return x, targets, weight
@@ -127,14 +135,24 @@ class FewShotClassifier(
         """What is learned from the rows, as attributes; nothing of the object changes."""
         classes, used = rows.classes(), rows.weight > 0
         _check_classes(rows, classes, used)
+        check_not_tiny(rows.x[used])
         support = support_of(rows)
         with one_thread(is_small=len(support.y) * support.n_way <= SMALL):
             fitted = self._infer(support, None if start is None else start(rows))
         return {"classes_": classes, "_used": used, "_rows": rows, **fitted}
 
-    def _accept(self, fitted: dict[str, Any]) -> None:
-        for name, value in fitted.items():
-            setattr(self, name, value)
+    def _accept(self: Self, fitted: dict[str, Any], X: ArrayLike | None = None) -> Self:
+        """Become what was learned, all at once: another thread sees the earlier classifier or the new one.
+
+        Args:
+            fitted: from `_learn`.
+            X: the embeddings as they were given, if number and names of the features are to be taken from them.
+        """
+        after = self._snapshot()
+        if X is not None:
+            validate_data(after, X, skip_check_array=True)
+        self.__dict__ = {**vars(after), **fitted}
+        return self
 
     def _check_parameters(self) -> None:
         if isinstance(self.kernel, str):
@@ -165,6 +183,7 @@ class FewShotClassifier(
             start: sites that are close to the solution, if such are known.
         """
         candidates = self._candidates(support)
+        check_memory(len(support.y), support.n_way, len(candidates))
         fixed = None if self.temperature == "loo" else float(self.temperature)
         with torch.no_grad():
             K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])
@@ -184,6 +203,8 @@ class FewShotClassifier(
             "loo_log_likelihood_": float(choice.log_likelihood),
             "elbo_": solved.elbo,
             "n_iter_": solved.n_steps,
+            "gap_": solved.gap,
+            "start_": solved.start,
             "_support": support,
             "_centre": candidates[g].centre,
             "_posterior": solved.posterior,
@@ -201,8 +222,7 @@ class FewShotClassifier(
         x: NDArray[np.float64] = validate_data(
             self, to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False
         )
-        _check_finite(x, X)
-        return x
+        return check_embeddings(x, X)
 
     def predict_latent(
         self, X: ArrayLike, prior_scores: ArrayLike | None = None
@@ -214,6 +234,7 @@ class FewShotClassifier(
             prior_scores: as of `fit`, for the queries; needed if and only if `fit` had them.
         """
         check_is_fitted(self)
+        self = self._snapshot()
         x = self._check_queries(X)
         prior_mean = self._prior_mean(prior_scores, len(x))[0].mT.numpy()
         chunk = max(1, _QUERY_ELEMENTS // (self._support.n_way * len(self._support.y)))
@@ -229,6 +250,7 @@ class FewShotClassifier(
 
     def predict_log_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """Logarithm of the class probabilities, shape (n_queries, n_classes); arguments as in `predict_latent`."""
+        self = self._snapshot()
         mean, var = self.predict_latent(X, prior_scores)
         with one_thread(is_small=mean.size <= SMALL):
             log_prob = log_predictive(torch.tensor(mean), torch.tensor(var), temperature=self.temperature_)
@@ -240,6 +262,7 @@ class FewShotClassifier(
 
     def predict(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[Any]:
         """Most probable class of each query, shape (n_queries,)."""
+        self = self._snapshot()
         best = self.predict_log_proba(X, prior_scores).argmax(1)
         return np.asarray(self.classes_[best])
 
@@ -253,16 +276,3 @@ def _check_classes(rows: Rows, classes: NDArray[Any], used: NDArray[np.bool_]) -
         f"Expected examples of at least two classes with positive weight, but got {only}. "
         "Add an example of another class."
     )
-
-
-def _check_finite(X: NDArray[np.float64], original: Any) -> None:
-    bad = np.argwhere(~np.isfinite(X))
-    if len(bad):
-        row, column = bad[0]
-        names = getattr(original, "columns", None)
-        where = f"column {column}" if names is None else f"column {names[column]!r}"
-        what = "NaN" if np.isnan(X[row, column]) else "infinity (inf)"
-        raise InvalidInputError(
-            f"Expected finite embeddings, but input X contains {what} at row {row}, {where} "
-            f"({len(bad)} such values in all). Remove or impute them."
-        )

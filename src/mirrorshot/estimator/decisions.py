@@ -82,6 +82,7 @@ class DecisionsMixin(FittedBase):
             >>> bool(few.novelty(X[~known]).mean() > few.novelty(X[known][30:]).mean())
             True
         """
+        self = self._snapshot()
         mean, var = self.predict_latent(X, prior_scores)
         x = torch.tensor(self._check_queries(X))[None]
         with torch.no_grad(), one_thread(is_small=mean.size <= SMALL):
@@ -103,6 +104,7 @@ class DecisionsMixin(FittedBase):
             True
         """
         check_is_fitted(self)
+        self = self._snapshot()
         check_share("rate", rate)
         x, y, weight = self._support.x, self._support.y, self._support.weight
         kept = decisions.kept_without(y, weight, weight, self._support.n_way)
@@ -132,6 +134,7 @@ class DecisionsMixin(FittedBase):
             (7, 2)
         """
         check_is_fitted(self)
+        self = self._snapshot()
         y, weight = self._support.y, self._support.weight
         prob = self._loo_proba(torch.ones_like(weight))
         kept = decisions.kept_without(y, weight, weight, self._support.n_way).numpy()
@@ -156,6 +159,7 @@ class DecisionsMixin(FittedBase):
             (3,)
         """
         check_is_fitted(self)
+        self = self._snapshot()
         if self._support.prior_mean is not None:
             raise InvalidInputError(
                 "Expected a classifier without prior scores, which `suggest` does not know, but got one."

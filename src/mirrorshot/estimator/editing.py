@@ -26,8 +26,12 @@ Self = TypeVar("Self", bound="EditingMixin")
 class EditingMixin(abc.ABC):
     """Examples come and go; the classifier is then what `fit` on the examples it has would have made it.
 
-    Inference starts from what is known (`mirrorshot.inference.newton`), which makes one more example cheap. Centre,
-    kernel and temperature are chosen again. An error leaves everything as it was.
+    After any sequence of edits, bound and probabilities are those of `fit` on the same examples in the same order, with
+    the same parameters, to 1e-6: centre, kernel and temperature are chosen again. Inference starts from what is known
+    (`mirrorshot.inference.newton`), which makes one more example cheap. Where it ends is accepted only if the gradient
+    of the bound proves that it is the optimum; otherwise the examples are solved anew, exactly as `fit` does. `start_`
+    says which happened. Several kernels to compare ("loo") and latents with a prior standard deviation above 16 are
+    always solved anew. An error leaves everything as it was.
     """
 
     classes_: NDArray[Any]
@@ -53,8 +57,8 @@ class EditingMixin(abc.ABC):
         """What is learned from the rows, as attributes; nothing of the object changes."""
 
     @abc.abstractmethod
-    def _accept(self, fitted: dict[str, Any]) -> None:
-        """Make it part of the object."""
+    def _accept(self: Self, fitted: dict[str, Any], X: ArrayLike | None = None) -> Self:
+        """Become what was learned, all at once."""
 
     @abc.abstractmethod
     def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,7 +73,8 @@ class EditingMixin(abc.ABC):
     ) -> Self:
         """Add one labelled example or several, after those that are there; a label may be new.
 
-        The same as `fit` on all examples (probabilities to 1e-6), but quicker: it starts from what was learned.
+        The same as `fit` on all examples (bound and probabilities to 1e-6), but mostly quicker: it starts from what was
+        learned, and `start_` is then "previous".
 
         Args:
             X: embeddings, shape (n_examples, n_features), or (n_features,) for one.
@@ -88,7 +93,7 @@ class EditingMixin(abc.ABC):
         """
         _check_has_examples(self)
         if np.ndim(X) == 1:
-            X, y = np.asarray(X)[None], [y]
+            X, y = np.asarray(to_numpy(X))[None], [y]
             prior_scores = None if prior_scores is None else np.atleast_2d(to_numpy(prior_scores))
         self._check_parameters()
         x, targets, weight = self._check_examples(X, y, sample_weight)
@@ -126,8 +131,7 @@ class EditingMixin(abc.ABC):
         kept = Rows(rows.x[keep], rows.targets[keep], rows.weight[keep], declared)
         if rows.prior is not None:
             kept = kept._replace(prior=rows.prior[keep][:, np.isin(self.classes_, kept.classes())])
-        self._accept(self._learn(kept, lambda new: self._known_sites(new, np.flatnonzero(keep))))
-        return self
+        return self._accept(self._learn(kept, lambda new: self._known_sites(new, np.flatnonzero(keep))))
 
     def partial_fit(
         self: Self,
@@ -179,10 +183,7 @@ class EditingMixin(abc.ABC):
             raise InvalidInputError(f"Expected at least two `classes`, but got one class, {known.tolist()}.")
         if is_first:
             prior = None if prior_scores is None else check_scores(prior_scores, len(x), len(known))
-            fitted = self._learn(Rows(x, targets, weight, known, prior), None)
-            validate_data(self, X, skip_check_array=True)
-            self._accept(fitted)
-            return self
+            return self._accept(self._learn(Rows(x, targets, weight, known, prior), None), X)
         validate_data(self, X, reset=False, skip_check_array=True)
         self._check_width(x)
         return self._extend(Rows(x, targets, weight, known), prior_scores)
@@ -213,8 +214,7 @@ class EditingMixin(abc.ABC):
             new = check_scores(prior_scores, len(more.x), len(self.classes_))
             rows = rows._replace(prior=np.concatenate([old.prior, new]))
         origin = np.concatenate([np.arange(len(old.targets)), np.full(len(more.targets), -1)])
-        self._accept(self._learn(rows, lambda new: self._known_sites(new, origin)))
-        return self
+        return self._accept(self._learn(rows, lambda new: self._known_sites(new, origin)))
 
     @torch.no_grad()
     def _known_sites(self, rows: Rows, origin: NDArray[np.intp]) -> GaussianSites:

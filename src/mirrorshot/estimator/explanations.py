@@ -49,6 +49,7 @@ class ExplanationsMixin(FittedBase):
             0
         """
         check_is_fitted(self)
+        self = self._snapshot()
         x = torch.tensor(self._check_queries(X))[None]
         with torch.no_grad(), one_thread(is_small=x.shape[1] * self._support.n_way <= SMALL):
             cross = self.kernel_(self._support.x, x, centre=self._centre)
@@ -74,6 +75,7 @@ class ExplanationsMixin(FittedBase):
             0
         """
         check_is_fitted(self)
+        self = self._snapshot()
         x = torch.tensor(self._check_queries(X))[None]
         prior_mean = self._prior_mean(prior_scores, x.shape[1])
         with torch.no_grad(), one_thread(is_small=x.shape[1] * self._support.n_way * len(self._support.y) <= SMALL):
@@ -106,6 +108,7 @@ class ExplanationsMixin(FittedBase):
             ([[0, 0], [9, 9]], [0, 9])
         """
         check_is_fitted(self)
+        self = self._snapshot()
         _check_number(k, len(self._used))
         best = self.predict_proba(X, prior_scores).argmax(1)[:, None, None]
         parts = self.explain(X), self.influence(X, prior_scores)

@@ -80,6 +80,7 @@ class PromisesMixin(FittedBase):
             [[2], [2], [7]]
         """
         check_is_fitted(self)
+        self = self._snapshot()
         check_share("coverage", coverage)
         score, weight = self._loo_scores()
         _check_scores(float(weight.sum()), coverage)
@@ -134,6 +135,7 @@ class PromisesMixin(FittedBase):
             (0.14, 0.04)
         """
         check_is_fitted(self)
+        self = self._snapshot()
         check_share("target_risk", target_risk)
         if delta is not None:
             check_share("delta", delta)

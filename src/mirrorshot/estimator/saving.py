@@ -18,6 +18,7 @@ from mirrorshot.types import InvalidInputError
 
 HEAD_VERSION = 1
 _NUMBERS = ("outputscale_", "temperature_", "loo_log_likelihood_", "elbo_", "n_iter_", "n_features_in_")
+_LATER = {"gap_": None, "start_": "prior"}  # not in the first files
 _POSTERIOR = ("mean", "var", "alpha", "slack")  # (1, C, N) each
 _LABEL_KINDS = {"U": "text", "i": "integer", "u": "integer", "f": "number", "b": "boolean"}
 _LABEL_TYPES = {"text": np.str_, "integer": np.int64, "number": np.float64, "boolean": np.bool_}
@@ -69,6 +70,7 @@ class SavingMixin:
 def head_state(head: Any) -> HeadState:
     """The state of a fitted classifier."""
     check_is_fitted(head)
+    head = head._snapshot()
     rows, posterior, kernel = head._rows, head._posterior, head.kernel_
     classes, kind = _plain_classes(head.classes_)
     own = head.get_params(deep=False)
@@ -81,7 +83,7 @@ def head_state(head: Any) -> HeadState:
         "class_kind": kind,
         "declared": None if rows.declared is None else np.searchsorted(head.classes_, rows.declared).tolist(),
         "feature_names": [str(name) for name in getattr(head, "feature_names_in_", [])] or None,
-        "numbers": {name: getattr(head, name) for name in _NUMBERS},
+        "numbers": {name: getattr(head, name) for name in (*_NUMBERS, *_LATER)},
     }
     tensors = {
         "rows.x": torch.from_numpy(np.ascontiguousarray(rows.x)),
@@ -116,7 +118,8 @@ def restore_head(head: Any, state: HeadState, where: str) -> Any:
         head.set_params(**parameters)
         head._check_parameters()
         learned = _learned(tensors, kernel, _rows(tensors, classes, info["declared"]))
-        numbers = {name: info["numbers"][name] for name in _NUMBERS}
+        numbers = {**_LATER, **{name: info["numbers"][name] for name in _NUMBERS}}
+        numbers |= {name: info["numbers"][name] for name in _LATER if name in info["numbers"]}
         if numbers["n_features_in_"] != tensors["rows.x"].shape[-1]:
             raise ValueError("the number of features is not that of the examples")
     except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
@@ -147,7 +150,8 @@ def _learned(tensors: Mapping[str, Tensor], kernel: Kernel, rows: Rows) -> dict[
     support = support_of(rows)
     n_way = support.n_way
     sites = GaussianSites(tensors["sites.shift"], tensors["sites.precision"])
-    chol, centre = tensors["posterior.chol"], tensors["centre"]
+    # by columns, as a factorisation leaves it: another layout has other rounding errors
+    chol, centre = tensors["posterior.chol"].mT.contiguous().mT, tensors["centre"]
     # as large as the factor, and made again
     gain = gain_of(kernel(support.x, centre=centre), sites.precision, chol)
     mean, var, alpha, slack = (tensors[f"posterior.{name}"] for name in _POSTERIOR)

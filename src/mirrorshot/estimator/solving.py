@@ -8,6 +8,8 @@ from torch import Tensor
 
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites
 from mirrorshot.inference import MirrorInfo, mirror_descent, newton_solve
+from mirrorshot.inference.certificate import gap_bound
+from mirrorshot.inference.objective import evaluate, make_problem
 from mirrorshot.selection import Support
 
 _MAX_STEPS = 100
@@ -16,11 +18,21 @@ _TOLERANCE = 1e-11  # and for the one that is chosen, before the last digits
 
 
 class Solved(NamedTuple):
-    """A posterior with the bound it reaches, in nats, and the number of steps to it."""
+    """A posterior, and how it was reached.
+
+    Attributes:
+        posterior: the posterior.
+        elbo: the bound it reaches, in nats.
+        n_steps: number of steps to it.
+        gap: nats by which the bound is below its optimum, at most; proven by its gradient.
+        start: "previous" if an earlier posterior was the start, "prior" if it was solved anew.
+    """
 
     posterior: GaussianPosterior
     elbo: float
     n_steps: int
+    gap: float
+    start: str
 
 
 def descend(
@@ -43,20 +55,24 @@ def descend(
 def solve(support: Support, K: Tensor, start: GaussianSites | None) -> Solved:
     """Mirror descent, then Newton's method for the digits that do not depend on the start any more."""
     posterior, info = descend(support, K, start, _TOLERANCE)
+    refined = refine(support, K, posterior.sites, is_near=True)
+    if refined is not None:
+        return refined._replace(n_steps=refined.n_steps + int(info.n_steps), start="prior")
     if not bool(info.converged):
         warnings.warn(
             f"Inference stopped after {int(info.n_steps)} steps, {float(info.gap):.1e} nats from the optimum.",
             ConvergenceWarning,
             stacklevel=4,
         )
-    refined = refine(support, K, posterior.sites, is_near=True)
-    if refined is None:
-        return Solved(posterior, float(info.elbo[0, -1]), int(info.n_steps))
-    return refined._replace(n_steps=refined.n_steps + int(info.n_steps))
+    problem = make_problem(
+        K, support.y[None], support.n_way, support.weight[None], None, None, False, support.prior_mean
+    )
+    gap = float(gap_bound(problem, evaluate(problem, posterior.sites)))
+    return Solved(posterior, float(info.elbo[0, -1]), int(info.n_steps), gap, "prior")
 
 
 def refine(support: Support, K: Tensor, start: GaussianSites, *, is_near: bool) -> Solved | None:
-    """Newton's method from sites close to the solution; None if it does not get there."""
+    """Newton's method from sites close to the solution; None if it does not prove that it got there."""
     found = newton_solve(
         K,
         support.y[None],
@@ -66,4 +82,4 @@ def refine(support: Support, K: Tensor, start: GaussianSites, *, is_near: bool) 
         is_near=is_near,
         prior_mean=support.prior_mean,
     )
-    return None if found is None else Solved(found[0], *found[1])
+    return None if found is None else Solved(found[0], *found[1], "previous")

@@ -48,8 +48,9 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
         rows: the examples.
         encoder: what made their embeddings; None if there are no examples.
         parameters: of the classifier.
-        before: an earlier model of this user. If little has changed since, it is brought up to date, which is the same
-            (probabilities to 1e-6) and quicker.
+        before: an earlier model of this user. If little has changed since, it is brought up to date, which is quicker.
+            Each step of that is proven or solved anew (`FewShotClassifier.start_`), so probabilities are those of a
+            fit to 1e-6; its examples are in another order.
 
     Raises:
         RequestError: fewer than two classes have examples.
