@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from PIL import Image
 from mirrorshot.data.cache import MAX_BYTES
 from mirrorshot.imaging import ImageError
 from mirrorshot.imaging.reading import open_image, read_image
+from mirrorshot.regular_files import NotRegularFileError, open_regular
 from mirrorshot.types import DataError
 
 Encoded = Path | bytes
@@ -37,8 +37,8 @@ def decode(
     """Decode a picture to bytes (channels, size, size), antialiased; also its own width and height.
 
     Raises:
-        ImageError: it is damaged, of another format, no regular file, or exceeds the bounds.
-        OSError: the file cannot be opened.
+        ImageError: it is damaged, of another format, or exceeds the bounds.
+        OSError: the file cannot be opened, or is no regular file.
 
     Example:
         >>> import io
@@ -98,14 +98,10 @@ def read_pictures(encoded: Sequence[Encoded]) -> list[Image.Image | str]:
 
 
 def _content(encoded: Encoded) -> bytes:
-    """The bytes of a file. Pipes, sockets and devices are refused: reading from them may never end."""
     if isinstance(encoded, bytes):
         return encoded
-    if not stat.S_ISREG(os.stat(encoded).st_mode):
-        raise ImageError("it is no regular file")
-    descriptor = os.open(encoded, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with open(descriptor, "rb") as file:
-        if os.fstat(descriptor).st_size > MAX_FILE_BYTES:
+    with open_regular(encoded) as file:
+        if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise ImageError(f"its file has more than {MAX_FILE_BYTES} bytes")
         return file.read(MAX_FILE_BYTES)
 
@@ -152,6 +148,8 @@ def why_damaged(encoded: Encoded) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, ImageError):
         return str(error)
+    if isinstance(error, NotRegularFileError):
+        return "it is a pipe, a socket or a device, not a regular file"
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 

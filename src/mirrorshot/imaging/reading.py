@@ -11,6 +11,7 @@ from PIL import (
     JpegImagePlugin,
     PngImagePlugin,
     TiffImagePlugin,
+    UnidentifiedImageError,
     WebPImagePlugin,
 )
 
@@ -62,6 +63,10 @@ def open_image(content: bytes, max_pixels: int) -> Opened:
             image = _eight_bits(opened)
     except ImageError:
         raise
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"it has more than {max_pixels} pixels") from error
+    except UnidentifiedImageError as error:
+        raise ImageError(f"its header is not that of a {stripped.format} file that can be read") from error
     except Exception as error:  # decoders raise all kinds
         raise ImageError(_reason(error)) from error
     transparency = image.info.get("transparency")

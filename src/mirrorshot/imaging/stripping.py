@@ -21,7 +21,7 @@ MAX_RLE_BYTES, MAX_RLE_WIDTH, RLE_PASSES = 2**22, 2**15, 256  # Pillow decodes t
 
 _PNG_KEPT = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 _WEBP_KEPT = (b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ANIM", b"ANMF")  # of frames the first
-_JPEG_MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")  # restarts are part of a scan
+_JPEG_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")  # restarts are part of a scan
 _ALONE = (0x01, 0xD8)  # markers without a segment
 _SOS, _EOI = 0xDA, 0xD9
 

@@ -51,13 +51,13 @@ class WorkerLimits(NamedTuple):
     """
 
     pixels: int = 2**25
-    cpu_seconds: int = 4
+    cpu_seconds: int = 5
     wall_seconds: float = 15.0
 
     @property
     def memory(self) -> int:
         """Most bytes of a worker: Python and Pillow, and copies of the pixels as decoders make them."""
-        return 2**28 + 32 * self.pixels
+        return 2**28 + 24 * self.pixels
 
 
 class DecodeWorkers:
