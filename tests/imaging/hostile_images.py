@@ -281,8 +281,8 @@ def tiff_files(rng):
     for tag in (330, 34_665, 34_853, 40_965):
         yield f"directory {tag} in itself", tiff({tag: (4, 1, 8 + 64)})
     yield "directories in a circle", tiff(following=8 + 64)
-    yield "metadata that overlap", tiff({tag: (7, 64, 8) for tag in range(1000, 1500)})
-    yield "too many entries", tiff({tag: (3, 1, 1) for tag in range(1000, 60_000)})
+    yield "metadata that overlap", tiff(dict.fromkeys(range(1000, 1500), (7, 64, 8)))
+    yield "too many entries", tiff(dict.fromkeys(range(1000, 60000), (3, 1, 1)))
     bomb = zlib.compress(b"\0" * 2**24)
     yield "data bomb", tiff({259: (3, 1, 8), 279: (4, 1, len(bomb))}, bomb)
     counts = struct.pack("<I", 8) * 20_000 + struct.pack("<I", 160_000) * 20_000
@@ -350,7 +350,8 @@ def other_files(rng):
     yield "plain ppm", b"P3 2000 2000 255\n" + b"1 " * 1000
     yield "pam", b"P7\nWIDTH 9\nHEIGHT 9\nDEPTH 3\nMAXVAL 255\nTUPLTYPE RGB\nENDHDR\n"
     yield "icns in icns", b"icns\0\0\0\x18ic07\0\0\0\x10icns\0\0\0\x08"
-    yield "ico with a bomb", b"\0\0\1\0\1\0\0\0\0\0\1\0\x20\0" + struct.pack("<II", 200, 22) + png(size=(2**15, 2**15), data=b"")
+    icon = b"\0\0\1\0\1\0\0\0\0\0\1\0\x20\0" + struct.pack("<II", 200, 22)
+    yield "ico with a bomb", icon + png(size=(2**15, 2**15), data=b"")
     yield "psd", b"8BPS\0\1\0\0\0\0\0\0\0\3\0\0\xff\xff\0\0\xff\xff\0\x08\0\3"
     yield "jpeg 2000", b"\0\0\0\x0cjP  \r\n\x87\n\0\0\0\0jp2h"
     yield "avif", b"\0\0\0\x1cftypavif\0\0\0\0avifmif1miaf"

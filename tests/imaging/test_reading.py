@@ -105,7 +105,7 @@ def test_passes_over_many_pixels_are_refused(monkeypatch):
     passes = strip(content).passes
     assert passes > 5
     monkeypatch.setattr(reading, "MAX_WORK", 20 * 31 * passes - 1)
-    with pytest.raises(ImageError, match=f"^{passes} passes over 31 x 20 pixels take too long$"):
+    with pytest.raises(ImageError, match=rf"^{passes} passes over 31 x 20 pixels take too long$"):
         read_image(content, PLENTY)
 
 
@@ -114,5 +114,5 @@ def test_scans_are_counted_and_what_looks_like_one_is_not():
     assert strip(content).passes == 1
     soft = encoded(noise(), "JPEG", progressive=True)
     many = soft[:-2] + soft[soft.rfind(b"\xff\xda") : -2] * stripping.MAX_SCANS + b"\xff\xd9"
-    with pytest.raises(ImageError, match=f"^its file has more than {stripping.MAX_SCANS} scans$"):
+    with pytest.raises(ImageError, match=rf"^its file has more than {stripping.MAX_SCANS} scans$"):
         strip(many)

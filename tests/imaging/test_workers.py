@@ -50,9 +50,9 @@ def test_an_image_and_its_preview_come_back(workers):
 
 def test_errors_are_those_of_the_decoder_and_keep_the_worker(workers):
     before = process_of(workers)
-    with pytest.raises(ImageError, match="^50 x 50 are more than 2000 pixels$"):
+    with pytest.raises(ImageError, match=r"^50 x 50 are more than 2000 pixels$"):
         workers.decode(png((50, 50)))
-    with pytest.raises(ImageError, match="^no picture in one of the formats PNG"):
+    with pytest.raises(ImageError, match=r"^no picture in one of the formats PNG"):
         workers.decode(b"")
     assert process_of(workers) == before
 
@@ -60,7 +60,7 @@ def test_errors_are_those_of_the_decoder_and_keep_the_worker(workers):
 def test_a_worker_that_crashed_is_replaced(workers):
     before = process_of(workers)
     os.kill(before, signal.SIGSEGV)
-    with pytest.raises(ImageError, match="^its decoder crashed$"):
+    with pytest.raises(ImageError, match=r"^its decoder crashed$"):
         workers.decode(png())
     assert workers.decode(png()).image.size == (40, 30)
     assert process_of(workers) != before
@@ -69,14 +69,14 @@ def test_a_worker_that_crashed_is_replaced(workers):
 def test_a_worker_that_hangs_is_replaced():
     with contextlib.closing(DecodeWorkers(1, side=16, limits=WorkerLimits(wall_seconds=5.0))) as workers:
         os.kill(process_of(workers), signal.SIGSTOP)
-        with pytest.raises(ImageError, match="^it takes more than 5 seconds to decode$"):
+        with pytest.raises(ImageError, match=r"^it takes more than 5 seconds to decode$"):
             workers.decode(png())
         assert workers.decode(png()).image.size == (40, 30)
 
 
 def test_a_worker_out_of_processor_time_is_replaced(workers):
     os.kill(process_of(workers), signal.SIGXCPU)
-    with pytest.raises(ImageError, match="^it takes more than 5 seconds to decode$"):
+    with pytest.raises(ImageError, match=r"^it takes more than 5 seconds to decode$"):
         workers.decode(png())
     assert workers.decode(png()).image.size == (40, 30)
 
@@ -104,7 +104,7 @@ def test_closing_ends_a_decoder_that_hangs_and_all_who_wait(workers):
     for thread in threads:
         thread.join(60)
     assert errors == ["closed"] * 3
-    with pytest.raises(ClosedError, match="^the server is stopping$"):
+    with pytest.raises(ClosedError, match=r"^the server is stopping$"):
         workers.decode(png())
 
 
@@ -141,7 +141,9 @@ def run_worker(read_image, memory=2**30, seconds=0):
         f"worker.read_image = {read_image}; sys.argv[1:] = ['{memory}', '{seconds}']; worker.main()"
     )
     request = REQUEST.pack(1, 100, 8) + b"x"
-    done = subprocess.run([sys.executable, "-c", code], input=request, capture_output=True, env=ENVIRONMENT, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=request, capture_output=True, env=ENVIRONMENT, timeout=100
+    )
     return done.stdout, done.returncode
 
 

@@ -193,7 +193,7 @@ def test_texts_in_a_picture_do_not_matter(tmp_path, write_pictures, key):
     root = write_pictures(tmp_path / "support", n=2)
     texts = PngImagePlugin.PngInfo()
     texts.add_itxt(key, "\u00e9" * 40_000, zip=True)
-    Image.new("RGB", (20, 20)).save(root / "bar" / "text.png", pnginfo=texts)
+    Image.new("L", (20, 20)).save(root / "bar" / "text.png", pnginfo=texts)
     items = read_labelled(root)
     found = encode_items(make_encoder("pixels"), items, thumbnails=True)
     assert found.damaged == {}

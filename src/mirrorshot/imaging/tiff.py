@@ -49,10 +49,10 @@ class Entry(NamedTuple):
 
 
 def orientation_of(exif: bytes) -> int:
-    """Orientation in an Exif block, 1 to 8; 1 where it has none or cannot be read.
+    r"""Orientation in an Exif block, 1 to 8; 1 where it has none or cannot be read.
 
     Example:
-        >>> orientation_of(b"II*\\0\\x08\\0\\0\\0\\x01\\0" + struct.pack("<HHII", 274, 3, 1, 6))
+        >>> orientation_of(b"II*\0\x08\0\0\0\x01\0" + struct.pack("<HHII", 274, 3, 1, 6))
         6
     """
     try:
