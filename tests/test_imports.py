@@ -11,7 +11,7 @@ ROOT = Path(mirrorshot.__file__).parent
 
 LAYERS = (
     {"types"},
-    {"linalg", "quadrature", "blocks", "threads"},
+    {"linalg", "quadrature", "blocks", "threads", "imaging", "regular_files"},
     {"softmax_integrals"},
     {"gaussian", "likelihoods", "kernels", "backbones", "metrics"},
     {"inference", "data", "selection", "decisions"},

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Union
 
+from mirrorshot.regular_files import open_regular
 from mirrorshot.types import InvalidInputError
 
 if sys.version_info >= (3, 11):
@@ -178,7 +179,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         InvalidInputError: there is no such file, it is not TOML, or it has a setting that does not exist.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"Expected a TOML file of settings, but {path} cannot be read: {error}.") from error
     try:

@@ -196,6 +196,10 @@ WRONG = {
     "no such model": (["predict", "nowhere", "{support}"], 1, "no such file"),
     "a picture is no model": (["predict", "{support}/bar/0.png", "{support}"], 1, "something else"),
     "a folder is no model": (["predict", "one", "{support}"], 1, "folder"),
+    "a pipe is no model": (["predict", "pipe", "{support}"], 1, "name a file"),
+    "a pipe is no picture": (["predict", "{model}", "pipe"], 1, "a pipe, a socket or a device"),
+    "a pipe is no folder": (["fit", "pipe"], 1, "check the path"),
+    "a pipe holds no settings": (["train", "--config", "pipe"], 2, "not a regular file"),
     "no such picture": (["predict", "{model}", "nowhere.png"], 1, "check the path"),
     "csv and json": (["predict", "{model}", "{support}", "--csv", "--json"], 2, "but got both"),
     "wrong coverage": (["predict", "{model}", "{support}", "--coverage", "1.5"], 2, "between 0 and 1"),
@@ -219,6 +223,7 @@ def test_what_goes_wrong_is_said_in_one_line(run, fitted, pictures, tmp_path, wh
             Image.new("L", (20, 20), 40).save(tmp_path / folder / "0.png")
     (tmp_path / "damaged" / "a" / "1.png").write_bytes(b"junk")
     (tmp_path / "note.txt").write_text("hello")
+    os.mkfifo(tmp_path / "pipe")
     arguments, code, message = WRONG[what]
     before = (tmp_path / "model").read_bytes()
     result = run(*(word.format(support=pictures / "support", model=fitted) for word in arguments))

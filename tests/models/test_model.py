@@ -2,7 +2,7 @@ import os
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from mirrorshot import FewShotClassifier
 from mirrorshot.encoders import EncoderError, make_encoder
@@ -167,6 +167,12 @@ def floats(path):
     Image.fromarray(np.ones((20, 20), np.float32)).save(path, "TIFF")
 
 
+def many_scans(path):
+    Image.new("L", (20, 20)).save(path, "JPEG", progressive=True)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-2] + whole[whole.rfind(b"\xff\xda") : -2] * 1000 + b"\xff\xd9")
+
+
 BAD_PICTURES = {
     "empty": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_text("no picture"),
@@ -176,11 +182,26 @@ BAD_PICTURES = {
     "postscript": lambda path: path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n"),
     "a link to nowhere": lambda path: path.symlink_to(path.with_name("nowhere")),
     "a folder": lambda path: path.mkdir(),
+    "a pipe": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "many scans": many_scans,
 }
 
 
 if os.name == "nt":
     del BAD_PICTURES["a link to nowhere"]  # links need rights on Windows
+
+
+@pytest.mark.parametrize("key", ["comment", "transparency"])
+def test_texts_in_a_picture_do_not_matter(tmp_path, write_pictures, key):
+    root = write_pictures(tmp_path / "support", n=2)
+    texts = PngImagePlugin.PngInfo()
+    texts.add_itxt(key, "\u00e9" * 40_000, zip=True)
+    Image.new("L", (20, 20)).save(root / "bar" / "text.png", pnginfo=texts)
+    items = read_labelled(root)
+    found = encode_items(make_encoder("pixels"), items, thumbnails=True)
+    assert found.damaged == {}
+    assert len(found.embeddings) == len(items.names)
 
 
 @pytest.mark.parametrize("what", BAD_PICTURES)

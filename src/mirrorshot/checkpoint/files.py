@@ -21,6 +21,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from mirrorshot.regular_files import NotRegularFileError, open_regular
 from mirrorshot.types import MirrorshotError
 
 FORMAT_VERSION = 1
@@ -165,7 +166,7 @@ def _to_json(info: Mapping[str, Any]) -> str:
 def _read(path: Path, limit: int) -> tuple[bytes, int]:
     """The first bytes of a file, and how many it has."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > _MAX_BYTES:
                 raise _not_a_checkpoint(path, f"it has {size:,} bytes, more than any checkpoint")
@@ -177,6 +178,8 @@ def _read(path: Path, limit: int) -> tuple[bytes, int]:
         ) from error
     except IsADirectoryError as error:
         raise _not_a_checkpoint(path, "it is a folder; name the file in it") from error
+    except NotRegularFileError as error:
+        raise _not_a_checkpoint(path, "it is a pipe, a socket or a device; name a file") from error
 
 
 def _parse_info(path: Path, data: bytes, n_bytes: int) -> dict[str, Any]:

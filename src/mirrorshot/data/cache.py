@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.regular_files import open_regular
 from mirrorshot.types import DataError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -51,7 +52,7 @@ def read_npz(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any
         [0, 1, 2]
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             n_bytes = sum(member.file_size for member in archive.infolist())
         if n_bytes > max_bytes:
             raise DataError(f"Expected {path} to unpack to at most {max_bytes} bytes, but it has {n_bytes}.")

@@ -1,7 +1,6 @@
-"""Decoding pictures that somebody else has made: in parallel, within bounds, and without trust in their headers."""
+"""Decoding of image files in parallel, within bounds and without their metadata."""
 
 import contextlib
-import io
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 
 from mirrorshot.data.cache import MAX_BYTES
+from mirrorshot.imaging import ImageError
+from mirrorshot.imaging.reading import open_image, read_image
+from mirrorshot.regular_files import NotRegularFileError, open_regular
 from mirrorshot.types import DataError
 
 Encoded = Path | bytes
@@ -25,7 +27,6 @@ MAX_PIXELS = 2**26
 MAX_FILE_BYTES = 2**28
 """Most bytes of a file with one picture, 256 MiB. A larger one counts as damaged."""
 
-_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 _MAX_WORKERS = 8  # each may hold a picture of MAX_PIXELS
 _BATCH = 512  # pictures between two reports of progress
 
@@ -36,50 +37,48 @@ def decode(
     """Decode a picture to bytes (channels, size, size), antialiased; also its own width and height.
 
     Raises:
-        Exception: anything that Pillow says about a damaged file; a ValueError for too many pixels.
+        ImageError: it is damaged, of another format, or exceeds the bounds.
+        OSError: the file cannot be opened, or is no regular file.
 
     Example:
+        >>> import io
         >>> file = io.BytesIO()
         >>> Image.new("L", (4, 2), 255).save(file, "PNG")
         >>> pixels, original = decode(file.getvalue(), size=3, channels=1)
         >>> pixels.shape, original
         ((1, 3, 3), (4, 2))
     """
-    opened = _open(encoded)
-    original = opened.size
-    image = _eight_bits(opened).convert("RGB" if channels == 3 else "L")
+    opened = open_image(_content(encoded), MAX_PIXELS).image
+    original, opened.info = opened.size, {}
+    image = opened.convert("RGB" if channels == 3 else "L")
     if image.size != (size, size):
         image = image.resize((size, size), resample)
     return np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1), original
 
 
-def read_picture(encoded: Encoded, max_pixels: int | None = None) -> Image.Image:
+def read_picture(encoded: Encoded) -> Image.Image:
     """A picture at its own size as people see it: grey ("L") or colour ("RGB"), turned as its camera says.
 
     Transparent parts become white.
 
     Args:
         encoded: a file, or its content.
-        max_pixels: a larger picture counts as damaged. None: `MAX_PIXELS`.
 
     Raises:
-        Exception: as of `decode`.
+        ImageError: as of `decode`.
+        OSError: as of `decode`.
 
     Example:
+        >>> import io
         >>> file = io.BytesIO()
         >>> Image.new("RGBA", (4, 2)).save(file, "PNG")
         >>> read_picture(file.getvalue()).getpixel((0, 0))
         (255, 255, 255)
     """
-    image = ImageOps.exif_transpose(_eight_bits(_open(encoded, max_pixels)))
-    if image.mode == "P" or "A" in image.getbands():
-        image = image.convert("RGBA" if "transparency" in image.info or "A" in image.getbands() else "RGB")
-    if image.mode == "RGBA":
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("L" if image.mode in ("1", "L") else "RGB")
+    return read_image(_content(encoded), MAX_PIXELS)
 
 
-def try_picture(encoded: Encoded, max_pixels: int | None = None) -> Image.Image | str:
+def try_picture(encoded: Encoded) -> Image.Image | str:
     """A picture as of `read_picture`, or the reason why it is damaged.
 
     Example:
@@ -87,7 +86,7 @@ def try_picture(encoded: Encoded, max_pixels: int | None = None) -> Image.Image 
         'no picture in one of the formats PNG, JPEG, WEBP, BMP, GIF, TIFF'
     """
     try:
-        return read_picture(encoded, max_pixels)
+        return read_picture(encoded)
     except Exception as error:  # decoders raise all kinds
         return _reason(error)
 
@@ -98,17 +97,13 @@ def read_pictures(encoded: Sequence[Encoded]) -> list[Image.Image | str]:
         return list(pool.map(try_picture, encoded))
 
 
-def _open(encoded: Encoded, max_pixels: int | None = None) -> Image.Image:
-    """A picture within the bounds, decoded, first frame; the header decides before anything is decoded."""
-    if isinstance(encoded, Path) and encoded.stat().st_size > MAX_FILE_BYTES:
-        raise ValueError(f"its file has more than {MAX_FILE_BYTES} bytes")
-    with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=_FORMATS) as opened:
-        width, height = opened.size
-        limit = MAX_PIXELS if max_pixels is None else max_pixels
-        if width * height > limit:
-            raise ValueError(f"{width} x {height} are more than {limit} pixels")
-        opened.load()
-        return opened
+def _content(encoded: Encoded) -> bytes:
+    if isinstance(encoded, bytes):
+        return encoded
+    with open_regular(encoded) as file:
+        if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+            raise ImageError(f"its file has more than {MAX_FILE_BYTES} bytes")
+        return file.read(MAX_FILE_BYTES)
 
 
 def decode_all(
@@ -151,18 +146,11 @@ def why_damaged(encoded: Encoded) -> str:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return f"no picture in one of the formats {', '.join(_FORMATS)}"
+    if isinstance(error, ImageError):
+        return str(error)
+    if isinstance(error, NotRegularFileError):
+        return "it is a pipe, a socket or a device, not a regular file"
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Sixteen bits are cut to eight; Pillow's own conversion would cut off what is bright."""
-    if image.mode.startswith("I"):
-        return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
-    if image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers of unknown range")
-    return image
 
 
 @contextlib.contextmanager

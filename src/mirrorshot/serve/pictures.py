@@ -1,4 +1,4 @@
-"""From the bytes that a browser sends to an embedding and a small picture. Nothing that a client says is believed."""
+"""From the bytes that a browser sends to an embedding and a preview. Worker processes decode them."""
 
 import hashlib
 import io
@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
-from mirrorshot.data.decoding import try_picture
 from mirrorshot.encoders import Encoder, choose_encoder, make_encoder
+from mirrorshot.imaging import ImageError, reading
+from mirrorshot.imaging.workers import ClosedError, DecodeWorkers, WorkerLimits
 from mirrorshot.models import Model
 from mirrorshot.models.encoding import thumbnail
 from mirrorshot.serve.errors import RequestError
@@ -19,9 +20,9 @@ from mirrorshot.serve.records import New
 from mirrorshot.types import DataError
 
 PREVIEW = 128  # pixels of a side
-_QUALITY = 88
 _MAX_NAME = 120
-_DECODING = threading.BoundedSemaphore(2)  # pictures that are decoded at a time; each may take some hundred megabytes
+_AT_ONCE = 2  # images that are decoded and encoded at a time; each may take some hundred megabytes
+_DECODING = threading.BoundedSemaphore(_AT_ONCE)
 
 
 class Encoders:
@@ -95,27 +96,34 @@ def identity(encoder: Encoder) -> str:
     return f"{encoder.name}#{hashlib.sha256(settings).hexdigest()[:8]}"
 
 
-def receive(encoders: Encoders, encoder: str | None, content: bytes, name: str, max_pixels: int) -> Received:
+def start_workers(max_pixels: int) -> DecodeWorkers:
+    """Start the processes that decode images, until `close`."""
+    return DecodeWorkers(_AT_ONCE, side=PREVIEW, limits=WorkerLimits(max_pixels))
+
+
+def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, content: bytes, name: str) -> Received:
     """Decode, encode and shrink a picture.
 
     Raises:
-        RequestError: it is no picture, it is damaged, or it has too many pixels.
+        RequestError: it is no picture, it is damaged, it exceeds a limit, or the server is stopping.
     """
     with _DECODING:
-        picture = try_picture(content, max_pixels)
-        if isinstance(picture, str):
-            raise RequestError(422, f"Expected a picture that can be read, but got: {picture}. Send it as PNG or JPEG.")
+        try:
+            picture, preview = workers.decode(content)
+        except ClosedError as error:
+            raise RequestError(503, "Expected the server to run, but it is stopping. Send the image again.") from error
+        except ImageError as error:
+            raise RequestError(
+                422, f"Expected a picture that can be read, but got: {error}. Send it as PNG or JPEG."
+            ) from error
         chosen = encoder or encoders.decide(picture)
         encoders.get(chosen)
-        return Received(chosen, New(plain_name(name), encoders.encode(chosen, picture), make_preview(picture)))
+        return Received(chosen, New(plain_name(name), encoders.encode(chosen, picture), preview))
 
 
 def make_preview(picture: Image.Image) -> bytes:
     """A small JPEG file of the whole picture, on white."""
-    framed = ImageOps.pad(picture.convert("RGB"), (PREVIEW, PREVIEW), Image.Resampling.BILINEAR, color="white")
-    file = io.BytesIO()
-    framed.save(file, "JPEG", quality=_QUALITY)
-    return file.getvalue()
+    return reading.make_preview(picture, PREVIEW)
 
 
 def read_previews(previews: list[bytes]) -> NDArray[np.uint8]:

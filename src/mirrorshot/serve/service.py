@@ -21,7 +21,7 @@ from mirrorshot.serve.database import Database
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.fitting import Cache, Fitted, fit
 from mirrorshot.serve.forms import Answer, Answers, Calibration
-from mirrorshot.serve.pictures import Encoders, Received, identity, make_preview, receive
+from mirrorshot.serve.pictures import Encoders, Received, identity, make_preview, receive, start_workers
 from mirrorshot.serve.records import New, Session
 from mirrorshot.serve.settings import Settings
 from mirrorshot.serve.store import Store, session_key, unknown_session
@@ -46,6 +46,7 @@ class Service:
         self.database = Database(settings.data_folder, settings.limits.store_bytes)
         self.store = Store(self.database, settings.limits)
         self.cache = Cache(settings.limits.cache_bytes)
+        self.workers = start_workers(settings.limits.pixels)
         _remove_stale(settings.data_folder)
         self._begin_with = _examples_of(model, settings) if model is not None else (None, {}, ())
         n_cores = os.cpu_count() or 1
@@ -54,7 +55,8 @@ class Service:
         self._disk = ThreadPoolExecutor(_DISK_THREADS, "disk")
 
     def close(self) -> None:
-        """End the threads when they are done, and close the database."""
+        """End the worker processes at once and the threads when they are done, and close the database."""
+        self.workers.close()
         for pool in (self._fit, self._compute, self._disk):
             pool.shutdown()
         self.database.close()
@@ -98,7 +100,7 @@ class Service:
         """Store a picture; when this returns it is on the disk."""
 
         def work() -> tuple[int, Received]:
-            got = receive(self.encoders, session.encoder, content, name, self.settings.limits.pixels)
+            got = receive(self.workers, self.encoders, session.encoder, content, name)
             return self.store.add_picture(session.key, class_id, got.new, got.encoder), got
 
         return await self.computed(work)
@@ -126,7 +128,7 @@ class Service:
         fitted = await self.fitted(session)
 
         def work() -> Answer:
-            new = receive(self.encoders, session.encoder, content, name, self.settings.limits.pixels).new
+            new = receive(self.workers, self.encoders, session.encoder, content, name).new
             (prediction,) = answers.predict(fitted, [new.name], new.embedding[None])
             return answers.answer(prediction)
 
