@@ -22,7 +22,7 @@ from sklearn.gaussian_process.kernels import RBF
 from _common import sample_episodes, save
 from embedding_sets import digits
 from mirrorshot import FewShotClassifier
-from mirrorshot.estimator import classifier
+from mirrorshot.classifier import classifier
 from mirrorshot.inference import mirror_descent
 
 SEED = 7

@@ -93,7 +93,7 @@ def novelty_scores(
     best = mean.argmax(1)[:, None]
     parts = model.uncertainty(X)
     x = torch.tensor(X)[None]
-    similarity = model.kernel_(model._support.x, x, centre=model._centre)[0, 0].numpy()
+    similarity = model.kernel_(model.fitted_.support.x, x, centre=model.fitted_.centre)[0, 0].numpy()
     return {
         "`novelty`": model.novelty(X),
         "maximum probability": -model.predict_proba(X).max(1),
@@ -168,7 +168,7 @@ def label_accuracies(n_repeats: int) -> dict[str, dict[str, float]]:
 
 def crepes_sets(model: FewShotClassifier, X: NDArray[np.float64], coverage: float) -> NDArray[np.bool_]:
     """Sets of crepes (not smoothed) from leave-one-out probabilities of the examples."""
-    y = model._support.y
+    y = model.fitted_.support.y
     own = model._loo_proba(torch.ones(len(y), dtype=torch.float64))[torch.arange(len(y)), y].numpy()
     classifier = ConformalClassifier().fit(1.0 - own)
     sets = classifier.predict_set(1.0 - model.predict_proba(X), confidence=coverage, smoothing=False)
@@ -206,7 +206,7 @@ def lowest_passing(top: NDArray[np.float64], risk: NDArray[np.float64], target_r
 
 def other_thresholds(model: FewShotClassifier, target_risk: float) -> dict[str, float]:
     """Rules that `reject` could follow: errors counted, and the probabilities as ten examples beside those counted."""
-    y = model._support.y.numpy()
+    y = model.fitted_.support.y.numpy()
     prob = model._loo_proba(torch.ones(len(y), dtype=torch.float64)).numpy()
     order = (-prob.max(1)).argsort(kind="stable")
     top, wrong = prob.max(1)[order], (prob.argmax(1) != y)[order]

@@ -242,8 +242,8 @@ class TestBadInput:
 def test_sites_of_a_fit_are_a_fixed_point(task):
     X, y, _, _ = task
     model = FewShotClassifier().fit(X, y)
-    posterior = model._posterior
-    K = model.kernel_(torch.tensor(X)[None], centre=model._centre)
+    posterior = model.fitted_.posterior
+    K = model.kernel_(torch.tensor(X)[None], centre=model.fitted_.centre)
     moments = softmax_moments(posterior.mean.mT, posterior.var.mT)
     one_hot = torch.nn.functional.one_hot(torch.tensor(y), 5).T[None]
     g_m = one_hot - moments.prob.mT

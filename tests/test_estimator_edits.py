@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mirrorshot import FewShotClassifier
-from mirrorshot.estimator import classifier
+from mirrorshot.classifier import classifier
 
 
 @pytest.fixture(scope="module")

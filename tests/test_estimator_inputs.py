@@ -96,7 +96,7 @@ def test_embeddings_whose_squares_overflow_are_refused_by_what_the_user_gave(ker
 
 
 def test_too_large_a_task_is_refused_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr("mirrorshot.estimator.memory._physical_memory", lambda: 16 * 2.0**30)
+    monkeypatch.setattr("mirrorshot.classifier.memory._physical_memory", lambda: 16 * 2.0**30)
     monkeypatch.setattr("mirrorshot.kernels.Cosine.forward", lambda *args, **kwargs: pytest.fail("it started"))
     with pytest.raises(
         InvalidInputError,
@@ -109,7 +109,7 @@ def test_too_large_a_task_is_refused_before_anything_is_allocated(monkeypatch):
 
 
 def test_the_sizes_that_fit_are_those_that_are_accepted(monkeypatch):
-    from mirrorshot.estimator.memory import bytes_needed, check_memory, memory_limit
+    from mirrorshot.classifier.memory import bytes_needed, check_memory, memory_limit
 
     monkeypatch.setenv("MIRRORSHOT_MAX_MEMORY_GIB", "2")
     assert memory_limit() == 2**31

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 
 from mirrorshot import FewShotClassifier
 from mirrorshot.checkpoint import CheckpointError, save_sealed
-from mirrorshot.estimator.saving import HEAD_VERSION, head_state
+from mirrorshot.classifier.save import HEAD_VERSION
 from mirrorshot.kernels import RBF, GPyTorchKernel, Linear, Matern, Polynomial, build_kernel, describe_kernel
 from mirrorshot.types import InvalidInputError
 
@@ -42,7 +42,7 @@ EDITS = {
     "add": lambda few: few.add(X[30:33], Y[30:33]),
     "add a class": lambda few: few.add(X[40], 17),
     "remove": lambda few: few.remove([1, 7, 12]),
-    "forget a class": lambda few: few.remove(np.flatnonzero(few._rows.targets == 3), drop_class=True),
+    "forget a class": lambda few: few.remove(np.flatnonzero(few.fitted_.examples.targets == 3), drop_class=True),
     "learn a part": lambda few: few.partial_fit(X[30:40], Y[30:40]),
 }
 
@@ -175,7 +175,7 @@ def change(state, what):
 )  # fmt: skip
 def test_content_that_does_not_fit_is_refused_even_with_a_right_checksum(tmp_path, what):
     few = FewShotClassifier().fit(X[:20], Y[:20])
-    tensors, info = change(head_state(few), what)
+    tensors, info = change(few.state(), what)
     save_sealed(tmp_path / "head", tensors, info, kind="head", version=HEAD_VERSION)
     with pytest.raises(CheckpointError, match="Expected"):
         FewShotClassifier.load(tmp_path / "head")

@@ -3,6 +3,7 @@ import threading
 import numpy as np
 
 from mirrorshot import FewShotClassifier
+from mirrorshot.classifier.fit import learn
 
 RNG = np.random.default_rng(0)
 X, Q = RNG.normal(size=(30, 4)), RNG.normal(size=(20, 4))
@@ -28,9 +29,7 @@ def test_a_prediction_during_a_fit_is_that_of_one_fit_or_the_other():
     def swap():
         while not stop.is_set():
             for task in fitted.values():  # a fit that costs nothing, so that they come as fast as possible
-                model._accept(
-                    {name: value for name, value in vars(task).items() if name.endswith("_") or name[0] == "_"}
-                )
+                model._become(task.fitted_)
 
     writer = threading.Thread(target=swap)
     writer.start()
@@ -46,16 +45,15 @@ def test_a_prediction_during_a_fit_is_that_of_one_fit_or_the_other():
     assert wrong == []
 
 
-def test_a_fit_with_other_features_swaps_them_together_with_what_was_learned():
+def test_a_fit_with_other_features_swaps_them_together_with_what_was_learned(monkeypatch):
     model = FewShotClassifier().fit(X, np.arange(30) % 5)
     states = []
-    learn = model._learn
 
     def spy(*args):
-        states.append((model.n_features_in_, model._support.x.shape[-1]))
+        states.append((model.n_features_in_, model.fitted_.support.x.shape[-1]))
         return learn(*args)
 
-    model._learn = spy
+    monkeypatch.setattr("mirrorshot.classifier.estimator.learn", spy)
     model.fit(X[:, :3], np.arange(30) % 5)
     assert states == [(4, 4)]
-    assert (model.n_features_in_, model._support.x.shape[-1]) == (3, 3)
+    assert (model.n_features_in_, model.fitted_.support.x.shape[-1]) == (3, 3)

@@ -18,7 +18,7 @@ LAYERS = (
     {"methods"},
     {"config", "presets", "checkpoint"},
     {"training", "evaluation"},
-    {"estimator", "views", "runs"},
+    {"classifier", "views", "runs"},
     {"encoders", "export"},
     {"models"},
     {"doctor"},
@@ -112,9 +112,9 @@ def test_the_pure_core_is_pure(module):
         ("inference.mirror", "def f():\n    from mirrorshot.methods import base"),
         ("inference.mirror", "from ..methods import base"),
         ("methods.base", "from mirrorshot.data.episodes import sample"),
-        ("estimator", "from mirrorshot import cli"),
-        ("estimator", "import mirrorshot"),
-        ("estimator", "from mirrorshot.unheard_of import x"),
+        ("classifier", "from mirrorshot import cli"),
+        ("classifier", "import mirrorshot"),
+        ("classifier", "from mirrorshot.unheard_of import x"),
     ],
 )
 def test_an_import_against_the_order_is_found(module, source):
@@ -129,7 +129,7 @@ def test_an_import_against_the_order_is_found(module, source):
         ("inference.mirror", "from mirrorshot.inference.objective import elbo"),
         ("inference.mirror", "from .objective import elbo"),
         ("inference.mirror", "from ..gaussian import condition"),
-        ("cli", "import torch\nfrom mirrorshot.estimator import FewShotClassifier"),
+        ("cli", "import torch\nfrom mirrorshot.classifier import FewShotClassifier"),
     ],
 )
 def test_an_import_in_the_order_is_accepted(module, source):

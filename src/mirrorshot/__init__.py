@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mirrorshot.estimator import FewShotClassifier
+    from mirrorshot.classifier import FewShotClassifier
 
 __version__ = "0.1.0"
 __all__ = ["FewShotClassifier", "__version__"]
@@ -12,7 +12,7 @@ __all__ = ["FewShotClassifier", "__version__"]
 def __getattr__(name: str) -> Any:
     """Import the estimator on first use: `import mirrorshot` alone stays free of torch and scikit-learn."""
     if name == "FewShotClassifier":
-        from mirrorshot.estimator import FewShotClassifier
+        from mirrorshot.classifier import FewShotClassifier
 
         return FewShotClassifier
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

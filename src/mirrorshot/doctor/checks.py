@@ -8,7 +8,7 @@ import numpy as np
 
 from mirrorshot.data.source import first
 from mirrorshot.doctor.pictures import Seen
-from mirrorshot.estimator import FewShotClassifier
+from mirrorshot.classifier import FewShotClassifier
 
 Severity = Literal["error", "warning", "note"]
 Pair = tuple[int, int]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from mirrorshot.checkpoint import write_atomically
-from mirrorshot.estimator import FewShotClassifier
+from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.export.graph import IR_VERSION, OPSET, Graph, Value
 from mirrorshot.export.kernels import as_array, covariances
 from mirrorshot.gaussian import root_of
@@ -47,7 +47,7 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
         InvalidInputError: the kernel has no ONNX form, or its variance is too large.
     """
     check_is_fitted(head)
-    if head._support.prior_mean is not None:
+    if head.fitted_.support.prior_mean is not None:
         raise InvalidInputError(
             "Expected a classifier without prior scores, which the graph has no input for, but got one."
         )
@@ -84,8 +84,9 @@ def _build(graph: Graph, head: FewShotClassifier) -> None:
     from onnx import TensorProto
 
     x = graph.op("Cast", Value(graph, "embeddings"), to=TensorProto.DOUBLE)
-    posterior = head._posterior
-    K = covariances(graph, head.kernel_, x, head._support.x, head._centre)
+    fitted = head.fitted_
+    posterior = fitted.posterior
+    K = covariances(graph, fitted.kernel, x, fitted.support.x, fitted.centre)
     # mean = k*^T alpha; var = k** - |L^-1 S k*|^2
     mean = (K.cross @ as_array(posterior.alpha)[0][..., None]).squeeze(-1)
     root = root_of(posterior.sites.precision)

@@ -14,8 +14,8 @@ import torch
 
 from mirrorshot.checkpoint import Checkpoint, CheckpointError, load_sealed, save_sealed
 from mirrorshot.encoders import Embeddings, Encoder, Item, Kind, restore_encoder
-from mirrorshot.estimator import FewShotClassifier
-from mirrorshot.estimator.saving import HeadState, head_state, restore_head
+from mirrorshot.classifier import FewShotClassifier
+from mirrorshot.classifier.save import HeadState
 from mirrorshot.models.encoding import THUMBNAIL
 from mirrorshot.models.model import Model
 
@@ -67,7 +67,7 @@ def save_model(model: Model, path: Path) -> None:
     Raises:
         CheckpointWriteError: no room or no permission; the file is as it was.
     """
-    state = head_state(model.head)
+    state = model.head.state()
     tensors = {f"{_HEAD}{name}": tensor for name, tensor in state.tensors.items()}
     tensors |= {f"{_ENCODER}{name}": tensor for name, tensor in model.encoder.tensors().items()}
     tensors["embeddings"] = torch.from_numpy(np.ascontiguousarray(model.embeddings))
@@ -94,8 +94,8 @@ def load_model(path: Path, *, trust_encoder: bool = False, download: bool = Fals
         state = HeadState(_part(saved, _HEAD), saved.info["head"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"Expected {path} to hold a model, but a part is missing or wrong: {error}.") from error
-    head = restore_head(FewShotClassifier(), state, str(path))
-    if len(head._used) != len(names) or sorted({*labels}) != list(head.classes_):
+    head = FewShotClassifier.from_state(state, str(path))
+    if len(head.fitted_.used) != len(names) or sorted({*labels}) != list(head.classes_):
         raise CheckpointError(f"Expected the classifier in {path} to be that of its examples, but it is not.")
     return Model(encoder, names, labels, embeddings, head, None if thumbnails is None else thumbnails.numpy())
 

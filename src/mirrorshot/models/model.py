@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mirrorshot.data.source import first
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
-from mirrorshot.estimator import FewShotClassifier
+from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.models.encoding import Encoded, Progress, check_damaged, encode_items, unique_names
 from mirrorshot.models.items import Items
 from mirrorshot.models.prediction import Prediction, Reason

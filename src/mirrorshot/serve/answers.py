@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from mirrorshot import decisions
+from mirrorshot.classifier.predict import loo_proba
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
 from mirrorshot.models import Encoded, Items, Prediction
 from mirrorshot.serve.fitting import Fitted
@@ -80,14 +81,14 @@ def _suspects(fitted: Fitted) -> list[Suspect]:
 
 def calibration(fitted: Fitted) -> Calibration:
     """Confidence and accuracy of the predictions of each example from the others."""
-    head = fitted.model.head
-    y, weight = head._support.y, head._support.weight
-    kept = decisions.kept_without(y, weight, weight, len(head.classes_))
+    head = fitted.model.head.fitted_
+    y, weight = head.support.y, head.support.weight
+    kept = decisions.kept_without(y, weight, weight, len(head.classes))
     n = int(kept.sum())
     if n == 0:
         return Calibration(support=fitted.support, n=0, accuracy=None, confidence=None, ece=None, bins=[])
-    with torch.no_grad(), one_thread():
-        prob = decisions.loo_log_proba(head._posterior, temperature=head.temperature_)[0].exp()[kept]
+    with one_thread():
+        prob = loo_proba(head, torch.ones_like(weight))[kept]
         bins = calibration_bins(prob, y[kept], n_bins=N_BINS)
     counts, sure, right = (np.asarray(part) for part in (bins.counts, bins.confidence_sum, bins.correct_sum))
     edges = np.asarray(bins.edges)

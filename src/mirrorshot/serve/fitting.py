@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mirrorshot.encoders import Encoder
-from mirrorshot.estimator import FewShotClassifier
+from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.models import Model
 from mirrorshot.models.encoding import unique_names
 from mirrorshot.models.model import NOVELTY_RATE

@@ -1,76 +1,24 @@
-"""What the mixins of `FewShotClassifier` need of it."""
+"""Checks of what users give a classifier, and its form as arrays and tensors."""
 
-import abc
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from mirrorshot import decisions
-from mirrorshot.gaussian import GaussianPosterior
-from mirrorshot.kernels import Kernel
-from mirrorshot.selection import Support
-from mirrorshot.threads import one_thread
 from mirrorshot.types import InvalidInputError
 
 LARGEST = 1e100  # absolute value of an embedding; squares of larger ones overflow, of smaller than its inverse vanish
-Self = TypeVar("Self", bound="FittedBase")
-SMALL = 2**12  # latents (examples or queries times classes) that one thread computes fastest
 
 
-class FittedBase(abc.ABC):
-    """A classifier that has learned from a support."""
-
-    classes_: NDArray[Any]
-    kernel_: Kernel
-    outputscale_: float
-    temperature_: float
-    _support: Support
-    _posterior: GaussianPosterior
-    _centre: Tensor
-    _used: NDArray[np.bool_]
-
-    def _snapshot(self: Self) -> Self:
-        """The classifier as it is now: another thread that fits or edits it does not change this one."""
-        now = object.__new__(type(self))
-        now.__dict__ = self.__dict__.copy()
-        return now
-
-    @abc.abstractmethod
-    def _check_queries(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The queries as an array that fits what was learned."""
-
-    @abc.abstractmethod
-    def predict_latent(
-        self, X: ArrayLike, prior_scores: ArrayLike | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes)."""
-
-    @abc.abstractmethod
-    def predict_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
-
-    @torch.no_grad()
-    def _loo_proba(self, fraction: Tensor) -> Tensor:
-        """Probabilities (N, C) of the support, each point without a fraction of itself.
-
-        Design note: without `selection.centre_leak`. What the centre knows of a point that is left out makes up for the
-        example that is missing; with the correction sets cover too much and fewer wrong labels come first.
-        """
-        with one_thread(is_small=len(self._support.y) * self._support.n_way <= SMALL):
-            log_prob = decisions.loo_log_proba(
-                self._posterior, fraction[None], temperature=self.temperature_, prior_mean=self._support.prior_mean
-            )
-            return log_prob[0].exp()
-
-    def _prior_mean(self, scores: ArrayLike | None, n: int) -> Tensor:
-        """Prior means (1, C, n) of queries; zero if neither they nor the examples have scores."""
-        check_has_scores(scores, self._support.prior_mean is not None)
-        if scores is None:
-            return torch.zeros(1, self._support.n_way, n, dtype=torch.float64)
-        return torch.tensor(check_scores(scores, n, self._support.n_way).T.copy())[None]
+def query_prior_mean(scores: ArrayLike | None, n: int, n_way: int, *, is_wanted: bool) -> Float[Tensor, "1 C M"]:
+    """Return the prior means of queries from their scores; zero if the examples have no scores either."""
+    check_has_scores(scores, is_wanted)
+    if scores is None:
+        return torch.zeros(1, n_way, n, dtype=torch.float64)
+    return torch.tensor(check_scores(scores, n, n_way).T.copy())[None]
 
 
 def check_scores(scores: ArrayLike, n: int, n_way: int) -> NDArray[np.float64]:
@@ -96,6 +44,14 @@ def check_share(name: str, value: Any) -> None:
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not is_number or not 0.0 < value < 1.0:
         raise InvalidInputError(f"Expected `{name}` to be a number between 0 and 1, but got {value!r}.")
+
+
+def check_count(name: str, value: Any, largest: int, meaning: str) -> None:
+    """Refuse what is no integer from 1 to a largest number, which has a meaning."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not 1 <= value <= largest:
+        raise InvalidInputError(
+            f"Expected `{name}` to be an integer from 1 to {largest}, {meaning}, but got {value!r}."
+        )
 
 
 def to_numpy(data: Any) -> Any:

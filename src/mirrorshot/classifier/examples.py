@@ -10,7 +10,7 @@ from mirrorshot.selection import Support
 from mirrorshot.types import InvalidInputError
 
 
-class Rows(NamedTuple):
+class Examples(NamedTuple):
     """The examples as they were given, in order.
 
     Attributes:
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
         return np.searchsorted(self.classes(), self.targets)
 
 
-def support_of(rows: Rows) -> Support:
+def support_of(rows: Examples) -> Support:
     """The examples that count, as tensors."""
     used = rows.weight > 0
     return Support(

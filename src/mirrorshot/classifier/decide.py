@@ -1,0 +1,94 @@
+"""Decisions on the predictions of a fitted classifier: uncertainty, novelty, suspicious labels, what to label next."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mirrorshot import decisions
+from mirrorshot.classifier.fitted import Fitted, few_threads
+from mirrorshot.classifier.inputs import check_count
+from mirrorshot.classifier.predict import latents, loo_proba
+from mirrorshot.gaussian import loo_latent
+from mirrorshot.types import InvalidInputError
+
+
+class Uncertainty(NamedTuple):
+    """Uncertainty of predicted labels in nats, each of shape (n_queries,); `total = aleatoric + epistemic`.
+
+    Attributes:
+        total: entropy of the predictive.
+        aleatoric: what would remain however many examples there were: the classes overlap.
+        epistemic: what more examples can remove (BALD, the mutual information of the label and the latents).
+    """
+
+    total: NDArray[np.float64]
+    aleatoric: NDArray[np.float64]
+    epistemic: NDArray[np.float64]
+
+
+class Suspects(NamedTuple):
+    """Examples from the most to the least suspicious.
+
+    Attributes:
+        row: their indices in the `X` of `fit`.
+        proba: probability of the label they have, predicted from the other examples.
+        label: the most probable label according to the other examples.
+    """
+
+    row: NDArray[np.intp]
+    proba: NDArray[np.float64]
+    label: NDArray[Any]
+
+
+def uncertainty(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> Uncertainty:
+    """Return the uncertainty of the label of each query, before the temperature."""
+    mean, var = latents(fitted, x, prior_mean)
+    with few_threads(mean.numel()):
+        return Uncertainty(*(part.numpy() for part in decisions.uncertainty(mean, var)))
+
+
+def novelty(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> NDArray[np.float64]:
+    """Return how much each query looks like none of the classes."""
+    mean, var = latents(fitted, x, prior_mean)
+    with few_threads(mean.numel()):
+        return np.asarray(decisions.novelty(mean, var, fitted.prior_var(x)[0].mT).numpy())
+
+
+@torch.no_grad()
+def novelty_threshold(fitted: Fitted, rate: float) -> float:
+    """Return the novelty that a share `rate` of the examples exceeds, each predicted from the others."""
+    x, y, weight, n_way, prior_mean = fitted.support
+    kept = decisions.kept_without(y, weight, weight, n_way)
+    if not bool(kept.any()):
+        return 1.0
+    with few_threads(len(y) * n_way):
+        mean, var = loo_latent(fitted.posterior)
+        mean = mean if prior_mean is None else mean + prior_mean
+        found = decisions.novelty(mean[0].mT, var[0].mT, fitted.prior_var(x)[0].mT)
+    return 1.0 - decisions.conformal_threshold(1.0 - found[kept], weight[kept], 1.0 - rate)
+
+
+def suspects(fitted: Fitted) -> Suspects:
+    """Rank the examples by the probability of their label, predicted without them."""
+    y, weight = fitted.support.y, fitted.support.weight
+    prob = loo_proba(fitted, torch.ones_like(weight))
+    kept = decisions.kept_without(y, weight, weight, fitted.support.n_way).numpy()
+    own = prob.gather(1, y[:, None])[:, 0].numpy()
+    order = np.flatnonzero(kept)[own[kept].argsort(kind="stable")]
+    best = prob.argmax(1).numpy()[order]
+    return Suspects(np.flatnonzero(fitted.used)[order], own[order], fitted.classes[best])
+
+
+@torch.no_grad()
+def suggest(fitted: Fitted, pool: Float[Tensor, "1 M D"], k: int) -> NDArray[np.intp]:
+    """Return the indices of the `k` queries of a pool whose labels would teach most."""
+    if fitted.support.prior_mean is not None:
+        raise InvalidInputError("Expected a classifier without prior scores, which `suggest` does not support.")
+    check_count("k", k, pool.shape[1], "the size of the pool")
+    with few_threads(pool.shape[1] * fitted.support.n_way):
+        K = fitted.kernel(pool, centre=fitted.centre)
+        return np.asarray(decisions.suggest(K, fitted.cross(pool), fitted.posterior, int(k)), dtype=np.intp)

@@ -1,0 +1,147 @@
+"""Editing: the examples of a fitted classifier change, and inference starts from the sites that are known.
+
+After any sequence of edits, bound and probabilities are those of a fit of the same examples in the same order, with the
+same settings, to 1e-6: centre, kernel and temperature are chosen again. The end of inference is accepted only if the
+gradient of the bound proves that it is the optimum (`mirrorshot.inference.certificate`); otherwise the examples are
+solved anew, exactly as a fit does. `Fitted.start` says which happened. Several kernels to compare ("loo") and latents
+with a prior standard deviation above 16 are always solved anew.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from mirrorshot.classifier.examples import Examples, check_index, join_labels
+from mirrorshot.classifier.fit import Settings, learn
+from mirrorshot.classifier.fitted import Fitted
+from mirrorshot.classifier.inputs import check_has_scores, check_scores
+from mirrorshot.gaussian import GaussianSites, predict_latent
+from mirrorshot.likelihoods import softmax_moments
+from mirrorshot.linalg import one_hot
+from mirrorshot.types import InvalidInputError
+
+_LOCAL_STEPS = 10
+
+
+def extend(fitted: Fitted, settings: Settings, more: Examples, prior_scores: ArrayLike | None) -> Fitted:
+    """Return the classifier with more examples, after those that it has.
+
+    Args:
+        fitted: the classifier.
+        settings: its parameters.
+        more: the new examples; their `declared` classes replace the earlier ones.
+        prior_scores: prior scores of the new examples, if and only if the others have them.
+    """
+    old = fitted.examples
+    check_has_scores(prior_scores, old.prior is not None)
+    if more.x.shape[1] != old.x.shape[1]:
+        raise InvalidInputError(
+            f"X has {more.x.shape[1]} features, but FewShotClassifier is expecting {old.x.shape[1]} features as input."
+        )
+    examples = Examples(
+        np.concatenate([old.x, more.x]),
+        join_labels(old.targets, more.targets),
+        np.concatenate([old.weight, more.weight]),
+        more.declared,
+    )
+    if prior_scores is not None and old.prior is not None:
+        _check_no_new_class(fitted, examples)
+        new = check_scores(prior_scores, len(more.x), len(fitted.classes))
+        examples = examples._replace(prior=np.concatenate([old.prior, new]))
+    origin = np.concatenate([np.arange(len(old.targets)), np.full(len(more.targets), -1)])
+    return learn(settings, examples, lambda: _known_sites(fitted, examples, origin))
+
+
+def reduce(fitted: Fitted, settings: Settings, index: Any, *, drop_class: bool) -> Fitted:
+    """Return the classifier without the examples at some indices.
+
+    Args:
+        fitted: the classifier.
+        settings: its parameters.
+        index: one index or several, from 0.
+        drop_class: whether a class that loses its last example goes too; otherwise that is an error.
+    """
+    old = fitted.examples
+    keep = np.ones(len(old.targets), dtype=bool)
+    keep[check_index(index, len(keep))] = False
+    lost = np.setdiff1d(old.targets[~keep], old.targets[keep])
+    if len(lost) and not drop_class:
+        raise InvalidInputError(
+            f"Expected every class to keep an example, but {lost[0]!r} would lose its last one. "
+            "Add another one first, or pass drop_class=True to forget the class."
+        )
+    declared = None if old.declared is None else np.setdiff1d(old.declared, lost)
+    kept = Examples(old.x[keep], old.targets[keep], old.weight[keep], declared)
+    if old.prior is not None:
+        kept = kept._replace(prior=old.prior[keep][:, np.isin(fitted.classes, kept.classes())])
+    return learn(settings, kept, lambda: _known_sites(fitted, kept, np.flatnonzero(keep)))
+
+
+def _check_no_new_class(fitted: Fitted, examples: Examples) -> None:
+    unknown = np.setdiff1d(examples.classes(), fitted.classes)
+    if len(unknown):
+        raise InvalidInputError(
+            f"Expected labels among {fitted.classes.tolist()}, because the examples have prior scores for these "
+            f"alone, but got {unknown[0]!r}. Fit all examples again, with scores for the new class."
+        )
+
+
+@torch.no_grad()
+def _known_sites(fitted: Fitted, examples: Examples, origin: NDArray[np.intp]) -> GaussianSites:
+    """Return sites to start from, by the index each example had before (-1: it is new).
+
+    A point that stays keeps its site, and a class that is new gets the average of the other ones that the point is
+    no example of. A new point gets the site that is right if nothing else changes.
+    """
+    used = examples.weight > 0
+    origin, targets = origin[used], examples.targets[used]
+    place = np.cumsum(fitted.used) - 1  # of an example among the sites
+    classes = examples.classes()
+    before = np.searchsorted(fitted.classes, classes).clip(max=len(fitted.classes) - 1)
+    is_old_class = torch.tensor(fitted.classes[before] == classes)
+    stays = torch.tensor(origin >= 0)
+    own = torch.tensor(np.searchsorted(classes, targets))
+    sites = [torch.zeros(len(classes), len(own), dtype=torch.float64) for _ in range(2)]
+    for whole, old in zip(sites, fitted.posterior.sites, strict=True):
+        part = old[0][torch.tensor(before)][:, torch.tensor(place[origin[origin >= 0]])]
+        others = is_old_class[:, None] & (torch.arange(len(classes))[:, None] != own[stays])
+        average = (part * others).sum(0) / others.sum(0).clamp(min=1)
+        whole[:, stays] = torch.where(is_old_class[:, None], part, average)
+    if not bool(stays.all()):
+        prior = None if examples.prior is None else torch.tensor(examples.prior[used][origin < 0].T)
+        x = torch.tensor(examples.x[used][origin < 0])[None]
+        new = _site_alone(fitted, x, is_old_class, torch.tensor(before), own[~stays], prior)
+        for whole, site in zip(sites, new, strict=True):
+            whole[:, ~stays] = site
+    # a weight that was given to a new point counts the site as often
+    factor = torch.where(stays, 1.0, torch.tensor(examples.weight[used]))
+    return GaussianSites((sites[0] * factor)[None], (sites[1] * factor)[None])
+
+
+def _site_alone(
+    fitted: Fitted,
+    x: Float[Tensor, "1 M D"],
+    is_old_class: Bool[Tensor, " C"],
+    before: Int[Tensor, " C"],
+    own: Int[Tensor, " M"],
+    prior_mean: Float[Tensor, "C M"] | None,
+) -> tuple[Float[Tensor, "C M"], Float[Tensor, "C M"]]:
+    """Return the fixed point of the mirror step at each new point by itself, the other sites held."""
+    latents = predict_latent(fitted.posterior, fitted.cross(x), fitted.prior_var(x))
+    mean, var = (part[0][before] for part in latents)
+    prior = fitted.prior_var(x)[0].double()
+    mean = torch.where(is_old_class[:, None], mean, 0.0)
+    var = torch.where(is_old_class[:, None], var, prior).clamp(min=1e-9)
+    label = one_hot(own, len(mean), torch.float64)
+    b, w = torch.zeros_like(mean), torch.zeros_like(mean)
+    for _ in range(_LOCAL_STEPS):
+        v = var / (1 + w * var)
+        m = v * (mean / var + b)
+        moments = softmax_moments((m if prior_mean is None else m + prior_mean).mT, v.mT)
+        c = moments.curvature.mT
+        b, w = 0.5 * (b + label - moments.prob.mT + c * m), 0.5 * (w + c)
+    return b, w

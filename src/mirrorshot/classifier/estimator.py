@@ -1,0 +1,581 @@
+"""`FewShotClassifier`: the scikit-learn surface over the functions of a `Fitted` value.
+
+One class, one file: two thirds of its lines document its methods, which are one or two calls each.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_X_y
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+from typing_extensions import Self
+
+from mirrorshot.checkpoint import load_sealed, save_sealed
+from mirrorshot.classifier import decide, edit, explain, predict, promise
+from mirrorshot.classifier.decide import Suspects, Uncertainty
+from mirrorshot.classifier.examples import Examples
+from mirrorshot.classifier.explain import Evidence
+from mirrorshot.classifier.fit import Settings, learn
+from mirrorshot.classifier.fitted import Fitted
+from mirrorshot.classifier.inputs import check_embeddings, check_scores, check_share, query_prior_mean, to_numpy
+from mirrorshot.classifier.promise import Rejection
+from mirrorshot.classifier.save import HEAD_VERSION, HeadState, head_state, restore_head
+from mirrorshot.kernels import Kernel
+from mirrorshot.types import InvalidInputError
+
+_LEARNED = {  # attribute of the estimator, field of `Fitted`
+    "classes_": "classes",
+    "kernel_": "kernel",
+    "outputscale_": "outputscale",
+    "temperature_": "temperature",
+    "loo_log_likelihood_": "loo_log_likelihood",
+    "elbo_": "elbo",
+    "gap_": "gap",
+    "start_": "start",
+    "n_iter_": "n_steps",
+}
+
+
+class FewShotClassifier(ClassifierMixin, BaseEstimator):
+    """Gaussian-process classifier for a handful of labelled examples per class.
+
+    One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class
+    probabilities; mirror descent finds the best Gaussian posterior. Kernel parameters and the sharpness of the
+    probabilities are chosen from the examples themselves (leave-one-out predictive likelihood), so no validation set is
+    needed, and one example per class is enough. Nothing is random: the same data give the same answer.
+
+    Predictions in one thread while another one fits or edits come from one fit, the earlier or the new one. Fits and
+    edits of one classifier in several threads need a lock. A fit of `C` classes and `N` examples takes about
+    `100 C N^2` bytes; beyond the memory of the machine it is refused before it starts (the environment variable
+    `MIRRORSHOT_MAX_MEMORY_GIB` sets another limit). Embeddings are finite, with absolute values from 1e-100 to 1e100.
+
+    Args:
+        kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.kernels.Kernel`,
+            whose parameters are then used as they are.
+        outputscale: prior variance of the latents, or "loo" to choose it among 3, 10 and 30. It mostly changes how
+            sharp the probabilities are, which the temperature undoes.
+        lengthscale: length scale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
+        centre: what is subtracted from the embeddings first. "auto": the mean of the examples, shrunk
+            towards the origin as far as the examples cannot tell it from zero; "mean"; or "none".
+        temperature: predictions are raised to the power 1 / temperature; or "loo" to choose it.
+
+    Attributes:
+        classes_: the class labels.
+        n_features_in_: number of features.
+        kernel_: the kernel that was chosen.
+        outputscale_, temperature_: what was chosen.
+        loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats. The Gaussian site of the
+            example that is left out is taken out in closed form; the sites of the others, kernel and centre stay.
+        elbo_: lower bound of the log evidence of the labels, in nats.
+        gap_: nats by which `elbo_` is below the best bound, at most: proven by its gradient
+            (`mirrorshot.inference.certificate`), up to the accuracy of the quadrature.
+        start_: where inference started: "prior", or "previous" if an edit got from the earlier posterior to the new one
+            with a proof. An edit without one is solved anew, and says "prior".
+        n_iter_: steps of inference taken.
+        fitted_: all of the above and the posterior as one immutable value, for the functions of `mirrorshot.classifier`.
+
+    Example:
+        >>> from sklearn.datasets import load_digits
+        >>> X, y = load_digits(return_X_y=True)
+        >>> few = FewShotClassifier().fit(X[:30], y[:30])
+        >>> few.predict(X[30:36])
+        array([0, 9, 5, 5, 6, 5])
+        >>> few.predict_proba(X[30:33]).max(axis=1).round(2).tolist()
+        [0.99, 0.99, 0.98]
+    """
+
+    classes_: NDArray[Any]
+    temperature_: float
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+    fitted_: Fitted
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "cosine",
+        *,
+        outputscale: float | str = 10.0,
+        lengthscale: float | str = "loo",
+        centre: str = "auto",
+        temperature: float | str = "loo",
+    ) -> None:
+        self.kernel = kernel
+        self.outputscale = outputscale
+        self.lengthscale = lengthscale
+        self.centre = centre
+        self.temperature = temperature
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, prior_scores: ArrayLike | None = None
+    ) -> Self:
+        """Learn from labelled examples.
+
+        Args:
+            X: embeddings, shape (n_examples, n_features).
+            y: labels of any kind, shape (n_examples,).
+            sample_weight: how often each example counts; an example of weight 2 is the same as two examples.
+            prior_scores: what is believed of each example before any label, shape (n_examples, n_classes), columns in
+                the order of `classes_`: for instance zero-shot scores of a text-image model. They are the prior mean of
+                the latents, in their unit (a difference of 1 is a factor e between probabilities, before the
+                temperature); the examples correct them. Queries then need theirs.
+
+        Returns:
+            The classifier itself. If an error is raised, an earlier fit stays as it was.
+        """
+        settings = self._settings()
+        examples = self._examples(X, y, sample_weight)
+        if prior_scores is not None:
+            prior = check_scores(prior_scores, len(examples.x), len(examples.classes()))
+            examples = examples._replace(prior=prior)
+        return self._become(learn(settings, examples), X)
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        prior_scores: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from a part of the examples; the earlier parts stay (scikit-learn's contract).
+
+        Args:
+            X: embeddings, shape (n_examples, n_features).
+            y: their labels.
+            classes: all labels that will ever come; needed in the first call. A class without an example has the
+                probability that the prior gives it.
+            sample_weight: how often each example counts.
+            prior_scores: as of `fit`, for these examples, columns in the order of the sorted classes; in all calls or
+                in none.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().partial_fit(X[:3], y[:3], classes=range(10))
+            >>> few.partial_fit(X[3:30], y[3:30]).predict_proba(X[30:32]).shape
+            (2, 10)
+        """
+        settings = self._settings()
+        is_first = not hasattr(self, "fitted_")
+        examples = self._examples(X, y, sample_weight)
+        known = _declared(None if is_first else self.fitted_.classes, classes, examples.targets)
+        examples = examples._replace(declared=known)
+        if is_first:
+            prior = None if prior_scores is None else check_scores(prior_scores, len(examples.x), len(known))
+            return self._become(learn(settings, examples._replace(prior=prior)), X)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return self._become(edit.extend(self.fitted_, settings, examples, prior_scores))
+
+    def add(
+        self,
+        X: ArrayLike,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        prior_scores: ArrayLike | None = None,
+    ) -> Self:
+        """Add one labelled example or several, after those that are there; a label may be new.
+
+        The same as `fit` on all examples (bound and probabilities to 1e-6), but mostly quicker: it starts from what was
+        learned, and `start_` is then "previous".
+
+        Args:
+            X: embeddings, shape (n_examples, n_features), or (n_features,) for one.
+            y: their labels, or one label; they must sort with the others.
+            sample_weight: how often each example counts.
+            prior_scores: as of `fit`, for the new examples; needed if and only if `fit` had them. Then no label may be
+                new, because the other examples have no score for it.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:9], y[:9])  # no 9 yet
+            >>> few.add(X[9], y[9]).classes_.tolist()
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+        """
+        fitted, settings = self._editable(), self._settings()
+        if np.ndim(X) == 1:
+            X, y = np.asarray(to_numpy(X))[None], [y]
+            prior_scores = None if prior_scores is None else np.atleast_2d(to_numpy(prior_scores))
+        examples = self._examples(X, y, sample_weight)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        more = examples._replace(declared=fitted.examples.declared)
+        return self._become(edit.extend(fitted, settings, more, prior_scores))
+
+    def remove(self, index: Any, *, drop_class: bool = False) -> Self:
+        """Take examples out, by their place among those that are there (as in `suspects().row` and `explain`).
+
+        Args:
+            index: one place or several, from 0.
+            drop_class: what happens to a class that loses its last example: it goes too, or (default) this is an error.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:30], y[:30])
+            >>> few.remove([0, 7]).explain(X[30:31]).shape
+            (1, 10, 28)
+        """
+        fitted, settings = self._editable(), self._settings()
+        return self._become(edit.reduce(fitted, settings, index, drop_class=drop_class))
+
+    def predict_latent(
+        self, X: ArrayLike, prior_scores: ArrayLike | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes).
+
+        Args:
+            X: embeddings, shape (n_queries, n_features).
+            prior_scores: as of `fit`, for the queries; needed if and only if `fit` had them.
+        """
+        mean, var = predict.latents(*self._queries(X, prior_scores))
+        return mean.numpy(), var.numpy()
+
+    def predict_log_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Logarithm of the class probabilities, shape (n_queries, n_classes); arguments as in `predict_latent`."""
+        return np.asarray(predict.log_proba(*self._queries(X, prior_scores)).numpy())
+
+    def predict_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
+        return predict.proba(*self._queries(X, prior_scores))
+
+    def predict(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[Any]:
+        """Most probable class of each query, shape (n_queries,)."""
+        fitted, x, prior_mean = self._queries(X, prior_scores)
+        return np.asarray(fitted.classes[predict.log_proba(fitted, x, prior_mean).argmax(1).numpy()])
+
+    def uncertainty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> Uncertainty:
+        """Return the uncertainty of the label of each query, and the part of it that more examples could remove.
+
+        It is the uncertainty of the model, before the temperature, which only rescales the predictive probabilities;
+        so `total` is not the entropy of `predict_proba`.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:30], y[:30])
+            >>> few.uncertainty(X[30:33]).epistemic.round(2).tolist()
+            [0.74, 0.72, 0.88]
+        """
+        return decide.uncertainty(*self._queries(X, prior_scores))
+
+    def novelty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
+        """How much each query looks like none of the classes, from 0 to 1, shape (n_queries,).
+
+        One minus the probability of the best class (before the temperature) times the share of its prior variance that
+        the examples explain at the query. It ranks queries; it is no probability.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> known = y < 5
+            >>> few = FewShotClassifier().fit(X[known][:30], y[known][:30])
+            >>> bool(few.novelty(X[~known]).mean() > few.novelty(X[known][30:]).mean())
+            True
+        """
+        return decide.novelty(*self._queries(X, prior_scores))
+
+    def novelty_threshold(self, rate: float = 0.05) -> float:
+        """The novelty that about a share `rate` of new queries of the known classes exceeds.
+
+        From the novelty of each example when it is predicted from the others; with fewer than `1 / rate` examples it is
+        the largest of these, and without two examples of any class nothing is known and it is 1: no query exceeds it.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:50], y[:50])
+            >>> 0.0 < few.novelty_threshold() < 1.0
+            True
+        """
+        check_is_fitted(self)
+        check_share("rate", rate)
+        return decide.novelty_threshold(self.fitted_, rate)
+
+    def suspects(self) -> Suspects:
+        """Examples whose label the other examples contradict, the most suspicious first.
+
+        Ranked by the probability of the label that an example has, predicted without it. An example that is the
+        only one of its class is not in the list: without it nothing is known about the class.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> X, y = X[y < 5][:30], y[y < 5][:30]
+            >>> y[7] = 4  # it is a 2
+            >>> found = FewShotClassifier().fit(X, y).suspects()
+            >>> int(found.row[0]), int(found.label[0])
+            (7, 2)
+        """
+        check_is_fitted(self)
+        return decide.suspects(self.fitted_)
+
+    def suggest(self, X_pool: ArrayLike, k: int = 1) -> NDArray[np.intp]:
+        """Which `k` of some unlabelled examples to label next: rows of `X_pool`, the most useful first.
+
+        Each is the one whose label, whatever it turns out to be, takes most uncertainty off the whole pool, given the
+        earlier ones (`mirrorshot.decisions.suggest` says how). Memory grows with the square of the pool: of more than
+        10,000, draw a part.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:10], y[:10])
+            >>> few.suggest(X[10:200], k=3).shape
+            (3,)
+        """
+        check_is_fitted(self)
+        if hasattr(X_pool, "__len__") and len(X_pool) == 0:
+            raise InvalidInputError("Expected `X_pool` to hold at least one example, but it is empty.")
+        fitted, pool = self._checked(X_pool)
+        return decide.suggest(fitted, pool, k)
+
+    def explain(self, X: ArrayLike) -> NDArray[np.float64]:
+        """What each example adds to the latent of each class, shape (n_queries, n_classes, n_examples).
+
+        The sum over the examples is exactly the mean of `predict_latent`, less the prior scores if there are any; an
+        example of weight zero adds nothing.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:30], y[:30])
+            >>> weight = few.explain(X[30:31])[0, 0]  # for class 0
+            >>> int(y[weight.argmax()])
+            0
+        """
+        return explain.contributions(*self._checked(X))
+
+    def influence(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
+        """What each example changes in the probabilities, shape (n_queries, n_classes, n_examples).
+
+        The probability of a class minus the one predicted without the example: its Gaussian site is taken out in
+        closed form (`mirrorshot.decisions.effects`) while kernel, centre, temperature and the other sites stay. A fit
+        without the example differs a little, because the others then move; `remove` gives that exactly.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:30], y[:30])
+            >>> change = few.influence(X[30:31])[0, 0]  # of class 0
+            >>> int(y[change.argmax()])
+            0
+        """
+        return explain.influence(*self._queries(X, prior_scores))
+
+    def evidence(self, X: ArrayLike, k: int = 3, *, prior_scores: ArrayLike | None = None) -> Evidence:
+        """The `k` examples that speak most for the predicted class of each query.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:30], y[:30])
+            >>> found = few.evidence(X[30:32], k=2)
+            >>> y[found.row].tolist(), few.predict(X[30:32]).tolist()
+            ([[0, 0], [9, 9]], [0, 9])
+        """
+        return explain.evidence(*self._queries(X, prior_scores), k)
+
+    def predict_set(
+        self,
+        X: ArrayLike,
+        coverage: float = 0.9,
+        *,
+        guarantee: bool = False,
+        prior_scores: ArrayLike | None = None,
+    ) -> NDArray[np.bool_]:
+        """Sets of labels that contain the right one with a probability of `coverage`.
+
+        Conformal prediction with leave-one-out scores of the examples (`mirrorshot.classifier.promise.predict_set` says
+        how). Coverage is an average over tasks and queries. A query unlike all examples can have an empty set.
+
+        Args:
+            X: embeddings, shape (n_queries, n_features).
+            coverage: between 0 and 1. `n` examples allow at most `n / (n + 1)`; those that are the only one of their
+                class do not count.
+            guarantee: be on the safe side: the lower of the two scores, not interpolated, and all examples for the
+                query. Sets are larger, and cover more than asked. Even so no proof is possible without a set of
+                examples that was not learned from.
+            prior_scores: as in `predict_latent`.
+
+        Returns:
+            Whether each label is in the set, shape (n_queries, n_classes); columns in the order of `classes_`.
+
+        Raises:
+            InvalidInputError: if there are too few examples for the coverage.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> X, y = load_digits(return_X_y=True)
+            >>> few = FewShotClassifier().fit(X[:50], y[:50])
+            >>> in_set = few.predict_set(X[50:53], coverage=0.9)
+            >>> [few.classes_[row].tolist() for row in in_set]
+            [[2], [2], [7]]
+        """
+        check_share("coverage", coverage)
+        return promise.predict_set(*self._queries(X, prior_scores), coverage, guarantee=guarantee)
+
+    def reject(
+        self,
+        X: ArrayLike,
+        target_risk: float = 0.05,
+        *,
+        delta: float | None = None,
+        prior_scores: ArrayLike | None = None,
+    ) -> Rejection:
+        """For which queries to abstain, so that at most a share `target_risk` of the accepted ones is wrong.
+
+        A query is accepted if the probability of its best class reaches a threshold, the lowest one at which the
+        examples, each predicted from the others, keep to the target (`mirrorshot.classifier.promise.reject` says how).
+        Without `delta` this trusts the probabilities; if clearly more examples are predicted wrongly than they allow,
+        there is a warning. With `delta` the errors are counted, and the risk is below the target with a confidence of
+        `1 - delta` over the draw of the examples. If no threshold will do, everything is rejected, with a warning.
+
+        Args:
+            X: embeddings, shape (n_queries, n_features).
+            target_risk: between 0 and 1.
+            delta: between 0 and 1, or None. 0.05 at a risk of 0.05 needs 59 examples.
+            prior_scores: as in `predict_latent`.
+
+        Raises:
+            InvalidInputError: if there are too few examples for `delta`, however good they are.
+
+        Example:
+            >>> from sklearn.datasets import load_digits
+            >>> from sklearn.utils import shuffle
+            >>> X, y = shuffle(*load_digits(return_X_y=True), random_state=1)
+            >>> few = FewShotClassifier().fit(X[:50], y[:50])
+            >>> found = few.reject(X[50:], target_risk=0.1)
+            >>> wrong = few.predict(X[50:]) != y[50:]
+            >>> wrong.mean().round(2).item(), wrong[~found.rejected].mean().round(2).item()
+            (0.14, 0.04)
+        """
+        check_share("target_risk", target_risk)
+        if delta is not None:
+            check_share("delta", delta)
+        return promise.reject(*self._queries(X, prior_scores), target_risk, delta)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted classifier to one file, all or nothing.
+
+        Args:
+            path: name of the file, in a folder that exists.
+
+        Raises:
+            InvalidInputError: labels or kernel cannot be written: labels are text, numbers or booleans, and the kernel
+                is one of this package.
+
+        Example:
+            >>> import tempfile
+            >>> few = FewShotClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
+            >>> path = Path(tempfile.mkdtemp()) / "head"
+            >>> few.save(path)
+            >>> FewShotClassifier.load(path).predict([[0.1, 0.9]]).tolist()
+            ['a']
+        """
+        tensors, info = self.state()
+        save_sealed(Path(path), tensors, info, kind="head", version=HEAD_VERSION)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a classifier that `save` wrote. Nothing in the file is executed.
+
+        Raises:
+            CheckpointError: the file is cut off, changed, foreign, or of a newer mirrorshot.
+        """
+        saved = load_sealed(Path(path), kind="head", version=HEAD_VERSION)
+        return cls.from_state(HeadState(saved.tensors, saved.info), str(path))
+
+    def state(self) -> HeadState:
+        """Return the fitted classifier as plain tensors and JSON, for files that hold more than it."""
+        check_is_fitted(self)
+        return head_state(self.fitted_, self._settings(), getattr(self, "feature_names_in_", None))
+
+    @classmethod
+    def from_state(cls, state: HeadState, where: str) -> Self:
+        """Return the classifier of a state.
+
+        Args:
+            state: from `state`, perhaps by way of a file.
+            where: name of that file, for messages.
+        """
+        fitted, settings, names = restore_head(state, where)
+        new = cls(**settings._asdict())._become(fitted)
+        new.n_features_in_ = fitted.examples.x.shape[1]
+        if names is not None:
+            new.feature_names_in_ = np.array(names, dtype=object)
+        return new
+
+    def _settings(self) -> Settings:
+        return Settings(self.kernel, self.outputscale, self.lengthscale, self.centre, self.temperature).check()
+
+    def _examples(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Examples:
+        x, targets = check_X_y(to_numpy(X), to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
+        x = check_embeddings(x, X)
+        check_classification_targets(targets)
+        weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        return Examples(x, targets, weight, None)
+
+    def _editable(self) -> Fitted:
+        check_is_fitted(self, msg="%(name)s has no examples yet. Call `fit`, or `partial_fit` with all classes, first.")
+        return self.fitted_
+
+    def _snapshot(self) -> Self:
+        """Return the classifier as it is now: another thread that fits or edits it does not change this one."""
+        now = object.__new__(type(self))
+        now.__dict__ = self.__dict__.copy()
+        return now
+
+    def _become(self, fitted: Fitted, X: ArrayLike | None = None) -> Self:
+        """Become what was learned, all at once: another thread sees the earlier classifier or the new one.
+
+        Args:
+            fitted: the new value.
+            X: the embeddings as they were given, if number and names of the features are to be taken from them.
+        """
+        after = self._snapshot()
+        if X is not None:
+            validate_data(after, X, skip_check_array=True)
+        learned = {name: getattr(fitted, field) for name, field in _LEARNED.items()}
+        self.__dict__ = {**vars(after), **learned, "fitted_": fitted}
+        return self
+
+    def _checked(self, X: ArrayLike) -> tuple[Fitted, Tensor]:
+        """Return one fit, and queries that fit it as a tensor (1, M, D)."""
+        check_is_fitted(self)
+        now = self._snapshot()
+        x = validate_data(now, to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False)
+        return now.fitted_, torch.tensor(check_embeddings(x, X))[None]
+
+    def _queries(self, X: ArrayLike, prior_scores: ArrayLike | None) -> tuple[Fitted, Tensor, Tensor]:
+        """Return one fit, queries that fit it, and their prior means (1, C, M)."""
+        fitted, x = self._checked(X)
+        support = fitted.support
+        is_wanted = support.prior_mean is not None
+        return fitted, x, query_prior_mean(prior_scores, x.shape[1], support.n_way, is_wanted=is_wanted)
+
+
+def _declared(known: NDArray[Any] | None, classes: ArrayLike | None, targets: NDArray[Any]) -> NDArray[Any]:
+    """Return the classes of `partial_fit`: those of the first call, which must contain all labels."""
+    if known is None and classes is None:
+        raise InvalidInputError("Expected `classes` in the first call of partial_fit, but got None. Name all labels.")
+    named = None if classes is None else np.unique(np.asarray(classes))
+    if known is not None and named is not None and not np.array_equal(named, known):
+        raise InvalidInputError(
+            f"Expected `classes` to be those of the first call, {known.tolist()}, but got {named.tolist()}."
+        )
+    all_classes: NDArray[Any] = named if known is None and named is not None else np.asarray(known)
+    unknown = np.setdiff1d(targets, all_classes)
+    if len(unknown):
+        raise InvalidInputError(
+            f"Expected labels among the classes {all_classes.tolist()}, but got {unknown[0]!r}. "
+            "Use `add` for a new class."
+        )
+    if len(all_classes) < 2:
+        raise InvalidInputError(f"Expected at least two `classes`, but got one class, {all_classes.tolist()}.")
+    return all_classes

@@ -1,0 +1,119 @@
+"""Fitting: from examples and settings to a `Fitted` value."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from mirrorshot.classifier.examples import Examples, support_of
+from mirrorshot.classifier.fitted import Fitted, few_threads
+from mirrorshot.classifier.inputs import check_not_tiny
+from mirrorshot.classifier.memory import check_memory
+from mirrorshot.classifier.solve import SCREENING_TOLERANCE, descend, refine, solve
+from mirrorshot.gaussian import GaussianSites
+from mirrorshot.kernels import KERNELS, Kernel
+from mirrorshot.selection import Candidate, Support, choose_centre, make_candidates, select
+from mirrorshot.types import InvalidInputError
+
+
+class Settings(NamedTuple):
+    """Parameters of `FewShotClassifier`, which documents them."""
+
+    kernel: str | Kernel = "cosine"
+    outputscale: float | str = 10.0
+    lengthscale: float | str = "loo"
+    centre: str = "auto"
+    temperature: float | str = "loo"
+
+    def check(self) -> "Settings":
+        """Raise `InvalidInputError` unless all parameters have values that exist."""
+        _check_kernel(self.kernel)
+        for name in ("outputscale", "lengthscale", "temperature"):
+            value = getattr(self, name)
+            is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+            valid = 0 < value < math.inf if is_number else value == "loo"
+            if not valid:
+                raise InvalidInputError(f"Expected `{name}` to be 'loo' or a positive number, but got {value!r}.")
+        if self.centre not in ("auto", "mean", "none"):
+            raise InvalidInputError(f"Expected `centre` to be 'auto', 'mean' or 'none', but got {self.centre!r}.")
+        return self
+
+
+def learn(settings: Settings, examples: Examples, start: Callable[[], GaussianSites] | None = None) -> Fitted:
+    """Fit every candidate in one batch, choose among them, and solve the chosen one to the last digits.
+
+    Args:
+        settings: checked parameters.
+        examples: the labelled examples.
+        start: makes sites that are close to the solution, if such are known.
+    """
+    _check_classes(examples)
+    check_not_tiny(examples.x[examples.weight > 0])
+    support = support_of(examples)
+    with torch.no_grad(), few_threads(len(support.y) * support.n_way):
+        return _infer(settings, examples, support, None if start is None else start())
+
+
+def _infer(settings: Settings, examples: Examples, support: Support, start: GaussianSites | None) -> Fitted:
+    candidates = _candidates(settings, support)
+    check_memory(len(support.y), support.n_way, len(candidates))
+    fixed = None if settings.temperature == "loo" else float(settings.temperature)
+    K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])
+    g, screened = 0, None
+    if len(candidates) > 1:
+        posteriors, _ = descend(support, K, None, SCREENING_TOLERANCE)
+        g = select(support, candidates, posteriors, fixed).chosen
+        screened = posteriors.task(g).sites
+    solved = None if start is None or screened else refine(support, K[g : g + 1], start, is_near=False)
+    if solved is None:
+        solved = solve(support, K[g : g + 1], screened)
+    choice = select(support, [candidates[g]], solved.posterior, fixed)
+    return Fitted(
+        examples=examples,
+        classes=examples.classes(),
+        support=support,
+        kernel=candidates[g].kernel,
+        centre=candidates[g].centre,
+        outputscale=candidates[g].outputscale,
+        temperature=choice.temperature,
+        posterior=solved.posterior,
+        loo_log_likelihood=float(choice.log_likelihood),
+        elbo=solved.elbo,
+        gap=solved.gap,
+        start=solved.start,
+        n_steps=solved.n_steps,
+    )
+
+
+def _candidates(settings: Settings, support: Support) -> list[Candidate]:
+    centre = choose_centre(support, settings.centre)
+    kernel = settings.kernel
+    if isinstance(kernel, Kernel):
+        scale = float(kernel.diagonal(support.x, centre=centre).detach().mean().clamp(min=1e-12))
+        return [Candidate(kernel, centre, scale, 0.0)]
+    given = [None if v == "loo" else float(v) for v in (settings.outputscale, settings.lengthscale)]
+    return make_candidates(support, kernel, centre, *given)
+
+
+def _check_kernel(kernel: object) -> None:
+    known = [name for name in KERNELS if name != "gpytorch"]
+    if isinstance(kernel, str) and kernel not in known:
+        raise InvalidInputError(f"Expected `kernel` to be one of {', '.join(known)}, or a Kernel, but got {kernel!r}.")
+    if not isinstance(kernel, (str, Kernel)):
+        raise InvalidInputError(
+            f"Expected `kernel` to be a name or a mirrorshot Kernel, but got {type(kernel).__name__}. "
+            "Wrap a GPyTorch kernel in mirrorshot.kernels.GPyTorchKernel."
+        )
+
+
+def _check_classes(examples: Examples) -> None:
+    present = np.unique(examples.targets[examples.weight > 0])
+    if len(present) >= 2 or (examples.declared is not None and len(examples.classes()) >= 2 and len(present)):
+        return
+    only = f"one class, {present[0]!r}" if len(present) else "no class"
+    raise InvalidInputError(
+        f"Expected examples of at least two classes with positive weight, but got {only}. "
+        "Add an example of another class."
+    )

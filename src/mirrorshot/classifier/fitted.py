@@ -1,0 +1,72 @@
+"""The value of a fitted classifier, and the covariances of queries with its examples."""
+
+import contextlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mirrorshot.classifier.examples import Examples
+from mirrorshot.gaussian import GaussianPosterior
+from mirrorshot.kernels import Kernel
+from mirrorshot.selection import Support
+from mirrorshot.threads import one_thread
+
+_SMALL = 2**12  # latents that one thread computes fastest
+
+
+class Fitted(NamedTuple):
+    """Everything that was learned from the examples; immutable, so that threads can share it.
+
+    Attributes:
+        examples: the examples as they were given.
+        classes: the class labels, sorted.
+        support: the examples that count, as tensors.
+        kernel: the kernel that was chosen.
+        centre: subtracted from the embeddings, (1, 1, D).
+        outputscale: mean prior variance of the latents.
+        temperature: of the predictive probabilities.
+        posterior: of the latents at the support, a batch of one task.
+        loo_log_likelihood: leave-one-out predictive log-likelihood of the examples, in nats.
+        elbo: lower bound of the log evidence, in nats.
+        gap: nats by which `elbo` is below its optimum, at most; None if that is not known.
+        start: "prior" or "previous": where inference started.
+        n_steps: steps of inference taken.
+    """
+
+    examples: Examples
+    classes: NDArray[Any]
+    support: Support
+    kernel: Kernel
+    centre: Float[Tensor, "1 1 D"]
+    outputscale: float
+    temperature: float
+    posterior: GaussianPosterior
+    loo_log_likelihood: float
+    elbo: float
+    gap: float | None
+    start: str
+    n_steps: int
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """Which examples count: those of positive weight."""
+        return self.examples.weight > 0
+
+    @torch.no_grad()
+    def cross(self, x: Float[Tensor, "1 M D"]) -> Float[Tensor, "1 1 N M"]:
+        """Return the prior covariances of the support with queries."""
+        return self.kernel(self.support.x, x, centre=self.centre)
+
+    @torch.no_grad()
+    def prior_var(self, x: Float[Tensor, "1 M D"]) -> Float[Tensor, "1 1 M"]:
+        """Return the prior variances of queries."""
+        return self.kernel.diagonal(x, centre=self.centre)
+
+
+def few_threads(n_latents: int) -> contextlib.AbstractContextManager[None]:
+    """Let torch compute with one thread where the work is small: latents are examples or queries times classes."""
+    return one_thread(is_small=n_latents <= _SMALL)

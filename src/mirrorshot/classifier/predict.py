@@ -1,0 +1,63 @@
+"""Predictions of a fitted classifier: latents, probabilities, and both without an example."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mirrorshot import decisions
+from mirrorshot.classifier.fitted import Fitted, few_threads
+from mirrorshot.gaussian import predict_latent
+from mirrorshot.likelihoods import log_predictive
+
+_QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
+
+
+@torch.no_grad()
+def latents(
+    fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]
+) -> tuple[Float[Tensor, "M C"], Float[Tensor, "M C"]]:
+    """Return mean and variance of the latents at queries, in chunks of bounded memory."""
+    n_way = fitted.support.n_way
+    chunk = max(1, _QUERY_ELEMENTS // (n_way * len(fitted.support.y)))
+    with few_threads(x.shape[1] * n_way):
+        parts = [
+            predict_latent(fitted.posterior, fitted.cross(part), fitted.prior_var(part)) for part in x.split(chunk, 1)
+        ]
+        mean, var = (torch.cat(tensors, -1)[0].mT for tensors in zip(*parts, strict=True))
+        return (mean + prior_mean[0].mT).contiguous(), var.contiguous()
+
+
+@torch.no_grad()
+def log_proba(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> Float[Tensor, "M C"]:
+    """Return the logarithm of the class probabilities of queries."""
+    mean, var = latents(fitted, x, prior_mean)
+    with few_threads(mean.numel()):
+        return log_predictive(mean, var, temperature=fitted.temperature)
+
+
+def proba(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> NDArray[np.float64]:
+    """Return the class probabilities of queries, (M, C)."""
+    return np.asarray(np.exp(log_proba(fitted, x, prior_mean).numpy()))
+
+
+@torch.no_grad()
+def loo_proba(
+    fitted: Fitted, fraction: Float[Tensor, " N"], leak: Float[Tensor, "1 C N"] | None = None
+) -> Float[Tensor, "N C"]:
+    """Return the probabilities of the support, each point without a fraction of itself.
+
+    Design note: without `selection.centre_leak` by default. What the centre knows of a point that is left out makes up
+    for the example that is missing; with the correction sets cover too much and fewer wrong labels come first.
+    """
+    support = fitted.support
+    with few_threads(len(support.y) * support.n_way):
+        log_prob = decisions.loo_log_proba(
+            fitted.posterior,
+            fraction[None],
+            temperature=fitted.temperature,
+            leak=leak,
+            prior_mean=support.prior_mean,
+        )
+        return log_prob[0].exp()

@@ -1,0 +1,182 @@
+"""A fitted classifier to and from plain tensors and JSON, never pickled."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mirrorshot.checkpoint import CheckpointError
+from mirrorshot.classifier import checks
+from mirrorshot.classifier.examples import Examples, support_of
+from mirrorshot.classifier.fit import Settings
+from mirrorshot.classifier.fitted import Fitted
+from mirrorshot.classifier.inputs import query_prior_mean
+from mirrorshot.classifier.predict import log_proba
+from mirrorshot.gaussian import GaussianPosterior, GaussianSites, gain_of
+from mirrorshot.kernels import Kernel, build_kernel, describe_kernel
+from mirrorshot.types import InvalidInputError
+
+HEAD_VERSION = 1
+_NUMBERS = {  # name in the file, field of `Fitted`
+    "outputscale_": "outputscale",
+    "temperature_": "temperature",
+    "loo_log_likelihood_": "loo_log_likelihood",
+    "elbo_": "elbo",
+    "n_iter_": "n_steps",
+    "gap_": "gap",
+    "start_": "start",
+}
+_LABEL_KINDS = {"U": "text", "i": "integer", "u": "integer", "f": "number", "b": "boolean"}
+_PROBED = 4  # examples that a classifier from a file has to classify
+
+
+class HeadState(NamedTuple):
+    """The state of a fitted classifier: tensors by name, and JSON."""
+
+    tensors: dict[str, Tensor]
+    info: dict[str, Any]
+
+
+class Restored(NamedTuple):
+    """A classifier from a file, its parameters, and the names of its features if it has them."""
+
+    fitted: Fitted
+    settings: Settings
+    feature_names: list[str] | None
+
+
+def head_state(fitted: Fitted, settings: Settings, feature_names: Sequence[str] | None) -> HeadState:
+    """Return the state of a fitted classifier.
+
+    Args:
+        fitted: the classifier.
+        settings: its parameters.
+        feature_names: names of the features, if it was fitted to a data frame.
+
+    Raises:
+        InvalidInputError: labels or kernel cannot be written.
+    """
+    examples, posterior = fitted.examples, fitted.posterior
+    classes, kind = _plain_classes(fitted.classes)
+    given = settings.kernel
+    own = {name: value for name, value in settings._asdict().items() if name != "kernel"}
+    declared = examples.declared
+    info: dict[str, Any] = {
+        "parameters": {name: value if isinstance(value, str) else float(value) for name, value in own.items()},
+        "kernel": describe_kernel(fitted.kernel),
+        "given_kernel": given if isinstance(given, str) else None,
+        "classes": classes,
+        "class_kind": kind,
+        "declared": None if declared is None else np.searchsorted(fitted.classes, declared).tolist(),
+        "feature_names": None if feature_names is None else [str(name) for name in feature_names],
+        "numbers": {
+            "n_features_in_": examples.x.shape[1],
+            **{name: getattr(fitted, field) for name, field in _NUMBERS.items()},
+        },
+    }
+    tensors = {
+        "rows.x": torch.from_numpy(np.ascontiguousarray(examples.x)),
+        "rows.y": torch.from_numpy(examples.labels().astype(np.int64)),
+        "rows.weight": torch.from_numpy(np.ascontiguousarray(examples.weight)),
+        **({} if examples.prior is None else {"rows.prior": torch.from_numpy(np.ascontiguousarray(examples.prior))}),
+        "centre": fitted.centre,
+        "sites.shift": posterior.sites.shift,
+        "sites.precision": posterior.sites.precision,
+        "posterior.chol": posterior.chol,
+        **{f"posterior.{name}": getattr(posterior, name) for name in checks.POSTERIOR},
+        **{f"kernel.{name}": tensor for name, tensor in fitted.kernel.state_dict().items()},
+    }
+    return HeadState(tensors, info)
+
+
+def restore_head(state: HeadState, where: str) -> Restored:
+    """Return the classifier of a state, after checking every part and that the parts fit each other.
+
+    Args:
+        state: from `head_state`, perhaps by way of a file.
+        where: name of that file, for messages.
+
+    Raises:
+        CheckpointError: the state is not that of a classifier.
+    """
+    try:
+        return _restored(*state)
+    except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError, ArithmeticError) as error:
+        reason = f"a part of it is missing: {error}" if isinstance(error, KeyError) else str(error)
+        raise CheckpointError(f"Expected {where} to hold a classifier, but {reason}. Make the file again.") from error
+
+
+def _restored(tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> Restored:
+    classes = checks.checked_classes(info["classes"], info["class_kind"])
+    checks.check_examples(tensors, classes)
+    n_features = tensors["rows.x"].shape[-1]
+    numbers = checks.checked_numbers(info["numbers"], n_features)
+    names = checks.checked_feature_names(info.get("feature_names"), n_features)
+    parameters = checks.checked_parameters(info["parameters"], info["given_kernel"])
+    kernel_state = {n[len("kernel.") :]: t for n, t in tensors.items() if n.startswith("kernel.")}
+    kernel = build_kernel(info["kernel"], kernel_state, n_way=len(classes))
+    settings = Settings(**parameters, kernel=info["given_kernel"] or kernel).check()
+    examples = _examples(tensors, classes, checks.checked_declared(info["declared"], len(classes)))
+    fitted = Fitted(
+        examples=examples,
+        classes=classes,
+        support=support_of(examples),
+        kernel=kernel,
+        centre=tensors["centre"],
+        posterior=_posterior(tensors, kernel, examples),
+        **{field: numbers[name] for name, field in _NUMBERS.items()},
+    )
+    _check_answers(fitted)
+    return Restored(fitted, settings, names)
+
+
+def _examples(tensors: Mapping[str, Tensor], classes: NDArray[Any], declared: list[int] | None) -> Examples:
+    prior = tensors.get("rows.prior")
+    examples = Examples(
+        tensors["rows.x"].numpy(),
+        classes[tensors["rows.y"].numpy()],
+        tensors["rows.weight"].numpy(),
+        None if declared is None else classes[np.array(declared, dtype=np.intp)],
+        None if prior is None else prior.numpy(),
+    )
+    if not np.array_equal(examples.classes(), classes):
+        raise ValueError("its classes are not those of its examples")
+    return examples
+
+
+def _posterior(tensors: Mapping[str, Tensor], kernel: Kernel, examples: Examples) -> GaussianPosterior:
+    """Return the posterior; its gain, as large as the factor, is not in the file and made again."""
+    support = support_of(examples)
+    sites = GaussianSites(tensors["sites.shift"], tensors["sites.precision"])
+    # by columns, as a factorisation leaves it: another layout has other rounding errors
+    chol = tensors["posterior.chol"].mT.contiguous().mT
+    gain = gain_of(kernel(support.x, centre=tensors["centre"]), sites.precision, chol)
+    if not bool(gain.isfinite().all()):
+        raise ValueError("its kernel does not fit its examples")
+    mean, var, alpha, slack = (tensors[f"posterior.{name}"] for name in checks.POSTERIOR)
+    status = torch.zeros(1, support.n_way, dtype=torch.int32)
+    return GaussianPosterior(sites, mean, var, alpha, chol, gain, slack, status)
+
+
+def _check_answers(fitted: Fitted) -> None:
+    """Refuse parts that are fine one by one and together give no probabilities."""
+    x, scores = (None if part is None else part[:_PROBED] for part in (fitted.examples.x, fitted.examples.prior))
+    assert x is not None
+    prior_mean = query_prior_mean(scores, len(x), len(fitted.classes), is_wanted=scores is not None)
+    if not bool(log_proba(fitted, torch.tensor(x)[None], prior_mean).exp().isfinite().all()):
+        raise ValueError("it gives probabilities that are not finite")
+
+
+def _plain_classes(classes: NDArray[Any]) -> tuple[list[Any], str]:
+    """Return labels as JSON, and their kind."""
+    if classes.dtype == object and all(isinstance(label, str) for label in classes):
+        classes = classes.astype(np.str_)
+    kind = _LABEL_KINDS.get(classes.dtype.kind)
+    if kind is None:
+        raise InvalidInputError(
+            f"Expected labels that are text, numbers or booleans, but got {classes.dtype}, which cannot be written."
+        )
+    return classes.tolist(), kind
