@@ -10,7 +10,7 @@ import mirrorshot
 ROOT = Path(mirrorshot.__file__).parent
 
 LAYERS = (
-    {"types"},
+    {"types", "import_path"},
     {"linalg", "quadrature", "blocks", "threads"},
     {"softmax_integrals"},
     {"gaussian", "likelihoods", "kernels", "backbones", "metrics"},

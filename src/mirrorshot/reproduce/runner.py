@@ -127,7 +127,7 @@ def _in_process(cell: Cell, places: Places, n_jobs: int, *, train_only: bool, ag
     where = {"results": str(places.results), "runs": str(places.runs)}
     task = json.dumps({"cell": cell._asdict(), **where, "train_only": train_only, "again": again})
     threads = str(max(1, (os.cpu_count() or 1) // n_jobs))
-    environment = {"OMP_NUM_THREADS": threads, **os.environ}
+    environment = {"OMP_NUM_THREADS": threads, "PYTHONSAFEPATH": "1", **os.environ}
     command = [sys.executable, "-m", "mirrorshot.reproduce.worker", task]
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 0:
