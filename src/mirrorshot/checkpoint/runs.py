@@ -15,7 +15,6 @@ from mirrorshot.checkpoint.files import (
     Checkpoint,
     CheckpointWriteError,
     load_checkpoint,
-    load_info,
     save_checkpoint,
     write_atomically,
 )
@@ -197,7 +196,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def _last_step(path: Path) -> int:
     file = path / "last.safetensors"
-    return int(load_info(file)["step"]) if file.exists() else -1
+    return int(load_checkpoint(file).info["step"]) if file.exists() else -1
 
 
 def _cut_log(path: Path, step: int) -> None:
