@@ -50,7 +50,7 @@ class Checkpoint(NamedTuple):
 
     Attributes:
         tensors: by name, on the CPU.
-        info: JSON: `seal`, `format_version`, `mirrorshot_version`, and what was given to `save_checkpoint`.
+        info: JSON: `format_version`, `mirrorshot_version`, and what was given to `save_checkpoint`.
     """
 
     tensors: dict[str, Tensor]
@@ -95,7 +95,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     data, n_bytes = _read(path, _MAX_BYTES)  # in one go, so that a file replaced meanwhile does not mix with this one
     info = _parse_info(path, data, n_bytes)
-    _check_seal(path, data, info)
+    _check_seal(path, data, info, info.pop("seal", None))
     try:
         return Checkpoint(safetensors.torch.load(data), info)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -112,7 +112,9 @@ def load_info(path: Path) -> dict[str, Any]:
         >>> load_info(path)["step"]
         7
     """
-    return _parse_info(path, *_read(path, _MAX_HEADER_BYTES + 8))
+    info = _parse_info(path, *_read(path, _MAX_HEADER_BYTES + 8))
+    info.pop("seal", None)
+    return info
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -213,8 +215,8 @@ def _parse_info(path: Path, data: bytes, n_bytes: int) -> dict[str, Any]:
     return dict(info)
 
 
-def _check_seal(path: Path, data: bytes, info: Mapping[str, Any]) -> None:
-    if info["format_version"] > 1 and not has_seal(data, info.get("seal")):
+def _check_seal(path: Path, data: bytes, info: Mapping[str, Any], seal: object) -> None:
+    if info["format_version"] > 1 and not has_seal(data, seal):
         raise damaged(path)
     if info["format_version"] == 1 and "checksum" not in info:  # those with one are read by `load_sealed`
         warnings.warn(

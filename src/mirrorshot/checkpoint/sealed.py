@@ -23,7 +23,7 @@ from mirrorshot.checkpoint.files import (
 )
 
 MAX_SEALED_BYTES = 4 * 2**30
-_STAMP = ("seal", "format_version", "mirrorshot_version", "checksum")
+_STAMP = ("format_version", "mirrorshot_version", "checksum")
 
 
 def save_sealed(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str, Any], *, kind: str, version: int) -> None:

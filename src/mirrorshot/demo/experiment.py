@@ -1,6 +1,5 @@
 """What the demo does: load, train, test."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mirrorshot.checkpoint import read_log
-from mirrorshot.checkpoint.lock import RunLock
+from mirrorshot.checkpoint.lock import remove_run
 from mirrorshot.config import Config
 from mirrorshot.data import EpisodeSampler, load_glyphs
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
@@ -194,8 +193,7 @@ def _draw(runs: dict[str, Run], dataset: Dataset) -> list[Drawn]:
 def _clear(folder: Path) -> None:
     """Remove the run of an earlier demo, unless another process is writing it."""
     if (folder / "config.json").exists():
-        RunLock.acquire(folder)
-        shutil.rmtree(folder)
+        remove_run(folder)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ import torch
 from joblib import Parallel, delayed
 
 from mirrorshot.checkpoint import RunError, read_config, read_log
-from mirrorshot.checkpoint.lock import RunLock
+from mirrorshot.checkpoint.lock import remove_run
 from mirrorshot.config import Config
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset, load_dataset
@@ -156,18 +155,11 @@ def run_cell(
     config = cell.config()
     if dataset.test is not None:  # what is wrong with the test tasks is better known before training
         EpisodeSampler(dataset.test, config.n_way, config.n_shot, N_QUERY, seed=1)
-    if again:
-        _remove_run(places.runs / cell.name)
+    if again and (places.runs / cell.name).exists():
+        remove_run(places.runs / cell.name)
     trained = _trained(cell, places.runs / cell.name, dataset, progress, say)
     if not train_only:
         _test(cell, places, dataset, trained, progress, say)
-
-
-def _remove_run(folder: Path) -> None:
-    """Remove a run that no other process is at."""
-    if folder.exists():
-        RunLock.acquire(folder)  # goes with the folder
-        shutil.rmtree(folder)
 
 
 def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress | None, say: Say) -> dict[str, Any]:
