@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import safetensors.torch
 import torch
@@ -199,7 +199,7 @@ def _parse_info(path: Path, data: bytes, n_bytes: int) -> dict[str, Any]:
         header = json.loads(data[8 : 8 + n_header])
         metadata = header.pop("__metadata__", {})
         end = 8 + n_header + max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
-        info = json.loads(metadata[_INFO])
+        info = json.loads(metadata[_INFO], parse_constant=_refuse_constant)
         format_version = info["format_version"]
         if type(format_version) is not int or format_version < 1:
             raise ValueError
@@ -213,6 +213,10 @@ def _parse_info(path: Path, data: bytes, n_bytes: int) -> dict[str, Any]:
             f"mirrorshot {info.get('mirrorshot_version')}. Update mirrorshot."
         )
     return dict(info)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _check_seal(path: Path, data: bytes, info: Mapping[str, Any], seal: object) -> None:

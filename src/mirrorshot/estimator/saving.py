@@ -1,5 +1,6 @@
 """`FewShotClassifier` to and from a file: plain tensors and JSON, never pickled, the same predictions bit by bit."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,20 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from mirrorshot.checkpoint import CheckpointError, load_sealed, save_sealed
+from mirrorshot.estimator import checks
 from mirrorshot.estimator.rows import Rows, support_of
 from mirrorshot.gaussian import GaussianPosterior, GaussianSites, gain_of
 from mirrorshot.kernels import Kernel, build_kernel, describe_kernel
 from mirrorshot.types import InvalidInputError
 
 HEAD_VERSION = 1
-_NUMBERS = ("outputscale_", "temperature_", "loo_log_likelihood_", "elbo_", "n_iter_", "n_features_in_")
-_POSTERIOR = ("mean", "var", "alpha", "slack")  # (1, C, N) each
+_NUMBERS = (*checks.POSITIVE, *checks.FINITE, *checks.COUNTS, "n_features_in_")
 _LABEL_KINDS = {"U": "text", "i": "integer", "u": "integer", "f": "number", "b": "boolean"}
-_LABEL_TYPES = {"text": np.str_, "integer": np.int64, "number": np.float64, "boolean": np.bool_}
+_PROBED = 4  # examples that a classifier from a file has to classify
 
 
 class HeadState(NamedTuple):
@@ -92,7 +94,7 @@ def head_state(head: Any) -> HeadState:
         "sites.shift": posterior.sites.shift,
         "sites.precision": posterior.sites.precision,
         "posterior.chol": posterior.chol,
-        **{f"posterior.{name}": getattr(posterior, name) for name in _POSTERIOR},
+        **{f"posterior.{name}": getattr(posterior, name) for name in checks.POSTERIOR},
         **{f"kernel.{name}": tensor for name, tensor in kernel.state_dict().items()},
     }
     return HeadState(tensors, info)
@@ -107,26 +109,49 @@ def restore_head(head: Any, state: HeadState, where: str) -> Any:
         where: name of that file, for messages.
     """
     try:
-        tensors, info = state
-        classes: NDArray[Any] = np.array(info["classes"], dtype=_LABEL_TYPES[info["class_kind"]])
-        _check_shapes(tensors, len(classes))
-        kernel_state = {n[len("kernel.") :]: t for n, t in tensors.items() if n.startswith("kernel.")}
-        kernel = build_kernel(info["kernel"], kernel_state)
-        parameters = {**info["parameters"], "kernel": info["given_kernel"] or kernel}
-        head.set_params(**parameters)
-        head._check_parameters()
-        learned = _learned(tensors, kernel, _rows(tensors, classes, info["declared"]))
-        numbers = {name: info["numbers"][name] for name in _NUMBERS}
-        if numbers["n_features_in_"] != tensors["rows.x"].shape[-1]:
-            raise ValueError("the number of features is not that of the examples")
-    except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+        learned = _restored(head, *state)
+        _check_answers(head, learned)
+    except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError, ArithmeticError) as error:
         reason = f"a part of it is missing: {error}" if isinstance(error, KeyError) else str(error)
         raise CheckpointError(f"Expected {where} to hold a classifier, but {reason}. Make the file again.") from error
-    for name, value in {**learned, **numbers, "classes_": classes}.items():
+    return _with(head, learned)
+
+
+def _restored(head: Any, tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> dict[str, Any]:
+    """What was learned, as attributes, after all parts are checked; the parameters of `head` are set."""
+    classes = checks.checked_classes(info["classes"], info["class_kind"])
+    checks.check_examples(tensors, classes)
+    n_features = tensors["rows.x"].shape[-1]
+    numbers = checks.checked_numbers(info["numbers"], n_features)
+    names = checks.checked_feature_names(info.get("feature_names"), n_features)
+    parameters = checks.checked_parameters(info["parameters"], info["given_kernel"])
+    kernel_state = {n[len("kernel.") :]: t for n, t in tensors.items() if n.startswith("kernel.")}
+    kernel = build_kernel(info["kernel"], kernel_state, n_way=len(classes))
+    head.set_params(**parameters, kernel=info["given_kernel"] or kernel)
+    head._check_parameters()
+    rows = _rows(tensors, classes, checks.checked_declared(info["declared"], len(classes)))
+    learned = {**_learned(tensors, kernel, rows), **numbers, "classes_": classes}
+    return learned if not names else {**learned, "feature_names_in_": np.array(names, dtype=object)}
+
+
+def _with(head: Any, learned: Mapping[str, Any]) -> Any:
+    for name, value in learned.items():
         setattr(head, name, value)
-    if info.get("feature_names"):
-        head.feature_names_in_ = np.array(info["feature_names"], dtype=object)
     return head
+
+
+def _check_answers(head: Any, learned: Mapping[str, Any]) -> None:
+    """Refuse parts that are fine one by one and together give no probabilities."""
+    if not bool(learned["_posterior"].gain.isfinite().all()):
+        raise ValueError("its kernel does not fit its examples")
+    rows = learned["_rows"]
+    scores = None if rows.prior is None else rows.prior[:_PROBED]
+    probe = _with(clone(head), learned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # examples without the names of their features
+        prob = probe.predict_proba(rows.x[:_PROBED], scores)
+    if not np.isfinite(prob).all():
+        raise ValueError("it gives probabilities that are not finite")
 
 
 def _rows(tensors: Mapping[str, Tensor], classes: NDArray[Any], declared: list[int] | None) -> Rows:
@@ -150,7 +175,7 @@ def _learned(tensors: Mapping[str, Tensor], kernel: Kernel, rows: Rows) -> dict[
     chol, centre = tensors["posterior.chol"], tensors["centre"]
     # as large as the factor, and made again
     gain = gain_of(kernel(support.x, centre=centre), sites.precision, chol)
-    mean, var, alpha, slack = (tensors[f"posterior.{name}"] for name in _POSTERIOR)
+    mean, var, alpha, slack = (tensors[f"posterior.{name}"] for name in checks.POSTERIOR)
     status = torch.zeros(1, n_way, dtype=torch.int32)
     return {
         "kernel_": kernel,
@@ -172,31 +197,3 @@ def _plain_classes(classes: NDArray[Any]) -> tuple[list[Any], str]:
             f"Expected labels that are text, numbers or booleans, but got {classes.dtype}, which cannot be written."
         )
     return classes.tolist(), kind
-
-
-def _check_shapes(tensors: Mapping[str, Tensor], n_way: int) -> None:
-    """Refuse parts that do not fit each other or are not finite."""
-    x, y, weight = tensors["rows.x"], tensors["rows.y"], tensors["rows.weight"]
-    N = int((weight > 0).sum())
-    if x.ndim != 2 or N < 1 or n_way < 2:
-        raise ValueError(f"it has {n_way} classes and {N} examples that count, of shape {tuple(x.shape)}")
-    n, D = x.shape
-    latent, double = (1, n_way, N), torch.float64
-    wanted: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-        "rows.x": ((n, D), double),
-        "rows.y": ((n,), torch.int64),
-        "rows.weight": ((n,), double),
-        "centre": ((1, 1, D), double),
-        "posterior.chol": ((1, n_way, N, N), double),
-        **({"rows.prior": ((n, n_way), double)} if "rows.prior" in tensors else {}),
-        **{f"sites.{name}": (latent, double) for name in ("shift", "precision")},
-        **{f"posterior.{name}": (latent, double) for name in _POSTERIOR},
-    }
-    for name, (shape, dtype) in wanted.items():
-        tensor = tensors[name]
-        if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-            raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}, not {shape} of {dtype}")
-        if not bool(tensor.isfinite().all()):
-            raise ValueError(f"{name} has numbers that are not finite")
-    if not 0 <= int(y.min()) <= int(y.max()) < n_way:
-        raise ValueError("labels and examples do not match")

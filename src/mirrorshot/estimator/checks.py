@@ -1,0 +1,135 @@
+"""Checks of the state of a classifier that comes from a file: types, ranges and shapes, before anything is made of it.
+
+Every function raises ValueError with a reason that completes "Expected ... to hold a classifier, but ...".
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+POSITIVE, FINITE, COUNTS = ("outputscale_", "temperature_"), ("loo_log_likelihood_", "elbo_"), ("n_iter_",)
+POSTERIOR = ("mean", "var", "alpha", "slack")  # (1, C, N) each
+LABEL_TYPES: dict[str, tuple[type, Any]] = {
+    "text": (str, np.str_), "integer": (int, np.int64), "number": (float, np.float64), "boolean": (bool, np.bool_),
+}  # fmt: skip
+_LARGEST = 1e100  # squares and products of such numbers are finite
+_LARGEST_POSITIVE = 1e12
+_SMALLEST_POSITIVE = 1e-12
+_MAX_LABEL_CHARACTERS = 2**26  # of the labels of all examples, each as long as the longest
+
+
+def checked_classes(labels: Any, kind: Any) -> NDArray[Any]:
+    """The classes of a file as an array."""
+    if not isinstance(kind, str) or kind not in LABEL_TYPES:
+        raise ValueError(f"its labels are of an unknown kind, {str(kind)[:40]!r}")
+    wanted, dtype = LABEL_TYPES[kind]
+    if not isinstance(labels, list) or not all(type(label) is wanted for label in labels) or len(labels) < 2:
+        raise ValueError(f"its classes are not a list of at least two labels, each {kind}")
+    if kind == "integer" and not all(-(2**63) <= label < 2**63 for label in labels):
+        raise ValueError("its labels are integers of more than 64 bits")
+    if kind == "number" and not all(map(math.isfinite, labels)):
+        raise ValueError("its labels are not finite")
+    if kind == "text" and len(labels) * max(map(len, labels)) > _MAX_LABEL_CHARACTERS:
+        raise ValueError("its labels are too long")
+    return np.array(labels, dtype=dtype)
+
+
+def check_examples(tensors: Mapping[str, Tensor], classes: NDArray[Any]) -> None:
+    """Refuse tensors that do not fit each other or have numbers that cannot be."""
+    x, y, weight = tensors["rows.x"], tensors["rows.y"], tensors["rows.weight"]
+    n_way, N = len(classes), int((weight > 0).sum())
+    if x.ndim != 2 or x.shape[1] < 1 or N < 1:
+        raise ValueError(f"it has {N} examples that count, of shape {tuple(x.shape)}")
+    for name, (shape, dtype) in _wanted(tensors, x.shape[0], x.shape[1], n_way, N).items():
+        _check_tensor(name, tensors[name], shape, dtype)
+    if not 0 <= int(y.min()) <= int(y.max()) < n_way:
+        raise ValueError("labels and examples do not match")
+    if classes.dtype.kind == "U" and len(x) * classes.dtype.itemsize > 4 * _MAX_LABEL_CHARACTERS:
+        raise ValueError("its labels are too long")
+    if bool((weight < 0).any()):
+        raise ValueError("rows.weight has negative numbers")
+    for name in ("sites.precision", "posterior.var"):
+        if bool((tensors[name] < 0).any()):
+            raise ValueError(f"{name} has negative numbers")
+    if not bool((tensors["posterior.chol"].diagonal(dim1=-2, dim2=-1) > 0).all()):
+        raise ValueError("posterior.chol is no Cholesky factor")
+
+
+def _wanted(
+    tensors: Mapping[str, Tensor], n: int, D: int, n_way: int, N: int
+) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Shape and type of each tensor."""
+    latent, double = (1, n_way, N), torch.float64
+    return {
+        "rows.x": ((n, D), double),
+        "rows.y": ((n,), torch.int64),
+        "rows.weight": ((n,), double),
+        "centre": ((1, 1, D), double),
+        "posterior.chol": ((1, n_way, N, N), double),
+        **({"rows.prior": ((n, n_way), double)} if "rows.prior" in tensors else {}),
+        **{f"sites.{name}": (latent, double) for name in ("shift", "precision")},
+        **{f"posterior.{name}": (latent, double) for name in POSTERIOR},
+    }
+
+
+def _check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}, not {shape} of {dtype}")
+    if dtype.is_floating_point and not bool((tensor.abs() <= _LARGEST).all()):
+        raise ValueError(f"{name} has numbers that are not finite, or too large")
+
+
+def checked_numbers(numbers: Any, n_features: int) -> dict[str, Any]:
+    """The learned numbers of a file."""
+    if not isinstance(numbers, dict):
+        raise ValueError("its numbers are not a table")
+    for name in (*POSITIVE, *FINITE):
+        if not _is_number(numbers[name]):
+            raise ValueError(f"{name} is {str(numbers[name])[:40]!r}, not a finite number")
+    for name in POSITIVE:
+        if not _SMALLEST_POSITIVE <= numbers[name] <= _LARGEST_POSITIVE:
+            raise ValueError(f"{name} is {numbers[name]}, not between {_SMALLEST_POSITIVE} and {_LARGEST_POSITIVE}")
+    for name in COUNTS:
+        if type(numbers[name]) is not int or not 0 <= numbers[name] < 2**63:
+            raise ValueError(f"{name} is {str(numbers[name])[:40]!r}, not a count")
+    if type(numbers["n_features_in_"]) is not int or numbers["n_features_in_"] != n_features:
+        raise ValueError("the number of features is not that of the examples")
+    return {name: numbers[name] for name in (*POSITIVE, *FINITE, *COUNTS, "n_features_in_")}
+
+
+def checked_declared(declared: Any, n_way: int) -> list[int] | None:
+    """Indices of the classes that exist even without an example."""
+    if declared is None:
+        return None
+    if not isinstance(declared, list) or not all(type(i) is int and 0 <= i < n_way for i in declared):
+        raise ValueError("its declared classes are not classes")
+    return list(declared)
+
+
+def checked_feature_names(names: Any, n_features: int) -> list[str] | None:
+    """Names of the features, if the file has them."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != n_features or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"its feature names are not {n_features} texts")
+    return list(names)
+
+
+def checked_parameters(parameters: Any, given_kernel: Any) -> dict[str, Any]:
+    """Parameters of the constructor, but for a kernel that is no name; the classifier itself checks their values."""
+    if not isinstance(parameters, dict) or "kernel" in parameters:
+        raise ValueError("its parameters are not a table")
+    if not all(isinstance(value, str) or _is_number(value) for value in parameters.values()):
+        raise ValueError("its parameters are not texts and finite numbers")
+    if given_kernel is not None and not isinstance(given_kernel, str):
+        raise ValueError("its kernel is not named")
+    return dict(parameters)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= 1.7e308
