@@ -11,6 +11,7 @@ ROOT = Path(mirrorshot.__file__).parent
 
 LAYERS = (
     {"types", "import_path"},
+    {"texts"},
     {"linalg", "quadrature", "blocks", "threads"},
     {"softmax_integrals"},
     {"gaussian", "likelihoods", "kernels", "backbones", "metrics"},
