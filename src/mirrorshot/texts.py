@@ -25,7 +25,12 @@ def harmless(text: str, *, keep: str = "\n\t") -> str:
     plain = text.encode("utf-8", "replace").decode("utf-8")
     if plain.isprintable():
         return plain
-    return "".join(c if c.isprintable() or c in _JOINERS or c in keep else repr(c)[1:-1] for c in plain)
+    return "".join(c if _is_shown(c) or c in keep else repr(c)[1:-1] for c in plain)
+
+
+def _is_shown(character: str) -> bool:
+    """Whether a character is one to see, a joiner or any kind of space."""
+    return character.isprintable() or character in _JOINERS or unicodedata.category(character) == "Zs"
 
 
 def csv_cell(text: str) -> str:
