@@ -22,7 +22,7 @@ from sklearn.gaussian_process.kernels import RBF
 from _common import sample_episodes, save
 from embedding_sets import digits
 from mirrorshot import FewShotClassifier
-from mirrorshot.classifier import classifier
+from mirrorshot.classifier import fitted
 from mirrorshot.inference import mirror_descent
 
 SEED = 7
@@ -44,7 +44,7 @@ def classifier_times(n_episodes: int) -> dict[str, float]:
 def thread_times(n_episodes: int) -> dict[str, float]:
     """Median time of the classifier with two threads, if it uses both of them and if it keeps to one."""
     torch.set_num_threads(2)
-    with patch.object(classifier, "SMALL", 0):
+    with patch.object(fitted, "_SMALL", 0):
         both = classifier_times(n_episodes)["mirrorshot"]
     one = classifier_times(n_episodes)["mirrorshot"]
     torch.set_num_threads(1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mirrorshot import FewShotClassifier
-from mirrorshot.classifier import classifier
+from mirrorshot.classifier import fit
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +70,8 @@ def test_an_edit_says_how_it_was_solved(monkeypatch):
     assert model.start_ == "prior"
     assert model.add(X[11], y[11]).start_ == "previous"
     assert model.gap_ < 1e-12
-    refine = classifier.refine
-    monkeypatch.setattr(classifier, "refine", lambda *args, is_near: refine(*args, is_near=True) if is_near else None)
+    refine = fit.refine
+    monkeypatch.setattr(fit, "refine", lambda *args, is_near: refine(*args, is_near=True) if is_near else None)
     model.remove(11)
     assert model.start_ == "prior"
     assert_edit_is_fit(model, X[:11], y[:11])

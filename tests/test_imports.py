@@ -10,7 +10,8 @@ import mirrorshot
 ROOT = Path(mirrorshot.__file__).parent
 
 LAYERS = (
-    {"types"},
+    {"types", "import_path"},
+    {"texts"},
     {"linalg", "quadrature", "blocks", "threads", "imaging", "regular_files"},
     {"softmax_integrals"},
     {"gaussian", "likelihoods", "kernels", "backbones", "metrics"},

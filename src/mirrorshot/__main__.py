@@ -1,12 +1,16 @@
 """`python -m mirrorshot` is the command `mirrorshot`; `torchrun -m mirrorshot` runs it in several processes."""
 
-import atexit
-import os
-import sys
-import threading
-from typing import NoReturn
+from mirrorshot.import_path import leave_out_working_folder
 
-from mirrorshot.cli import main
+leave_out_working_folder(is_program=__name__ == "__main__")
+
+import atexit  # noqa: E402 - a file of that name in the working folder is not the one that is meant
+import os  # noqa: E402
+import sys  # noqa: E402
+import threading  # noqa: E402
+from typing import NoReturn  # noqa: E402
+
+from mirrorshot.cli import main  # noqa: E402
 
 
 def run() -> None:

@@ -1,7 +1,7 @@
 """Finished runs: their trained method, ready to classify, and what it is worth on new classes."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,11 +22,12 @@ from mirrorshot.data.benchmarks import DATASETS, Dataset, load_dataset
 from mirrorshot.evaluation import Evaluation, Progress, evaluate
 from mirrorshot.methods import FewShotMethod
 from mirrorshot.training import build_method, build_preprocess
-from mirrorshot.types import DataError, InvalidInputError
+from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 
 Which = Literal["best", "last"]
 
 _PICTURES_AT_ONCE = {"cpu": 64, "cuda": 2048}
+_LARGEST_OPTION = 10_000
 _TASKS_AT_ONCE = {"features": 64, "pictures": 8}
 
 
@@ -72,11 +73,11 @@ def load_run(
     settings = read_config(folder)
     saved = _averaged(_load(Path(folder), checkpoint))
     # those of the checkpoint have the options filled in that follow from the training data
-    config = from_dict(saved.info.get("config", settings))
+    config = _read_settings(saved, settings, folder)
     if average_flips is not None:
         config = config.replace(average_flips=average_flips)
-    method = build_method(config, dataset)
-    _check_same_items(saved, method, folder, dataset)
+    method = _build(config, dataset, folder)
+    _check_same_items(saved, method, folder, dataset, config.data)
     load_method_state(method, saved, method_name=config.method)
     if dataset.image_size:  # several times faster, on CPUs too
         method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -200,19 +201,54 @@ def _load(folder: Path, checkpoint: Which) -> Checkpoint:
         ) from error
 
 
+def _read_settings(saved: Checkpoint, settings: dict[str, Any], folder: Path) -> Config:
+    """The settings of a checkpoint; sizes that its tensors do not have are refused before memory is taken for them."""
+    given = saved.info.get("config", settings)
+    if not isinstance(given, dict):
+        raise CheckpointError(f"Expected the run in {folder} to have a table of settings, but got {str(given)[:60]!r}.")
+    config = from_dict(given)
+    largest = max([_LARGEST_OPTION, *(size for tensor in saved.tensors.values() for size in tensor.shape)])
+    for value in _integers(config.method_options):
+        if abs(value) > largest:
+            raise CheckpointError(
+                f"Expected the method options of the run in {folder} to be at most {largest}, but got {value}."
+            )
+    return config
+
+
+def _integers(content: Any) -> Iterator[int]:
+    """All integers of nested JSON."""
+    if isinstance(content, int):
+        yield content
+    elif isinstance(content, (dict, list)):
+        for child in content.values() if isinstance(content, dict) else content:
+            yield from _integers(child)
+
+
+def _build(config: Config, dataset: Dataset, folder: Path) -> FewShotMethod:
+    try:
+        return build_method(config, dataset)
+    except MirrorshotError:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, RuntimeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"Expected the run in {folder} to have settings of a method, but got: {type(error).__name__}: {error}."
+        ) from error
+
+
 def _averaged(saved: Checkpoint) -> Checkpoint:
     """The last checkpoint has the weights of the moment and their average, which is what is validated and kept."""
     average = {f"method.{name[8:]}": t for name, t in saved.tensors.items() if name.startswith("average.")}
     return Checkpoint(saved.tensors | average, saved.info)
 
 
-def _check_same_items(saved: Checkpoint, method: FewShotMethod, folder: Path, dataset: Dataset) -> None:
+def _check_same_items(saved: Checkpoint, method: FewShotMethod, folder: Path, dataset: Dataset, data: str) -> None:
     """Say it in words if the data are not like those of training, before all tensors are compared."""
     prefix = "method.backbone."
     trained = {name[len(prefix) :]: t.shape for name, t in saved.tensors.items() if name.startswith(prefix)}
     if trained != {name: tensor.shape for name, tensor in method.backbone.state_dict().items()}:
         kind = f"pictures with {dataset.channels} channels" if dataset.image_size else "embeddings"
         raise CheckpointError(
-            f"Expected data like those that the run in {folder} was trained on ({saved.info['config']['data']}), but "
+            f"Expected data like those that the run in {folder} was trained on ({data}), but "
             f"{dataset.name} has {kind}, which its network does not take."
         )

@@ -45,7 +45,7 @@ def test_tensors_and_info_come_back(path):
     for name, tensor in tensors.items():
         assert_equal(loaded.tensors[name], tensor)
     assert {key: loaded.info[key] for key in info} == info
-    assert loaded.info["format_version"] == 1
+    assert loaded.info["format_version"] == 2
     assert load_info(path) == loaded.info
 
 
@@ -222,14 +222,14 @@ def test_a_truncated_file_is_recognised(saved, n_bytes):
 def test_offsets_that_lie_are_refused(saved):
     data = saved.read_bytes()
     saved.write_bytes(data.replace(b"[0,4000]", b"[4,4000]"))
-    with pytest.raises(CheckpointError, match="but got something else"):
+    with pytest.raises(CheckpointError, match="to fit its checksum"):
         load_checkpoint(saved)
 
 
 def test_a_newer_format_is_recognised(path):
-    info = {"format_version": 2, "mirrorshot_version": "9.0"}
+    info = {"format_version": 3, "mirrorshot_version": "9.0"}
     save_file({"x": torch.zeros(1)}, path, {"mirrorshot": json.dumps(info)})
-    with pytest.raises(CheckpointError, match=r"version 1 or older, but got 2, written by mirrorshot 9\.0"):
+    with pytest.raises(CheckpointError, match=r"version 2 or older, but got 3, written by mirrorshot 9\.0"):
         load_checkpoint(path)
 
 

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from mirrorshot.checkpoint import (
     read_config,
     read_log,
 )
-from mirrorshot.checkpoint.lock import RunLock
+from mirrorshot.checkpoint.lock import RunLock, remove_run
 
 CONFIG = {"method": "dkt", "seed": 1}
 
@@ -32,16 +33,6 @@ def begin(folder, n_steps=3, last=2):
             run.log({"step": step, "loss": 1.0 / step})
         if last:
             run.save("last", {"method.x": torch.tensor(last)}, {"step": last})
-
-
-def write_lock(folder, **owner):
-    (folder / "run.lock").write_text(json.dumps(owner))
-
-
-def dead_pid():
-    return subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
-    ).stdout
 
 
 def test_a_run_leaves_its_files(folder):
@@ -181,7 +172,7 @@ def test_leftovers_of_a_killed_process_are_removed(folder):
 
 
 def test_two_runs_cannot_write_into_one_folder(folder):
-    with RunFolder.create(folder, CONFIG), pytest.raises(RunError, match=f'"pid": {os.getpid()}.* delete .*run.lock'):
+    with RunFolder.create(folder, CONFIG), pytest.raises(RunError, match=rf"in use by process {os.getpid()} on "):
         RunFolder.resume(folder)
     RunFolder.resume(folder).close()
 
@@ -198,56 +189,85 @@ def test_closing_twice_does_no_harm(folder):
     run.close()
 
 
-def test_the_lock_of_a_dead_process_is_taken_over_with_a_note(folder):
+def test_what_a_process_left_is_no_lock(folder):
+    """Its number may be another's by now, or its host another one: only a lock that is held counts."""
     begin(folder)
-    pid = int(dead_pid())
-    write_lock(folder, pid=pid, host=socket.gethostname())
-    with pytest.warns(UserWarning, match=rf"Took over the lock .*run\.lock: process {pid}, .* no longer runs"):
-        run = RunFolder.resume(folder)
-    assert f'"pid": {os.getpid()}' in (folder / "run.lock").read_text()
-    run.close()
-    assert not (folder / "run.lock").exists()
+    (folder / "run.lock").write_text("")
+    for owner in (json.dumps({"pid": os.getpid(), "host": "another-host"}), "", "garbage", "[]"):
+        (folder / "run.owner").write_text(owner)
+        with pytest.warns(
+            UserWarning, match=r"Took over the lock .*run\.lock: .*process .*, which held it, no longer runs"
+        ):
+            RunFolder.resume(folder).close()
+        assert sorted(os.listdir(folder)) == ["config.json", "last.safetensors", "log.jsonl"]
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs the start times of processes")
-def test_a_pid_that_now_belongs_to_another_process_does_not_count(folder):
-    begin(folder)
-    write_lock(folder, pid=os.getpid(), host=socket.gethostname(), started="1")
-    with pytest.warns(UserWarning, match="Took over the lock"):
-        RunFolder.resume(folder).close()
+def test_a_lock_without_a_name_is_a_lock(folder):
+    with RunFolder.create(folder, CONFIG):
+        (folder / "run.owner").unlink()
+        with pytest.raises(RunError, match="in use by a process that did not leave its name"):
+            RunFolder.resume(folder)
 
 
-@pytest.mark.parametrize("text", ['{"pid": 1, "host": "another-host"}', "", "garbage"])
-def test_a_lock_that_cannot_be_judged_is_respected(folder, text):
-    begin(folder)
-    (folder / "run.lock").write_text(text)
-    with pytest.raises(RunError, match="Expected no other process to write into"):
-        RunFolder.resume(folder)
-    assert (folder / "run.lock").read_text() == text
+def test_a_folder_is_removed_unless_it_is_in_use(folder):
+    with RunFolder.create(folder, CONFIG), pytest.raises(RunError, match="in use"):
+        remove_run(folder)
+    assert (folder / "config.json").exists()
+    remove_run(folder)
+    assert not folder.exists()
 
 
-def test_a_lock_that_is_no_longer_ours_is_left_alone(tmp_path):
-    lock = RunLock.acquire(tmp_path)
-    lock.path.write_text("another's")
-    lock.release()
-    assert lock.path.read_text() == "another's"
+TAKE = (
+    "import sys, time, warnings; from pathlib import Path; from mirrorshot.checkpoint.lock import RunLock, remove_run\n"
+    "warnings.simplefilter('ignore')\n"
+    "try: lock = RunLock.acquire(Path(sys.argv[1])); print('mine', flush=True); time.sleep(60)\n"
+    "except ValueError as error: print('refused', error, flush=True)"
+)
 
 
-def test_of_many_processes_one_gets_the_lock(tmp_path):
-    write_lock(tmp_path, pid=int(dead_pid()), host=socket.gethostname())
-    code = (
-        "import sys, time, warnings; from pathlib import Path; from mirrorshot.checkpoint.lock import RunLock\n"
-        "warnings.simplefilter('ignore')\n"
-        "try: RunLock.acquire(Path(sys.argv[1])); print('mine', flush=True); time.sleep(60)\n"
-        "except ValueError: print('refused', flush=True)"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = sorted(process.stdout.readline().strip() for process in processes)
-    for process in processes:
+def take(folder):
+    """A process that takes the lock and keeps it, and its answer."""
+    process = subprocess.Popen([sys.executable, "-c", TAKE, str(folder)], stdout=subprocess.PIPE, text=True)
+    return process, process.stdout.readline().strip()
+
+
+def test_one_process_after_the_other_gets_the_lock(tmp_path):
+    holder, first = take(tmp_path)
+    other, second = take(tmp_path)
+    for process in (holder, other):
         process.kill()
         process.communicate()
-    assert answers == ["mine", "refused", "refused"]
+    third, last = take(tmp_path)
+    third.kill()
+    third.communicate()
+    assert first == last == "mine"
+    assert f"in use by process {holder.pid} on {socket.gethostname()}" in second
+
+
+def test_many_that_come_and_go_never_hold_the_lock_together(tmp_path):
+    """Threads stand for processes: locks of one process exclude each other too."""
+    inside, most, times = [], [], []
+
+    def work():
+        for _ in range(200):
+            try:
+                lock = RunLock.acquire(tmp_path)
+            except RunError:
+                continue
+            inside.append(1)
+            most.append(len(inside))
+            times.append(1)
+            inside.pop()
+            lock.release()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert times
+    assert max(most) == 1
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
@@ -264,7 +284,7 @@ def test_a_killed_run_can_be_resumed(folder):
         assert process.poll() is None
     process.kill()
     process.communicate()
-    with pytest.warns(UserWarning, match=f"process {process.pid}, which held it, no longer runs"):
+    with pytest.warns(UserWarning, match=f"process {process.pid} on .*, which held it, no longer runs"):
         run = RunFolder.resume(folder)
     with run:
         tensors, info = run.load("last")

@@ -158,8 +158,8 @@ def packages(monkeypatch):
     sentences = types.ModuleType("sentence_transformers")
 
     class SentenceTransformer:
-        def __init__(self, name, device):
-            made(name)
+        def __init__(self, name, device, *, trust_remote_code, local_files_only, model_kwargs):
+            made(name, trust_remote_code=trust_remote_code, local_files_only=local_files_only, **model_kwargs)
 
         def encode(self, texts, convert_to_tensor):
             return torch.tensor([[float(len(text)), 1.0] for text in texts])

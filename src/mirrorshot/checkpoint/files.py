@@ -1,7 +1,7 @@
 """Checkpoints: tensors and what is known about them, in one safetensors file that is never half-written.
 
-The file is a plain safetensors file; `info` is JSON in its header. Nothing is pickled, so loading a checkpoint cannot
-run code.
+The file is a plain safetensors file; `info` is JSON in its header, with a seal over the whole file (`seal`). Nothing is
+pickled, so loading a checkpoint cannot run code.
 
 Design note: one file, because one rename then makes the new state visible. Rejected: a folder with tensors and JSON
 beside one another, where a reader could meet the new one and the old other.
@@ -11,20 +11,24 @@ import errno
 import json
 import os
 import secrets
+import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from mirrorshot.checkpoint.seal import BLANK, has_seal, with_seal
 from mirrorshot.regular_files import NotRegularFileError, open_regular
 from mirrorshot.types import MirrorshotError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Files of version 1 have no seal."""
+
 _INFO = "mirrorshot"  # the entry of the header that holds `info`
 _MAX_BYTES = 64 * 2**30
 _MAX_HEADER_BYTES = 64 * 2**20
@@ -74,15 +78,17 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str
         >>> tensors["weight"], info["step"]
         (tensor([1., 1.]), 100)
     """
-    stamp = {"format_version": FORMAT_VERSION, "mirrorshot_version": version("mirrorshot")}
-    header = {_INFO: _to_json({**info, **stamp})}
+    stamp = {"seal": BLANK, "format_version": FORMAT_VERSION, "mirrorshot_version": version("mirrorshot")}
+    header = {_INFO: _to_json({"seal": "", **info, **stamp})}  # the seal comes first
     # a copy of its own for each: contiguous, and sharing no storage
     plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
-    write_atomically(path, safetensors.torch.save(plain, header))
+    write_atomically(path, with_seal(safetensors.torch.save(plain, header)))
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint, wholly checked before anything is made of it.
+
+    A file of mirrorshot 0.1 without a seal is read with a warning: damage to its numbers cannot be seen.
 
     Raises:
         CheckpointNotFoundError: no such file.
@@ -90,6 +96,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     data, n_bytes = _read(path, _MAX_BYTES)  # in one go, so that a file replaced meanwhile does not mix with this one
     info = _parse_info(path, data, n_bytes)
+    _check_seal(path, data, info, info.pop("seal", None))
     try:
         return Checkpoint(safetensors.torch.load(data), info)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -97,7 +104,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def load_info(path: Path) -> dict[str, Any]:
-    """The `info` of a checkpoint, without reading its tensors.
+    """The `info` of a checkpoint, without reading its tensors; the seal, which is over these too, is not checked.
 
     Example:
         >>> import tempfile
@@ -106,7 +113,9 @@ def load_info(path: Path) -> dict[str, Any]:
         >>> load_info(path)["step"]
         7
     """
-    return _parse_info(path, *_read(path, _MAX_HEADER_BYTES + 8))
+    info = _parse_info(path, *_read(path, _MAX_HEADER_BYTES + 8))
+    info.pop("seal", None)
+    return info
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -193,8 +202,10 @@ def _parse_info(path: Path, data: bytes, n_bytes: int) -> dict[str, Any]:
         header = json.loads(data[8 : 8 + n_header])
         metadata = header.pop("__metadata__", {})
         end = 8 + n_header + max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
-        info = json.loads(metadata[_INFO])
-        format_version = int(info["format_version"])
+        info = json.loads(metadata[_INFO], parse_constant=_refuse_constant)
+        format_version = info["format_version"]
+        if type(format_version) is not int or format_version < 1:
+            raise ValueError
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise _not_a_checkpoint(path, "its header is not that of one") from error
     if n_bytes < end:
@@ -205,6 +216,29 @@ def _parse_info(path: Path, data: bytes, n_bytes: int) -> dict[str, Any]:
             f"mirrorshot {info.get('mirrorshot_version')}. Update mirrorshot."
         )
     return dict(info)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _check_seal(path: Path, data: bytes, info: Mapping[str, Any], seal: object) -> None:
+    if info["format_version"] > 1 and not has_seal(data, seal):
+        raise damaged(path)
+    if info["format_version"] == 1 and "checksum" not in info:  # those with one are read by `load_sealed`
+        warnings.warn(
+            f"{path} was written before checkpoints had a checksum, so damage to it cannot be seen. It is used as it "
+            "is; a run that goes on writes new ones.",
+            stacklevel=3,
+        )
+
+
+def damaged(path: Path) -> CheckpointError:
+    """The bytes of a file are not those that were written."""
+    return CheckpointError(
+        f"Expected the content of {path} to fit its checksum, but it does not: the file was damaged or changed. "
+        "Copy it again, or make it again."
+    )
 
 
 def _not_a_checkpoint(path: Path, why: str) -> CheckpointError:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from mirrorshot.checkpoint.files import (
     Checkpoint,
+    CheckpointError,
     CheckpointWriteError,
     load_checkpoint,
-    load_info,
     save_checkpoint,
     write_atomically,
 )
@@ -166,10 +166,13 @@ def read_config(path: Path) -> dict[str, Any]:
         RunError: the folder holds no run.
     """
     try:
-        return dict(json.loads((Path(path) / CONFIG).read_text(encoding="utf-8")))
+        config = json.loads((Path(path) / CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise TypeError(type(config).__name__)
+        return config
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunError(f"Expected a run in {path}, but got no {CONFIG} there. Check the path.") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise RunError(f"Expected {Path(path) / CONFIG} to be a JSON object, but got: {error}.") from error
 
 
@@ -197,7 +200,10 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def _last_step(path: Path) -> int:
     file = path / "last.safetensors"
-    return int(load_info(file)["step"]) if file.exists() else -1
+    step = load_checkpoint(file).info.get("step") if file.exists() else -1
+    if type(step) is not int:
+        raise CheckpointError(f"Expected {file} to have the number of its step, but got {str(step)[:40]!r}.")
+    return step
 
 
 def _cut_log(path: Path, step: int) -> None:

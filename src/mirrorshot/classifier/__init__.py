@@ -1,7 +1,7 @@
 """`FewShotClassifier`: Bayesian few-shot classification of embeddings with scikit-learn's interface.
 
-`Fitted` is an immutable value with everything that was learned; fitting, predicting, deciding, explaining and editing are
-functions of it. `FewShotClassifier` is the scikit-learn surface over them.
+`Fitted` is an immutable value with everything that was learned; fitting, predicting, deciding, explaining and editing
+are functions of it. `FewShotClassifier` is the scikit-learn surface over them.
 """
 
 from mirrorshot.classifier.decide import Suspects, Uncertainty

@@ -78,7 +78,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         start_: where inference started: "prior", or "previous" if an edit got from the earlier posterior to the new one
             with a proof. An edit without one is solved anew, and says "prior".
         n_iter_: steps of inference taken.
-        fitted_: all of the above and the posterior as one immutable value, for the functions of `mirrorshot.classifier`.
+        fitted_: all of the above and the posterior as one immutable value, for functions of `mirrorshot.classifier`.
 
     Example:
         >>> from sklearn.datasets import load_digits
@@ -330,7 +330,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             (3,)
         """
         check_is_fitted(self)
-        if hasattr(X_pool, "__len__") and len(X_pool) == 0:
+        if np.shape(X_pool)[:1] == (0,):
             raise InvalidInputError("Expected `X_pool` to hold at least one example, but it is empty.")
         fitted, pool = self._checked(X_pool)
         return decide.suggest(fitted, pool, k)

@@ -59,7 +59,8 @@ class Fitted(NamedTuple):
     @torch.no_grad()
     def cross(self, x: Float[Tensor, "1 M D"]) -> Float[Tensor, "1 1 N M"]:
         """Return the prior covariances of the support with queries."""
-        return self.kernel(self.support.x, x, centre=self.centre)
+        found: Tensor = self.kernel(self.support.x, x, centre=self.centre)
+        return found
 
     @torch.no_grad()
     def prior_var(self, x: Float[Tensor, "1 M D"]) -> Float[Tensor, "1 1 M"]:

@@ -19,7 +19,7 @@ from mirrorshot.cli.model_options import (
     tell_damaged,
     work,
 )
-from mirrorshot.cli.terminal import check_folder, plain_table
+from mirrorshot.cli.terminal import check_folder, make_console, plain_table, say
 
 SUGGEST_EXAMPLES = """[bold]Examples[/bold]
 
@@ -58,7 +58,7 @@ def suggest(
             model, pool, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet
         )
         names = [shown(name) for name in fitted.suggest(found, k)]
-    typer.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
+    say(json.dumps(names, indent=2) if as_json else "\n".join(names))
     if found.damaged:
         tell_damaged(found)
         end_with_findings()
@@ -93,7 +93,7 @@ def explain(
         for answer, of_item in zip(answers, reasons, strict=True)
     ]
     if as_json:
-        typer.echo(json.dumps(records, indent=2))
+        say(json.dumps(records, indent=2))
     else:
         _print_reasons(records)
     if found.damaged:
@@ -102,10 +102,9 @@ def explain(
 
 
 def _print_reasons(records: list[dict[str, object]]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = make_console()
     for record in records:
         title = f"{record['name']}: {record['label']} with probability {record['probability']:.3f}"
         table = plain_table("", ["example", "its class", "adds"], numbers=(2,))
@@ -129,6 +128,6 @@ def export(
         export_onnx(fitted.head, output)
     about = {"output": str(output), "n_features": int(fitted.head.n_features_in_), "classes": fitted.classes}
     if as_json:
-        typer.echo(json.dumps(about, indent=2))
+        say(json.dumps(about, indent=2))
     else:
-        typer.echo(f"{output}: embeddings (n, {about['n_features']}) -> probabilities of {', '.join(fitted.classes)}")
+        say(f"{output}: embeddings (n, {about['n_features']}) -> probabilities of {', '.join(fitted.classes)}")

@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from mirrorshot.cli.terminal import check_folder, errors_as_messages, print_tables, print_text, progress_bar, refuse
+from mirrorshot.cli.terminal import (
+    check_folder,
+    errors_as_messages,
+    print_tables,
+    print_text,
+    progress_bar,
+    refuse,
+    say,
+)
 
 DEMO_EXAMPLES = """[bold]Examples[/bold]
 
@@ -58,10 +66,10 @@ def demo(
             stage("Writing the report")
             record = write_demo(result, output)
     if as_json:
-        typer.echo(json.dumps(record, indent=2, allow_nan=False))
+        say(json.dumps(record, indent=2, allow_nan=False))
         return
     print_tables(demo_tables(result))
     print_text(in_words(result))
-    typer.echo(f"Report:  {output / 'report.html'}  (also results.json, reliability.png and the trained runs)")
-    typer.echo(f"Next:    mirrorshot evaluate {output / 'runs' / 'mirror_gp'}")
-    typer.echo(f"It took {time.perf_counter() - started:.0f} seconds.")
+    say(f"Report:  {output / 'report.html'}  (also results.json, reliability.png and the trained runs)")
+    say(f"Next:    mirrorshot evaluate {output / 'runs' / 'mirror_gp'}")
+    say(f"It took {time.perf_counter() - started:.0f} seconds.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, end_with_findings, shown, work
-from mirrorshot.cli.terminal import progress_bar
+from mirrorshot.cli.terminal import make_console, progress_bar, say
 
 if TYPE_CHECKING:
     from mirrorshot.doctor import Report
@@ -44,7 +44,7 @@ def doctor(
             report = examine(folder, against, encoder=encoder, download=download, progress=stage("Examining"))
     if as_json:
         findings = [finding._asdict() for finding in report.findings]
-        typer.echo(json.dumps({**report._asdict(), "findings": findings}, indent=2))
+        say(json.dumps({**report._asdict(), "findings": findings}, indent=2))
     else:
         _print(report)
     if report.has_errors:
@@ -52,10 +52,9 @@ def doctor(
 
 
 def _print(report: "Report") -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = make_console()
     console.print(
         f"{report.n_pictures} pictures of {report.n_classes} classes, compared by {report.encoder}.", markup=False
     )

@@ -9,7 +9,7 @@ import typer
 
 from mirrorshot.cli.fit_command import summary
 from mirrorshot.cli.model_options import AsJson, Download, ModelFile, Quiet, SkipCorrupt, Trust, load_model, work
-from mirrorshot.cli.terminal import progress_bar, refuse
+from mirrorshot.cli.terminal import progress_bar, refuse, say
 
 if TYPE_CHECKING:
     from mirrorshot.models import Items, Model
@@ -116,6 +116,6 @@ def _size(items: "Items") -> int:
 
 def _print(model: "Model", path: Path, what: str, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"model": str(path), **summary(model)}, indent=2))
+        say(json.dumps({"model": str(path), **summary(model)}, indent=2))
     else:
-        typer.echo(f"{what}; {path} has {len(model.names)} of {len(model.classes)} classes.")
+        say(f"{what}; {path} has {len(model.names)} of {len(model.classes)} classes.")

@@ -16,6 +16,7 @@ from mirrorshot.cli.terminal import (
     errors_as_messages,
     progress_bar,
     refuse,
+    say,
     wrong_usage,
 )
 
@@ -123,7 +124,7 @@ def evaluate(
         if report is not None:
             write_html(report, results)
     if as_json:
-        typer.echo(json.dumps(record, indent=2, allow_nan=False))
+        say(json.dumps(record, indent=2, allow_nan=False))
     else:
         print_results(results, report)
 

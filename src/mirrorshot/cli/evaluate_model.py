@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from mirrorshot.cli.model_options import end_with_findings, load_model, shown, tell_damaged, work
-from mirrorshot.cli.terminal import plain_table, progress_bar, refuse
+from mirrorshot.cli.terminal import make_console, plain_table, progress_bar, refuse, say
 
 if TYPE_CHECKING:
     from mirrorshot.models.scores import Scores
@@ -35,7 +33,7 @@ def evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, qu
             found = encode_items(model.encoder, items, progress=stage("Evaluating"))
         scores = score(model, found)
     if as_json:
-        typer.echo(json.dumps(scores._asdict(), indent=2))
+        say(json.dumps(scores._asdict(), indent=2))
     else:
         _print(scores)
     if found.damaged:
@@ -44,21 +42,20 @@ def evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, qu
 
 
 def _print(scores: "Scores") -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    typer.echo(
+    say(
         f"{scores.n_items} items: accuracy {scores.accuracy:.1%}, NLL {scores.nll:.3f}, calibration error "
         f"{scores.ece:.3f}; {scores.novel_known:.1%} were called none of these."
     )
     if scores.novel_unknown is not None:
-        typer.echo(
+        say(
             f"{scores.n_unknown} items of classes that the model does not know: {scores.novel_unknown:.1%} were called "
             "none of these."
         )
     table = plain_table("", ["class", "accuracy"], numbers=(1,))
     for label, accuracy in scores.accuracy_of.items():
         table.add_row(Text(shown(label)), f"{accuracy:.1%}")
-    Console(highlight=False).print(table)
+    make_console().print(table)
     for right, answer, n in scores.confusions:
-        typer.echo(f"{n} of {shown(right)} were taken for {shown(answer)}.")
+        say(f"{n} of {shown(right)} were taken for {shown(answer)}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, SkipCorrupt, note, pick_encoder, work
-from mirrorshot.cli.terminal import check_folder, progress_bar, quoted, refuse
+from mirrorshot.cli.terminal import check_folder, progress_bar, quoted, refuse, say
 
 if TYPE_CHECKING:
     from mirrorshot.models import Model
@@ -79,14 +79,14 @@ def fit(
 
 def _print(model: "Model", output: Path, seconds: float, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"model": str(output), **summary(model)}, indent=2))
+        say(json.dumps({"model": str(output), **summary(model)}, indent=2))
         return
     counts = summary(model)["classes"]
     shown = ", ".join(f"{label} ({n})" for label, n in list(counts.items())[:8])
     more = f" and {len(counts) - 8} more" if len(counts) > 8 else ""
-    typer.echo(f"{len(model.names)} examples of {len(counts)} classes: {shown}{more}. It took {seconds:.1f} s.")
-    typer.echo(f"Model: {output}")
-    typer.echo(f"Next:  mirrorshot predict {quoted(output)} PICTURES")
+    say(f"{len(model.names)} examples of {len(counts)} classes: {shown}{more}. It took {seconds:.1f} s.")
+    say(f"Model: {output}")
+    say(f"Next:  mirrorshot predict {quoted(output)} PICTURES")
 
 
 def summary(model: "Model") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mirrorshot.cli.terminal import errors_as_messages, plain_table
+from mirrorshot.cli.terminal import errors_as_messages, make_console, plain_table, say
 
 LIST_EXAMPLES = """[bold]Examples[/bold]
 
@@ -54,17 +54,16 @@ def list_names(
 
         listed = {name.value: LISTS[name.value]() for name in ([topic] if topic else Topic)}
     if as_json:
-        typer.echo(json.dumps(listed, indent=2, allow_nan=False))
+        say(json.dumps(listed, indent=2, allow_nan=False))
         return
     for name, rows in listed.items():
         _print(name, rows)
 
 
 def _print(title: str, rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.padding import Padding
 
-    console = Console(highlight=False)
+    console = make_console()
     table = plain_table(title, list(rows[0]))
     for row in rows:
         table.add_row(*map(_cell, row.values()))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from mirrorshot.cli.names import complete_encoder
-from mirrorshot.cli.terminal import errors_as_messages, progress_bar
+from mirrorshot.cli.terminal import errors_as_messages, progress_bar, say
+from mirrorshot.texts import harmless
 
 if TYPE_CHECKING:
     from mirrorshot.encoders import Encoder
@@ -87,13 +88,13 @@ def read_queries(
 def note(text: str, *, quiet: bool = False) -> None:
     """A line for the user, apart from the results."""
     if not quiet:
-        typer.echo(text, err=True)
+        say(text, err=True)
 
 
 def tell_damaged(found: "Encoded") -> None:
     """A line for each picture that could not be read."""
     for name, why in found.damaged.items():
-        typer.echo(f"Warning: {shown(name)} cannot be read and is left out: {why}", err=True)
+        say(f"Warning: {shown(name)} cannot be read and is left out: {why}", err=True)
 
 
 def end_with_findings() -> NoReturn:
@@ -103,5 +104,4 @@ def end_with_findings() -> NoReturn:
 
 def shown(name: Any) -> str:
     """A name on one line, whatever characters a file name holds."""
-    text = str(name).encode("utf-8", "replace").decode("utf-8")
-    return text if text.isprintable() else repr(text)[1:-1]
+    return harmless(str(name), keep="")

@@ -20,7 +20,8 @@ from mirrorshot.cli.model_options import (
     tell_damaged,
     work,
 )
-from mirrorshot.cli.terminal import plain_table, refuse
+from mirrorshot.cli.terminal import make_console, plain_table, refuse, say
+from mirrorshot.texts import csv_cell
 
 if TYPE_CHECKING:
     from mirrorshot.models import Prediction
@@ -78,7 +79,7 @@ def predict(
         )
         answers = fitted.predict_encoded(found, coverage=coverage, novelty_threshold=novelty)
     if as_json:
-        typer.echo(json.dumps([_record(answer) for answer in answers], indent=2))
+        say(json.dumps([_record(answer) for answer in answers], indent=2))
     elif as_csv:
         _print_csv(answers)
     else:
@@ -103,11 +104,12 @@ def _print_csv(answers: Sequence["Prediction"]) -> None:
         in_set = "" if answer.labels is None else "|".join(answer.labels)
         record = _record(answer)
         values = [f"{getattr(answer, name):.6g}" for name in numbers]
-        writer.writerow([record["name"], record["answer"], answer.label, f"{answer.probability:.6g}", in_set, *values])
+        texts = (record["name"], record["answer"], answer.label, in_set)
+        name, given, label, in_set = (csv_cell(shown(text)) for text in texts)
+        writer.writerow([name, given, label, f"{answer.probability:.6g}", in_set, *values])
 
 
 def _print_table(answers: Sequence["Prediction"]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     table = plain_table(
@@ -120,4 +122,4 @@ def _print_table(answers: Sequence["Prediction"]) -> None:
         texts = [shown(answer.name), label, f"{answer.probability:.3f}", in_set, *numbers]
         table.add_row(*map(Text, texts))
     wide = None if sys.stdout.isatty() else 200  # a pipe has no width
-    Console(highlight=False, width=wide).print(table)
+    make_console(width=wide).print(table)

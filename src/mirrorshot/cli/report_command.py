@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorshot.cli.evaluate_command import parse_seeds, read_configs
-from mirrorshot.cli.terminal import check_page, errors_as_messages, print_tables, progress_bar, refuse, wrong_usage
+from mirrorshot.cli.terminal import check_page, errors_as_messages, print_tables, progress_bar, refuse, say, wrong_usage
 
 if TYPE_CHECKING:
     from mirrorshot.config import Config
@@ -97,8 +97,8 @@ def report(
 
         print_tables([block for block in sections[0].blocks if isinstance(block, Table)])
         for line in (row["not_paired"] for row in record["differences"] if "not_paired" in row):
-            typer.echo(f"Not paired: {line}")
-        typer.echo(f"Report:  {output}\nNumbers: {output.with_suffix('.json')}")
+            say(f"Not paired: {line}")
+        say(f"Report:  {output}\nNumbers: {output.with_suffix('.json')}")
     _judge(gate)
 
 
@@ -108,7 +108,7 @@ def _judge(gate: "Gate | None") -> None:
         return
     for name in gate.failed:
         kind = "ECE" if gate.on == "raw" else "ECE at its temperature"
-        typer.echo(f"Gate: {name} has an {kind} of {gate.ece[name]:.4f}, above {gate.max_ece:g}.", err=True)
+        say(f"Gate: {name} has an {kind} of {gate.ece[name]:.4f}, above {gate.max_ece:g}.", err=True)
     raise typer.Exit(GATE_EXIT_CODE)
 
 

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import typer
-
 from mirrorshot.checkpoint import load_info, read_log, write_atomically
-from mirrorshot.cli.terminal import package_version, print_tables
+from mirrorshot.cli.terminal import package_version, print_tables, say
 from mirrorshot.config import Config
 from mirrorshot.evaluation import Evaluation
 from mirrorshot.views import (
@@ -129,9 +127,9 @@ def print_results(results: Results, report: Path | None) -> None:
     """Tables in the terminal, and where the files are."""
     print_tables(_tables(results))
     for run in results.found:
-        typer.echo(f"Numbers: {run / file_name(results, run)}")
+        say(f"Numbers: {run / file_name(results, run)}")
     if report is not None:
-        typer.echo(f"Report:  {report}")
+        say(f"Report:  {report}")
 
 
 def _tables(results: Results) -> list[Table]:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from mirrorshot.texts import harmless
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
 if TYPE_CHECKING:
+    import rich.console
     import rich.table
 
     from mirrorshot.views import Table
@@ -30,6 +32,18 @@ def package_version() -> str:
     from importlib.metadata import version
 
     return version("mirrorshot")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """A line of text on stdout or stderr. Names of strangers in it cannot steer the terminal."""
+    typer.echo(harmless(text), err=err)
+
+
+def make_console(**options: Any) -> "rich.console.Console":
+    """A console for tables, on which names of strangers cannot steer the terminal either."""
+    from mirrorshot.cli.console import HarmlessConsole
+
+    return HarmlessConsole(highlight=False, **options)
 
 
 def is_first_process() -> bool:
@@ -72,14 +86,14 @@ def errors_as_messages() -> Iterator[None]:
 
 def _complain(message: str) -> None:
     if is_first_process():
-        typer.echo(f"Error: {_one_line(message)}", err=True)
+        say(f"Error: {_one_line(message)}", err=True)
     else:  # of a process whose failure may be its own
-        typer.echo(f"Error in process {os.environ['RANK']}: {_one_line(message)}", err=True)
+        say(f"Error in process {os.environ['RANK']}: {_one_line(message)}", err=True)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     if is_first_process():
-        typer.echo(f"Warning: {_one_line(str(message))}", err=True)
+        say(f"Warning: {_one_line(str(message))}", err=True)
 
 
 def _one_line(message: str) -> str:
@@ -129,7 +143,7 @@ def _rich_bar(console: Any) -> Any:
     from rich.progress import TimeRemainingColumn as Remaining
 
     columns = (
-        TextColumn("[bold]{task.fields[stage]}"),
+        TextColumn("{task.fields[stage]}", style="bold", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -143,8 +157,10 @@ def _rich_bar(console: Any) -> Any:
 def _stage_of_bar(bar: Any, stage: str) -> Progress:
     for task in bar.task_ids:
         bar.remove_task(task)
-    task = bar.add_task("", total=None, stage=stage)
-    return lambda done, total, label: bar.update(task, completed=done, total=total, description=label)
+    task = bar.add_task("", total=None, stage=harmless(stage, keep=""))
+    return lambda done, total, label: bar.update(
+        task, completed=done, total=total, description=harmless(label, keep="")
+    )
 
 
 class _Lines:
@@ -157,15 +173,14 @@ class _Lines:
         now = time.monotonic()
         if now - self.said >= _QUIET_SECONDS:
             self.said = now
-            typer.echo(f"{self.stage}: {done:,} of {total:,}  {label}", err=True)
+            say(f"{self.stage}: {done:,} of {total:,}  {label}", err=True)
 
 
 def print_tables(tables: "Sequence[Table]") -> None:
     """Tables of the report in the terminal, each with its protocol, unless it is that of the table before."""
-    from rich.console import Console
     from rich.padding import Padding
 
-    console = Console(highlight=False)
+    console = make_console()
     shown: dict[str, str] = {}
     for table in tables:
         console.print(_as_rich(table))
@@ -181,10 +196,9 @@ def print_tables(tables: "Sequence[Table]") -> None:
 
 def print_text(text: str) -> None:
     """Paragraphs, wrapped between words, and an empty line."""
-    from rich.console import Console
     from rich.padding import Padding
 
-    Console(highlight=False).print(Padding(text, (0, 0, 1, 1)), markup=False)
+    make_console().print(Padding(text, (0, 0, 1, 1)), markup=False)
 
 
 def _as_rich(table: "Table") -> "rich.table.Table":

@@ -17,6 +17,7 @@ from mirrorshot.cli.terminal import (
     progress_bar,
     quoted,
     refuse,
+    say,
     wrong_usage,
 )
 
@@ -201,7 +202,7 @@ def _stopped_by_hand(folder: Path) -> Iterator[None]:
         if is_first_process():
             has_run = (folder / "config.json").exists()
             how = f"Go on with: {_command('train --resume', folder)}" if has_run else "Nothing was written yet."
-            typer.echo(f"Stopped. {how}", err=True)
+            say(f"Stopped. {how}", err=True)
         raise typer.Exit(130) from None
 
 
@@ -209,18 +210,18 @@ def _print_result(result: "TrainResult", settings: "Config", folder: Path, as_js
     following = _command("evaluate", folder)
     if as_json:
         record = {"folder": str(folder), **result._asdict(), "config": settings.to_dict(), "next": following}
-        typer.echo(json.dumps(record, indent=2))
+        say(json.dumps(record, indent=2))
         return
     best = result.best
     # a log has null for infinity: a validation query whose class had probability zero
     nll = "infinite" if best["val_nll"] is None else f"{best['val_nll']:.3f}"
-    typer.echo(
+    say(
         f"Best validation accuracy {best['val_accuracy']:.1%}, NLL {nll}, "
         f"after {best['episodes']:,} of {result.n_episodes:,} episodes "
         f"({result.seconds:,.0f} s, {result.episodes_per_second:,.0f} episodes/s)."
     )
-    typer.echo(f"Files: {folder}  (best.safetensors, last.safetensors, log.jsonl, config.json)")
-    typer.echo(f"Next:  {following}")
+    say(f"Files: {folder}  (best.safetensors, last.safetensors, log.jsonl, config.json)")
+    say(f"Next:  {following}")
 
 
 def _command(command: str, folder: Path) -> str:

@@ -1,6 +1,5 @@
 """Data, training and tests of the demo."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mirrorshot.checkpoint import read_log
-from mirrorshot.checkpoint.lock import RunLock
+from mirrorshot.checkpoint.lock import remove_run
 from mirrorshot.config import Config
 from mirrorshot.data import EpisodeSampler, load_glyphs
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
@@ -181,8 +180,7 @@ def _cards(runs: dict[str, Run], dataset: Dataset) -> dict[str, list[EpisodeDisp
 def _clear(folder: Path) -> None:
     """Remove the run of an earlier demo, unless another process is writing it."""
     if (folder / "config.json").exists():
-        RunLock.acquire(folder)
-        shutil.rmtree(folder)
+        remove_run(folder)
 
 
 @contextmanager

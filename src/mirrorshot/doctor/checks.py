@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.data.source import first
 from mirrorshot.doctor.pictures import Seen
-from mirrorshot.classifier import FewShotClassifier
 
 Severity = Literal["error", "warning", "note"]
 Pair = tuple[int, int]

@@ -2,6 +2,10 @@
 
 The packages are imported on first use and are no dependencies. Weights are never fetched unless the user says so:
 without `download` the hubs are switched to offline mode, and a missing file is an error that says what to do.
+
+A name may come from a model file of a stranger. So it means a model of a hub and never a file or folder of this
+machine, code of the hub is refused, pickled weights are read without their code, and the package itself is not imported
+from the working folder.
 """
 
 import importlib
@@ -14,6 +18,7 @@ from typing import Any
 import torch
 
 from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, Kind, checked_embeddings
+from mirrorshot.encoders.guards import check_not_local, import_installed, without_pickled_code
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
 Function = Callable[[list[Any]], Any]
@@ -111,7 +116,7 @@ def _import(name: str) -> Function:
         except ModuleNotFoundError as error:
             if error.name != module_name.partition(".")[0]:
                 raise
-            sys.path.insert(0, os.getcwd())
+            sys.path.append(os.getcwd())
             module = importlib.import_module(module_name)
     except Exception as error:  # a module may do anything while it is imported
         raise EncoderError(
@@ -127,27 +132,33 @@ def _import(name: str) -> Function:
 def _load(package: str, model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
     if not download:
         os.environ.update(dict.fromkeys(_OFFLINE, "1"))
+    check_not_local(package, model)
     try:
-        importlib.import_module(package.replace("-", "_"))
+        import_installed(package.replace("-", "_"))
     except ImportError as error:
         raise EncoderError(
             f"Expected the package {package} for the encoder {package}:{model}, but it cannot be imported ({error}). "
             f"Install it: pip install {PACKAGES[package]}"
         ) from error
     try:
-        with torch.no_grad():
-            return _LOADERS[package](model)
+        with torch.no_grad(), without_pickled_code():
+            return _LOADERS[package](model, download)
     except Exception as error:  # hubs and packages have their own errors
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        hint = (
-            "Check the name and the connection."
-            if download
-            else "If its weights are not on this machine yet, allow to fetch them: --download (in Python download=True)"
-        )
-        raise EncoderError(f"Expected to load {package}:{model}, but got {reason}. {hint}") from error
+        raise EncoderError(
+            f"Expected to load {package}:{model}, but got {reason}. {_hint(error, package, download)}"
+        ) from error
 
 
-def _timm(model: str) -> Callable[[list[Any]], torch.Tensor]:
+def _hint(error: Exception, package: str, download: bool) -> str:
+    if isinstance(error, TypeError):
+        return f"If the package is an old one, update it: pip install -U {PACKAGES[package]}"
+    if download:
+        return "Check the name and the connection."
+    return "If its weights are not on this machine yet, allow to fetch them: --download (in Python download=True)"
+
+
+def _timm(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
     timm = importlib.import_module("timm")
     network = timm.create_model(model, pretrained=True, num_classes=0).eval()
     options = timm.data.resolve_model_data_config(network)
@@ -155,7 +166,7 @@ def _timm(model: str) -> Callable[[list[Any]], torch.Tensor]:
     return torch.no_grad()(lambda items: network(torch.stack([transform(item) for item in items])).flatten(1))
 
 
-def _open_clip(model: str) -> Callable[[list[Any]], torch.Tensor]:
+def _open_clip(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
     open_clip = importlib.import_module("open_clip")
     architecture, _, weights = model.partition("/")
     network, _, transform = open_clip.create_model_and_transforms(architecture, pretrained=weights or None)
@@ -163,10 +174,11 @@ def _open_clip(model: str) -> Callable[[list[Any]], torch.Tensor]:
     return torch.no_grad()(lambda items: network.encode_image(torch.stack([transform(item) for item in items])))
 
 
-def _transformers(model: str) -> Callable[[list[Any]], torch.Tensor]:
+def _transformers(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
     transformers = importlib.import_module("transformers")
     name, _, revision = model.partition("@")
-    options = {"revision": revision} if revision else {}
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": not download}
+    options |= {"revision": revision} if revision else {}
     processor = transformers.AutoImageProcessor.from_pretrained(name, **options)
     network = transformers.AutoModel.from_pretrained(name, use_safetensors=True, **options).eval()
 
@@ -182,13 +194,19 @@ def _transformers(model: str) -> Callable[[list[Any]], torch.Tensor]:
     return encode
 
 
-def _sentence_transformers(model: str) -> Callable[[list[Any]], torch.Tensor]:
+def _sentence_transformers(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
     package = importlib.import_module("sentence_transformers")
-    network = package.SentenceTransformer(model, device="cpu")
+    network = package.SentenceTransformer(
+        model,
+        device="cpu",
+        trust_remote_code=False,
+        local_files_only=not download,
+        model_kwargs={"use_safetensors": True},
+    )
     return lambda items: network.encode(items, convert_to_tensor=True).cpu()
 
 
-_LOADERS: dict[str, Callable[[str], Callable[[list[Any]], torch.Tensor]]] = {
+_LOADERS: dict[str, Callable[[str, bool], Callable[[list[Any]], torch.Tensor]]] = {
     "timm": _timm,
     "open_clip": _open_clip,
     "transformers": _transformers,

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from mirrorshot.backbones import Backbone, make_backbone
+from mirrorshot.backbones import BACKBONES, Backbone, make_backbone
 from mirrorshot.checkpoint import load_checkpoint, load_sealed, read_config
 from mirrorshot.data.augment import Preprocess
-from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, unit
+from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, checked_embeddings, unit
 from mirrorshot.encoders.characters import as_character
 from mirrorshot.threads import one_thread
 from mirrorshot.types import InvalidInputError
@@ -23,6 +23,7 @@ from mirrorshot.types import InvalidInputError
 GLYPHS_FILE = Path(__file__).parent / "glyphs.safetensors"
 GLYPHS_KIND, GLYPHS_VERSION = "encoder", 1
 _AT_ONCE = 64  # pictures that a network sees at a time
+_MAX_SIDE, _LARGEST_MEAN, _SMALLEST_STD = 512, 1e3, 1e-6
 
 
 class RunNetwork(Encoder):
@@ -34,6 +35,7 @@ class RunNetwork(Encoder):
     """
 
     def __init__(self, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+        _check_settings(settings)
         self.name, self.settings = "run", dict(settings)
         self._network = _build(settings, weights)
         self._weights = dict(weights)
@@ -47,7 +49,7 @@ class RunNetwork(Encoder):
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Features of pictures, (n, D)."""
         stored = torch.from_numpy(np.stack([_stored(item, self.settings) for item in items]))
-        return _features(self._network, self._preprocess(stored))
+        return checked_embeddings(_features(self._network, self._preprocess(stored)), len(items), self.name)
 
 
 def read_run(folder: Path) -> RunNetwork:
@@ -132,6 +134,29 @@ def glyph_parts(network: Backbone, pictures: NDArray[np.uint8]) -> tuple[NDArray
     return _features(network, x), unit(blurred)
 
 
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a file that are not those of a network, before memory is taken for one."""
+    channels, size = settings.get("channels"), settings.get("image_size")
+    names = [name for name in BACKBONES if name != "identity"]
+    wrong = [
+        *(["backbone"] if settings.get("backbone") not in names else []),
+        *(["channels"] if type(channels) is not int or channels not in (1, 3) else []),
+        *(["image_size"] if type(size) is not int or not 16 <= size <= _MAX_SIDE else []),
+        *(name for name in ("mean", "std") if not _is_colour(settings.get(name), channels)),
+        *(["average_flips"] if not isinstance(settings.get("average_flips", False), bool) else []),
+    ]
+    if wrong or min(settings["std"]) < _SMALLEST_STD:
+        raise EncoderError(
+            f"Expected the settings of a network, but got others for {', '.join(wrong) or 'std'}. Make the file again."
+        )
+
+
+def _is_colour(values: Any, channels: Any) -> bool:
+    """Whether there is a number of moderate size for each channel."""
+    is_list = isinstance(values, list) and len(values) == channels
+    return is_list and all(type(value) in (int, float) and abs(value) <= _LARGEST_MEAN for value in values)
+
+
 def _build(settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Backbone:
     """A network with given weights, ready to use."""
     try:
@@ -139,6 +164,8 @@ def _build(settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Backbo
         if str(settings["backbone"]).startswith("conv4"):
             options["image_size"] = int(settings["image_size"])
         network = make_backbone(settings["backbone"], **options)
+        if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+            raise ValueError("some weights are not finite")
         network.load_state_dict(dict(weights))
         network.average_flips = bool(settings.get("average_flips", False))
     except (KeyError, TypeError, ValueError, RuntimeError, InvalidInputError) as error:

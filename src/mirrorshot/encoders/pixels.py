@@ -25,7 +25,7 @@ class Pixels(Encoder):
     """
 
     def __init__(self, size: int = 24) -> None:
-        if size not in range(1, _MAX_SIDE + 1):
+        if type(size) is not int or not 1 <= size <= _MAX_SIDE:
             raise InvalidInputError(f"Expected `size` to be between 1 and {_MAX_SIDE}, but got {size!r}.")
         self.name, self.settings = "pixels", {"size": size}
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mirrorshot.kernels.base import Kernel, Product, ScaledKernel, Sum
@@ -17,7 +18,8 @@ _FAMILIES: dict[str, type[ScaledKernel]] = {
     "polynomial": Polynomial,
 }
 _COMBINATIONS: dict[str, type[Sum] | type[Product]] = {"sum": Sum, "product": Product}
-_MAX_DEPTH = 8
+_MAX_DEPTH, _MAX_PARTS, _MAX_POWER = 8, 8, 100
+_LARGEST_LOGARITHM = 80.0  # of a scale; its exponential is finite in single precision
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
@@ -46,12 +48,13 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
     )
 
 
-def build_kernel(description: Mapping[str, Any], state: Mapping[str, Tensor]) -> Kernel:
+def build_kernel(description: Mapping[str, Any], state: Mapping[str, Tensor], *, n_way: int | None = None) -> Kernel:
     """The kernel of a description, with the values of its parameters.
 
     Args:
         description: from `describe_kernel`.
         state: from the `state_dict` of that kernel.
+        n_way: number of classes; a kernel with parameters of its own for each class has to have as many. None: any.
 
     Raises:
         InvalidInputError: the description or the parameters are not those of a kernel.
@@ -62,18 +65,50 @@ def build_kernel(description: Mapping[str, Any], state: Mapping[str, Tensor]) ->
         2.0
     """
     try:
-        kernel = _build(description, 0)
+        _check_state(state)
+        limit = max(tensor.numel() for tensor in state.values()) if n_way is None else n_way
+        kernel = _build(description, 0, limit)
+        if n_way is not None and kernel.n_kernels not in (1, n_way):
+            raise ValueError(f"it is for {kernel.n_kernels} classes, not {n_way}")
         kernel.to(next(iter(state.values())).dtype)
         kernel.load_state_dict(dict(state))
-    except (KeyError, TypeError, ValueError, RuntimeError, StopIteration) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise InvalidInputError(f"Expected the description of a kernel, but got one that fails: {error}.") from error
     return kernel.requires_grad_(False)
 
 
-def _build(description: Mapping[str, Any], depth: int) -> Kernel:
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"kernels within kernels more than {_MAX_DEPTH} deep")
+def _check_state(state: Mapping[str, Tensor]) -> None:
+    if not state or len({tensor.dtype for tensor in state.values()}) > 1:
+        raise ValueError("its parameters are missing, or of several types")
+    for name, tensor in state.items():
+        if tensor.dtype not in (torch.float32, torch.float64) or not bool((tensor.abs() <= _LARGEST_LOGARITHM).all()):
+            raise ValueError(f"{name} is not made of logarithms of scales")
+
+
+def _build(description: Any, depth: int, limit: int) -> Kernel:
+    """The kernel, with at most `limit` classes: a description alone must not take memory."""
+    if not isinstance(description, Mapping) or depth > _MAX_DEPTH:
+        raise ValueError(f"expected a table, and kernels within kernels at most {_MAX_DEPTH} deep")
     name = description["name"]
     if name in _COMBINATIONS:
-        return _COMBINATIONS[name](*(_build(part, depth + 1) for part in description["parts"]))
-    return _FAMILIES[name](**description["options"])
+        parts = description["parts"]
+        if not isinstance(parts, list) or not 1 <= len(parts) <= _MAX_PARTS:
+            raise ValueError(f"expected 1 to {_MAX_PARTS} kernels to combine")
+        return _COMBINATIONS[name](*(_build(part, depth + 1, limit) for part in parts))
+    options = description["options"]
+    _check_options(options, limit)
+    return _FAMILIES[name](**options)
+
+
+def _check_options(options: Any, limit: int) -> None:
+    known = {"centre", "normalise", "n_way", "nu", "power"}
+    if not isinstance(options, Mapping) or not set(options) <= known:
+        raise ValueError(f"expected options among {', '.join(sorted(known))}")
+    if not all(isinstance(options[name], bool) for name in ("centre", "normalise") if name in options):
+        raise ValueError("expected `centre` and `normalise` to be true or false")
+    for name, largest in (("n_way", limit), ("power", _MAX_POWER)):
+        value = options.get(name)
+        if value is not None and (type(value) is not int or not 1 <= value <= largest):
+            raise ValueError(f"expected `{name}` to be between 1 and {largest}")
+    if not isinstance(options.get("nu", 0.5), float):
+        raise ValueError("expected `nu` to be a number")

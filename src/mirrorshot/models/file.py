@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from mirrorshot.checkpoint import Checkpoint, CheckpointError, load_sealed, save_sealed
-from mirrorshot.encoders import Embeddings, Encoder, Item, Kind, restore_encoder
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.classifier.save import HeadState
+from mirrorshot.encoders import Embeddings, Encoder, Item, Kind, restore_encoder
 from mirrorshot.models.encoding import THUMBNAIL
 from mirrorshot.models.model import Model
 
@@ -92,10 +92,11 @@ def load_model(path: Path, *, trust_encoder: bool = False, download: bool = Fals
         thumbnails = saved.tensors.get("thumbnails")
         _check(names, labels, embeddings, thumbnails)
         state = HeadState(_part(saved, _HEAD), saved.info["head"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise CheckpointError(f"Expected {path} to hold a model, but a part is missing or wrong: {error}.") from error
     head = FewShotClassifier.from_state(state, str(path))
-    if len(head.fitted_.used) != len(names) or sorted({*labels}) != list(head.classes_):
+    fits = len(head.fitted_.used) == len(names) and head.n_features_in_ == embeddings.shape[1]
+    if not fits or sorted({*labels}) != list(head.classes_):
         raise CheckpointError(f"Expected the classifier in {path} to be that of its examples, but it is not.")
     return Model(encoder, names, labels, embeddings, head, None if thumbnails is None else thumbnails.numpy())
 
@@ -103,7 +104,8 @@ def load_model(path: Path, *, trust_encoder: bool = False, download: bool = Fals
 def _encoder(saved: Checkpoint, trust_encoder: bool, download: bool) -> LazyEncoder:
     about = saved.info["encoder"]
     name, settings, kind = about["name"], about["settings"], about["kind"]
-    if not isinstance(name, str) or not isinstance(settings, dict) or kind not in ("picture", "text", "embedding"):
+    is_known = isinstance(kind, str) and kind in ("picture", "text", "embedding")
+    if not isinstance(name, str) or not isinstance(settings, dict) or not is_known:
         raise ValueError("its encoder is not described as one")
     return LazyEncoder(name, settings, _part(saved, _ENCODER), kind, trust_encoder=trust_encoder, download=download)
 
@@ -115,7 +117,12 @@ def _part(saved: Checkpoint, prefix: str) -> dict[str, torch.Tensor]:
 def _check(names: Any, labels: Any, embeddings: Any, thumbnails: torch.Tensor | None) -> None:
     if not all(isinstance(part, list) and all(isinstance(x, str) for x in part) for part in (names, labels)):
         raise ValueError("names and labels are not text")
-    if embeddings.ndim != 2 or embeddings.dtype.kind != "f" or not np.isfinite(embeddings).all():
+    if (
+        embeddings.ndim != 2
+        or not embeddings.shape[1]
+        or embeddings.dtype.kind != "f"
+        or not np.isfinite(embeddings).all()
+    ):
         raise ValueError("its embeddings are not finite numbers of shape (n, D)")
     if not len(names) == len(labels) == len(embeddings) or len(set(names)) < len(names):
         raise ValueError("names, labels and embeddings do not match")

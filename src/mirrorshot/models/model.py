@@ -1,5 +1,7 @@
 """A fitted model as a thing: the encoder, the support with its names, and the classifier on top."""
 
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.data.source import first
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
-from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.models.encoding import Encoded, Progress, check_damaged, encode_items, unique_names
 from mirrorshot.models.items import Items
 from mirrorshot.models.prediction import Prediction, Reason
+from mirrorshot.texts import checked_class_names
 from mirrorshot.types import DataError, InvalidInputError
 
 NOVELTY_RATE = 0.05
@@ -84,7 +87,7 @@ class Model:
         encoder = encoder or make_encoder("embeddings")
         found = encode_items(encoder, items, thumbnails=thumbnails, progress=progress)
         check_damaged(found, skip_corrupt, items.labels)
-        labels = found.items.labels or []
+        labels = _class_names(found.items.labels or [])
         if len(set(labels)) < 2:
             raise DataError(
                 f"Expected examples of at least two classes, but got {len(labels)} of one: {first(list(set(labels)))}. "
@@ -182,6 +185,7 @@ class Model:
         """
         if len(labels) != len(found.embeddings) or not all(labels):
             raise InvalidInputError(f"Expected a label for each of {len(found.embeddings)} items, but got {labels!r}.")
+        labels = checked_class_names(labels, self.classes)
         X = self.check_embeddings(found.embeddings)
         together = np.concatenate([self.embeddings, X])
         names = unique_names([*self.names, *found.items.names])
@@ -243,3 +247,17 @@ class Model:
         from mirrorshot.models.file import load_model
 
         return load_model(Path(path), trust_encoder=trust_encoder, download=download)
+
+
+def _class_names(labels: Sequence[str]) -> list[str]:
+    """Checked names; the user is told of two forms that become one class."""
+    names = checked_class_names(labels)
+    forms = dict(zip(labels, names, strict=True))
+    merged = [name for name, n in Counter(forms.values()).items() if n > 1]
+    if merged:
+        warnings.warn(
+            "Some names of classes differ only in space or in their Unicode form and are one class: "
+            f"{first(sorted(merged))}.",
+            stacklevel=3,
+        )
+    return names

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ import torch
 from joblib import Parallel, delayed
 
 from mirrorshot.checkpoint import RunError, read_config, read_log
-from mirrorshot.checkpoint.lock import RunLock
+from mirrorshot.checkpoint.lock import remove_run
 from mirrorshot.config import Config
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset, load_dataset
@@ -127,7 +126,7 @@ def _in_process(cell: Cell, places: Places, n_jobs: int, *, train_only: bool, ag
     where = {"results": str(places.results), "runs": str(places.runs)}
     task = json.dumps({"cell": cell._asdict(), **where, "train_only": train_only, "again": again})
     threads = str(max(1, (os.cpu_count() or 1) // n_jobs))
-    environment = {"OMP_NUM_THREADS": threads, **os.environ}
+    environment = {"OMP_NUM_THREADS": threads, "PYTHONSAFEPATH": "1", **os.environ}
     command = [sys.executable, "-m", "mirrorshot.reproduce.worker", task]
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 0:
@@ -156,18 +155,11 @@ def run_cell(
     config = cell.config()
     if dataset.test is not None:  # what is wrong with the test tasks is better known before training
         EpisodeSampler(dataset.test, config.n_way, config.n_shot, N_QUERY, seed=1)
-    if again:
-        _remove_run(places.runs / cell.name)
+    if again and (places.runs / cell.name).exists():
+        remove_run(places.runs / cell.name)
     trained = _trained(cell, places.runs / cell.name, dataset, progress, say)
     if not train_only:
         _test(cell, places, dataset, trained, progress, say)
-
-
-def _remove_run(folder: Path) -> None:
-    """Remove a run that no other process is at."""
-    if folder.exists():
-        RunLock.acquire(folder)  # goes with the folder
-        shutil.rmtree(folder)
 
 
 def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress | None, say: Say) -> dict[str, Any]:

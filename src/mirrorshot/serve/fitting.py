@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mirrorshot.encoders import Encoder
 from mirrorshot.classifier import FewShotClassifier
+from mirrorshot.encoders import Encoder
 from mirrorshot.models import Model
 from mirrorshot.models.encoding import unique_names
 from mirrorshot.models.model import NOVELTY_RATE

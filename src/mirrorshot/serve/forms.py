@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from mirrorshot.types import InvalidInputError
+from mirrorshot.texts import checked_class_name
 
 MAX_LABEL = 60
 _MAX_ID = 2**53 - 1  # the largest integer that every JSON reader understands
@@ -20,15 +20,7 @@ def checked_label(name: object) -> str:
         >>> checked_label(" owl ")
         'owl'
     """
-    if not isinstance(name, str):
-        raise InvalidInputError(f"Expected the name of a class to be text, but got {type(name).__name__}.")
-    text = name.strip()
-    if not 1 <= len(text) <= MAX_LABEL or not text.isprintable():
-        raise InvalidInputError(
-            f"Expected the name of a class to have 1 to {MAX_LABEL} printable characters, but got {len(text)}"
-            f"{'' if text.isprintable() else ', some of which cannot be printed'}."
-        )
-    return text
+    return checked_class_name(name, max_length=MAX_LABEL)
 
 
 Label = Annotated[str, BeforeValidator(checked_label), Field(min_length=1, max_length=MAX_LABEL)]
