@@ -28,9 +28,7 @@ def test_a_prediction_during_a_fit_is_that_of_one_fit_or_the_other():
     def swap():
         while not stop.is_set():
             for task in fitted.values():  # a fit that costs nothing, so that they come as fast as possible
-                model._accept(
-                    {name: value for name, value in vars(task).items() if name.endswith("_") or name[0] == "_"}
-                )
+                model._accept(vars(task))
 
     writer = threading.Thread(target=swap)
     writer.start()

@@ -1,4 +1,7 @@
-"""`FewShotClassifier` to and from a file: plain tensors and JSON, never pickled, the same predictions bit by bit."""
+"""`FewShotClassifier` to and from a file: plain tensors and JSON, never pickled.
+
+On the same machine (processor, torch, number of threads) a loaded classifier predicts the same bit by bit.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
