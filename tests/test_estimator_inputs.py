@@ -97,6 +97,7 @@ def test_embeddings_whose_squares_overflow_are_refused_by_what_the_user_gave(ker
         model.add(1e200 * np.ones(5), 0)
 
 
+@pytest.mark.filterwarnings("ignore:The number of unique classes:UserWarning")
 def test_too_large_a_task_is_refused_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr("mirrorshot.estimator.memory._physical_memory", lambda: 16 * 2.0**30)
     monkeypatch.setattr("mirrorshot.kernels.Cosine.forward", lambda *args, **kwargs: pytest.fail("it started"))
