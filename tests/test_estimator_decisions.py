@@ -190,7 +190,7 @@ def test_a_number_that_the_pool_cannot_give_is_refused(model, task, k):
 
 @pytest.mark.parametrize("pool", [[], np.empty((0, 64))])
 def test_an_empty_pool_is_refused(model, pool):
-    with pytest.raises(InvalidInputError, match="`X_pool` to hold at least one example, but got none"):
+    with pytest.raises(InvalidInputError, match="`X_pool` to hold at least one example, but it is empty"):
         model.suggest(pool, 1)
 
 

@@ -1,5 +1,7 @@
 """Arrays that are unusual and right, and embeddings whose squares are beyond floating point."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -95,6 +97,7 @@ def test_embeddings_whose_squares_overflow_are_refused_by_what_the_user_gave(ker
         model.add(1e200 * np.ones(5), 0)
 
 
+@pytest.mark.filterwarnings("ignore:The number of unique classes:UserWarning")
 def test_too_large_a_task_is_refused_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr("mirrorshot.classifier.memory._physical_memory", lambda: 16 * 2.0**30)
     monkeypatch.setattr("mirrorshot.kernels.Cosine.forward", lambda *args, **kwargs: pytest.fail("it started"))
@@ -115,10 +118,8 @@ def test_the_sizes_that_fit_are_those_that_are_accepted(monkeypatch):
     assert memory_limit() == 2**31
     with pytest.raises(InvalidInputError) as error:
         check_memory(3000, 50, 3)
-    most, classes = (
-        int(part.split()[0])
-        for part in (str(error.value).split("What fits: ")[1], str(error.value).split("or 3000 examples of ")[1])
-    )
+    found = re.search(r"What fits: (\d+) examples of 50 classes, or 3000 examples of (\d+) classes", str(error.value))
+    most, classes = map(int, found.groups())
     for n, n_way in ((most, 50), (3000, classes)):
         check_memory(n, n_way, 3)
     assert bytes_needed(most + 1, 50, 3) > 2**31

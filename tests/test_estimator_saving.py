@@ -37,6 +37,24 @@ def test_predictions_after_loading_are_the_same_bit_by_bit(tmp_path, kernel):
     assert again.elbo_ == few.elbo_
 
 
+@pytest.mark.parametrize("kernel", ["cosine", "rbf", "linear", "polynomial"])
+@pytest.mark.parametrize(("n", "n_way", "n_queries"), [(5, 2, 1), (12, 3, 7), (23, 5, 17), (41, 7, 33)])
+def test_every_method_answers_the_same_bit_by_bit_whatever_the_size(tmp_path, kernel, n, n_way, n_queries):
+    rng = np.random.default_rng(n)
+    y = np.arange(n) % n_way
+    x, queries = rng.normal(size=(n, 9)) + rng.normal(size=(n_way, 9))[y], rng.normal(size=(n_queries, 9))
+    few = FewShotClassifier(kernel).fit(x[:-1], y[:-1]).add(x[-1], y[-1])
+    few.save(tmp_path / "head")
+    again = FewShotClassifier.load(tmp_path / "head")
+    for ask in ("predict_latent", "predict_log_proba", "uncertainty", "novelty", "explain", "influence", "evidence"):
+        for found, expected in zip(
+            np.atleast_1d(getattr(again, ask)(queries)), np.atleast_1d(getattr(few, ask)(queries)), strict=True
+        ):
+            np.testing.assert_array_equal(found, expected)
+    assert again.novelty_threshold() == few.novelty_threshold()
+    assert (again.start_, again.gap_) == (few.start_, few.gap_)
+
+
 EDITS = {
     "nothing": lambda few: few,
     "add": lambda few: few.add(X[30:33], Y[30:33]),

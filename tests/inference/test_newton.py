@@ -40,12 +40,12 @@ def test_it_agrees_with_mirror_descent_to_the_digits_that_has(task):
 
 
 @pytest.mark.parametrize("is_near", [True, False])
-@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0, 25.0])
+@pytest.mark.parametrize("scale", [1.0, 25.0])
 def test_a_start_far_away_gives_none_and_not_a_wrong_answer(task, scale, is_near):
     K, y, weight = task
     slow, _ = mirror_descent(scale * K, y, n_way=4, weight=weight, tol=1e-13, max_steps=200)
     generator = torch.Generator().manual_seed(0)
-    for size in (0.1, 1.0, 10.0, 500.0):
+    for size in (1.0, 10.0, 500.0):
         shift, precision = size * torch.randn(2, 1, 4, 24, generator=generator, dtype=torch.float64)
         start = GaussianSites(shift, precision.abs())
         found = newton_solve(scale * K, y, start, n_way=4, weight=weight, is_near=is_near)

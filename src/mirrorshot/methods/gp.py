@@ -36,7 +36,7 @@ class GPMethod(FewShotMethod):
 
     - **ml**: bound of the evidence of support and query together (the paper's ELBO).
     - **cml**: conditional marginal likelihood, bound of support and query minus bound of the support alone: how well
-      the support predicts the query, as at test time.
+      the support predicts the query, as at test time. A difference of two bounds is no bound itself.
     - **pl**: predictive likelihood of each query given the support.
 
     Temperature: training on the bound of 85 points leaves predictions from 5 points under-confident. `tune` fits one

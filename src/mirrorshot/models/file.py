@@ -1,7 +1,8 @@
 """The file of a model: one safetensors file with JSON in its header and a checksum over all of it.
 
 It holds the encoder's name and settings (the weights only of a run's network), names, labels and embeddings of the
-support, thumbnails, and the whole state of the classifier, so predictions are the same bit by bit after loading.
+support, thumbnails, and the whole state of the classifier, so predictions are the same bit by bit after loading on the
+same machine.
 Nothing in it is executed: a function of the user that it names is imported only if the reader says so.
 """
 
