@@ -42,6 +42,7 @@ FILES = {
     "tiff jpeg": ("RGB", "TIFF", {"compression": "jpeg"}),
     "tiff fax": ("1", "TIFF", {"compression": "group4"}),
     "tiff cmyk": ("CMYK", "TIFF", {"compression": "packbits"}),
+    "tiff lab": ("LAB", "TIFF", {}),
 }
 
 
