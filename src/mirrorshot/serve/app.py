@@ -47,7 +47,7 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
     """
     service = Service(settings, encoders, model)
     names = Cookies(f"mirrorshot_{service.database.name}", f"mirrorshot_token_{service.database.name}")
-    door = Door(settings.token, names.token)
+    door = Door(settings.token, names.token, service.database.secret)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -55,9 +55,9 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
         yield
         service.close()
 
-    async def find_user(headers: Headers, address: str) -> Session | None:
+    async def find_user(headers: Headers) -> Session | None:
         session_id = session_id_of(headers, names.session)
-        return await service.find_session(session_id, address) if session_id else None
+        return await service.find_session(session_id) if session_id else None
 
     app = FastAPI(
         title="mirrorshot serve",

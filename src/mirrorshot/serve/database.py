@@ -67,6 +67,7 @@ class Database:
             if damage is not None:
                 raise sqlite3.DatabaseError(damage)
             self.name = str(self.read("SELECT name FROM about")[0]["name"])
+            self.secret = str(self.read("SELECT value FROM secret")[0]["value"])
             self._files = self._identities()
         except (OSError, sqlite3.OperationalError) as error:
             self.close()
@@ -115,6 +116,8 @@ class Database:
                     f"Expected {self.path} to be a database of `mirrorshot serve` of version {_VERSION} or older, but "
                     f"got version {version} of application {application}. Use another folder, or update mirrorshot."
                 )
+            db.execute("CREATE TABLE IF NOT EXISTS secret (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)")
+            db.execute("INSERT OR IGNORE INTO secret VALUES (1, ?)", (secrets.token_hex(32),))
 
     def _connection(self) -> sqlite3.Connection:
         found: sqlite3.Connection | None = getattr(self._local, "connection", None)

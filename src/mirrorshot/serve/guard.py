@@ -22,7 +22,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
-FindUser = Callable[[Headers, str], Awaitable[Session | None]]
+FindUser = Callable[[Headers], Awaitable[Session | None]]
 
 UPLOADS = ("/api/examples", "/api/pool", "/api/predict")
 _READS = ("GET", "HEAD", "OPTIONS")
@@ -49,7 +49,7 @@ class Guard:
         app: what is guarded.
         settings: of the server.
         door: knows the token.
-        find_user: the user of a request, by its headers and address; None if there is none.
+        find_user: the user of a request, by its headers; None if there is none.
     """
 
     def __init__(self, app: App, settings: Settings, door: Door, find_user: FindUser) -> None:
@@ -81,7 +81,7 @@ class Guard:
     async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
         headers, address, limits = Headers(scope=scope), client_address(scope), self._settings.limits
         limit = self._check(scope, headers, address)
-        user = await self._user(scope, headers, address)
+        user = await self._user(scope, headers)
         owner = (f"address {address}", limits.address_requests) if user is None else (user.key, limits.session_requests)
         with self._budget.request(*owner) as reserve:
             if scope["method"] in _WITH_BODY:
@@ -106,10 +106,10 @@ class Guard:
         check_length(headers, limit)
         return limit
 
-    async def _user(self, scope: Any, headers: Headers, address: str) -> Session | None:
+    async def _user(self, scope: Any, headers: Headers) -> Session | None:
         path, user = scope["path"], None
         if path.startswith("/api/") and path not in _WITHOUT_SESSION:
-            user = await self._find_user(headers, address)
+            user = await self._find_user(headers)
             if user is None and scope["method"] in _WITH_BODY:
                 raise unknown_session()
         scope.setdefault("state", {})["session"] = user

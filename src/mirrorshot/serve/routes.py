@@ -116,7 +116,7 @@ def _add_doors(router: APIRouter, service: Service, names: Cookies, door: Door) 
         """Show the token of the server once, and get a cookie for it."""
         if not door.knows(body.token, client_address(request.scope)):
             raise RequestError(403, "Expected the token of this server, but got another one. Look for typing errors.")
-        _set_cookie(request, response, names.token, door.proof())
+        _set_cookie(request, response, names.token, door.proof)
         return forms.Done(version=0)
 
     @router.post("/sessions", status_code=201, tags=["users"], responses=_problems(403, 429, 503, 507))

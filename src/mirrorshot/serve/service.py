@@ -82,9 +82,9 @@ class Service:
         """A new user; the session id."""
         return await self._disk.run(address, lambda: self.store.create_session(*self._begin_with))
 
-    async def find_session(self, session_id: str, address: str) -> Session | None:
+    async def find_session(self, session_id: str) -> Session | None:
         """The user with that session id; None if there is none."""
-        return await self._disk.run(address, lambda: self.store.find(session_key(session_id)))
+        return await self.on_disk(self.store.find, session_key(session_id))
 
     async def delete_session(self, session: Session) -> None:
         """Forget a user."""

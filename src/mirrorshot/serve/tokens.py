@@ -87,15 +87,20 @@ class Rate:
 
 
 class Door:
-    """Who knows the token. Wrong ones are counted for each address, however they come: login, header or cookie.
+    """Who knows the token. Wrong ones are counted for each address, whether they come by login or by header.
+
+    The cookie that proves the token depends on a random secret too, so it cannot be guessed, and guesses of somebody at
+    the same address do not lock out those who have it.
 
     Args:
         token: of the server; None: everybody may come in.
         cookie: name of the cookie that proves the token.
+        secret: random text that stays with the server.
     """
 
-    def __init__(self, token: str | None, cookie: str) -> None:
+    def __init__(self, token: str | None, cookie: str, secret: str) -> None:
         self._token, self._cookie, self._wrong = token, cookie, Rate(GUESSES)
+        self.proof = hmac.new(secret.encode(), (token or "").encode(), hashlib.sha256).hexdigest()
 
     def knows(self, token: str, address: str) -> bool:
         """Whether this is the token.
@@ -103,7 +108,18 @@ class Door:
         Raises:
             RequestError: too many wrong ones came from the address.
         """
-        return self._token is not None and self._equal(token, self._token, address)
+        if self._token is None:
+            return False
+        if not self._wrong.allows(address, cost=0.0):
+            raise RequestError(
+                429,
+                f"Expected at most {GUESSES} wrong tokens a minute, but got more. Wait a minute.",
+                retry_after=self._wrong.seconds,
+            )
+        is_right = _equal(token, self._token)
+        if not is_right:
+            self._wrong.allows(address)
+        return is_right
 
     def is_open(self, headers: Headers, address: str) -> bool:
         """Whether a request brings the token, or the cookie that proves it.
@@ -114,30 +130,13 @@ class Door:
         if self._token is None:
             return True
         proof, given = cookies(headers).get(self._cookie), headers.get(TOKEN_HEADER)
-        if proof is not None and self._equal(proof, token_proof(self._token), address):
+        if proof is not None and _equal(proof, self.proof):
             return True
-        return given is not None and self._equal(given, self._token, address)
-
-    def proof(self) -> str:
-        """Value of the cookie."""
-        return token_proof(self._token or "")
-
-    def _equal(self, given: str, right: str, address: str) -> bool:
-        if not self._wrong.allows(address, cost=0.0):
-            raise RequestError(
-                429,
-                f"Expected at most {GUESSES} wrong tokens a minute, but got more. Wait a minute.",
-                retry_after=self._wrong.seconds,
-            )
-        is_right = hmac.compare_digest(given.encode("utf-8", "replace"), right.encode())
-        if not is_right:
-            self._wrong.allows(address)
-        return is_right
+        return given is not None and self.knows(given, address)
 
 
-def token_proof(token: str) -> str:
-    """What the cookie holds: it shows that its owner knew the token, and does not tell it."""
-    return hmac.new(token.encode(), b"mirrorshot serve", hashlib.sha256).hexdigest()
+def _equal(given: str, right: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), right.encode())
 
 
 def cookies(headers: Headers) -> dict[str, str]:
