@@ -107,7 +107,7 @@ def test_sixty_answers_at_once_do_not_keep_another_user_waiting(serve, picture_o
         asked = [threads.submit(busy.http.get, "/api/answers") for _ in range(60)]
         try:
             refused = [
-                done.result() for done, _ in zip(concurrent.futures.as_completed(asked), range(28), strict=False)
+                done.result() for _, done in zip(range(28), concurrent.futures.as_completed(asked), strict=False)
             ]
             predicted = other.http.post("/api/predict", content=picture_of("bar"), headers=PNG)
         finally:

@@ -14,7 +14,7 @@ import pytest
 
 PNG = {"content-type": "image/png"}
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-_TOO_LONG = 60.0  # seconds that only a server that hangs needs
+_TOO_LONG = 30.0  # seconds that only a server that hangs needs
 
 # A server whose parts can be made to hang; the name of the part is the first argument.
 PROGRAM = """
@@ -85,7 +85,7 @@ def taught(url, picture_of):
     ("part", "sig"), [("fit", signal.SIGTERM), ("compute", signal.SIGTERM), ("fit", signal.SIGINT)]
 )
 def test_a_signal_ends_a_server_whose_threads_hang(tmp_path, picture_of, part, sig):
-    with serving(tmp_path, part) as (url, process, _), taught(url, picture_of) as http:
+    with serving(tmp_path, part) as (url, process, _), contextlib.closing(taught(url, picture_of)) as http:
         asking = threading.Thread(target=lambda: ask(http))
         asking.start()
         time.sleep(0.5)
@@ -116,7 +116,8 @@ def test_a_signal_ends_a_server_with_open_uploads_and_idle_connections(tmp_path)
 
 @pytest.mark.parametrize("part", ["worker", "closer"])
 def test_worker_processes_end_with_the_server(tmp_path, part):
-    with serving(tmp_path, part) as (_, process, lines):
+    with serving(tmp_path, part) as (url, process, lines):
+        httpx.get(f"{url}/api/health", timeout=_TOO_LONG)  # its signal handlers are there
         worker = int(next(line for line in lines if line.startswith("worker")).split()[1])
         ends(process)
         deadline = time.monotonic() + _TOO_LONG

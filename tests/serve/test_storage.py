@@ -62,7 +62,7 @@ def test_a_label_is_refused_when_its_files_are_gone(serve, picture_of, what):
         user.http.post("/api/sessions"),
     ]
     assert [answer.status_code for answer in answers] == [503] * 3
-    assert all(answer.json()["error"].startswith("Expected the data of the server") for answer in answers)
+    assert all(answer.json()["error"].startswith("Expected the data") for answer in answers)
     assert str(server.folder) not in answers[0].text
 
 
@@ -73,7 +73,8 @@ def filled(folder):
     with database.write() as db:
         for i in range(300):
             db.execute(
-                "INSERT INTO session (key, created, parameters) VALUES (?, 0, ?)", (f"{i:064}", "{}" + " " * 500)
+                "INSERT INTO session (key, created, version, parameters) VALUES (?, 0, 1, ?)",
+                (f"{i:064}", "{}" + " " * 500),
             )
     return database, store
 

@@ -31,9 +31,10 @@ class Connection(H11Protocol):
         """Begin to wait for a request, and make room for this connection."""
         super().connection_made(transport)
         self._wait()
-        others = [other for other in self.connections if isinstance(other, Connection) and other is not self]
-        if len(others) >= self.limits.connections:
-            idle = [other for other in others if other.is_idle]
+        there = [other for other in self.connections if isinstance(other, Connection)]
+        there = [other for other in there if not other.transport.is_closing()]
+        if len(there) > self.limits.connections:
+            idle = [other for other in there if other.is_idle and other is not self]
             min(idle, key=lambda other: other._idle_since, default=self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
