@@ -48,10 +48,13 @@ def digit_files() -> dict[int, list[bytes]]:
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The server as a process: its address, and the process."""
+def serving(folder: Path, source: Path | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The server as a process, perhaps from another source folder: its address, and the process."""
+    environment = os.environ | ({} if source is None else {"PYTHONPATH": str(source)})
     command = [sys.executable, "-m", "mirrorshot", "serve", "--port", "0", "--data-folder", str(folder)]
-    process = subprocess.Popen([*command, "--sessions-per-minute", "10000"], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, "--sessions-per-minute", "10000"], stderr=subprocess.PIPE, text=True, env=environment
+    )
     try:
         assert process.stderr is not None
         yield process.stderr.readline().split()[-1].rstrip("/"), process

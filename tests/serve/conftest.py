@@ -9,11 +9,11 @@ import threading
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 from PIL import Image
 
 from mirrorshot.serve import Limits, Settings, make_app
 from mirrorshot.serve.pictures import Encoders
+from mirrorshot.serve.running import make_server
 
 PNG = {"content-type": "image/png"}
 KINDS = ("bar", "cross", "ring")
@@ -98,7 +98,7 @@ def running(settings, encoders, model=None):
     bound = socket.socket(proto=socket.IPPROTO_TCP)
     bound.bind(("127.0.0.1", 0))
     bound.listen()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=5))
+    server = make_server(app, settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     server_for_tests = Running(f"http://127.0.0.1:{bound.getsockname()[1]}", settings.data_folder, app)

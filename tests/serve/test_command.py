@@ -19,11 +19,23 @@ def run(*arguments, **options):
     return CliRunner().invoke(main, ["serve", *map(str, arguments)], **options)
 
 
-def test_others_are_not_let_in_without_a_token(tmp_path):
-    result = run("--host", "0.0.0.0", "--data-folder", tmp_path)
-    assert result.exit_code == 2
-    assert result.stderr.startswith("Error: Expected a token, because others can reach the server with --host 0.0.0.0")
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("options", [["--host", "0.0.0.0"], ["--public-host", "few.example"]])
+def test_a_server_that_others_can_reach_makes_a_token_of_its_own(tmp_path, monkeypatch, options):
+    started = []
+    monkeypatch.setattr("mirrorshot.serve.running.run", lambda settings, *_, **__: started.append(settings))
+    for _ in range(2):
+        result = run(*options, "--data-folder", tmp_path, env={"MIRRORSHOT_TOKEN": ""})
+        assert result.exit_code == 0, result.stderr
+        assert f"Token of this server, which users have to know: {started[-1].token}" in result.stderr
+    assert len(started[0].token) >= 40
+    assert started[0].token != started[1].token
+
+
+def test_a_server_on_this_machine_alone_makes_no_token(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr("mirrorshot.serve.running.run", lambda settings, *_, **__: started.append(settings))
+    assert "Token" not in run("--data-folder", tmp_path).stderr
+    assert started[0].token is None
 
 
 def test_a_short_token_is_refused_also_from_the_environment(tmp_path):
@@ -71,7 +83,7 @@ def test_a_database_of_another_program_is_left_alone(tmp_path):
 
 def test_a_file_that_is_no_database_is_left_alone(tmp_path):
     (tmp_path / "serve.sqlite3").write_text("these are not tables" * 100)
-    with pytest.raises(DataError, match=r"to be a database that can be written, but got: file is not a database"):
+    with pytest.raises(DataError, match=r"to be an intact database, but got: file is not a database"):
         Database(tmp_path, 10**6)
     assert (tmp_path / "serve.sqlite3").read_text().startswith("these are not tables")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirrorshot.serve import Limits, Settings
-from mirrorshot.serve.guard import Rate
+from mirrorshot.serve.tokens import Rate
 from mirrorshot.types import InvalidInputError
 
 PNG = {"content-type": "image/png"}
@@ -161,19 +161,25 @@ def test_a_body_that_says_it_is_large_is_refused_before_it_is_sent(shared):
     assert b"Expected at most 16777216 bytes, but got 99999999999." in text
 
 
+def post(server, *headers, path="/api/pool"):
+    """The head of a request by a new user."""
+    session = server.client().http.post("/api/sessions").json()["session"]
+    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {session}", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
 def test_a_body_that_does_not_say_its_length_is_cut_off(serve):
     server = serve(limits=Limits(upload_bytes=1000))
     chunk = b"400\r\n" + b"x" * 1024 + b"\r\n"
-    head = b"POST /api/pool HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    status, text = raw(server, head + chunk)  # and it never ends
+    status, text = raw(server, post(server, "Transfer-Encoding: chunked") + chunk)  # and it never ends
     assert status == 413
     assert b"more than 1000" in text
 
 
 def test_a_body_that_never_comes_is_not_waited_for(serve):
     server = serve(limits=Limits(body_seconds=0.3))
-    request = b"POST /api/pool HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\nabc"
-    status, text = raw(server, request)  # a server that waits for the body does not answer at all
+    # a server that waits for the body does not answer at all
+    status, text = raw(server, post(server, "Content-Length: 10") + b"abc")
     assert status == 408
     assert b"within 0.3 seconds" in text
 
@@ -182,7 +188,7 @@ def test_a_client_that_leaves_in_the_middle_does_no_harm(shared, user):
     host, port = shared.url.removeprefix("http://").split(":")
     for _ in range(5):
         with socket.create_connection((host, int(port))) as connection:
-            connection.sendall(b"POST /api/pool HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\nabc")
+            connection.sendall(post(shared, "Content-Length: 10") + b"abc")
     assert user.get("health")["is_running"]
 
 

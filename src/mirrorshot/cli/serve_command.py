@@ -1,5 +1,6 @@
 """`mirrorshot serve`."""
 
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +17,8 @@ Open http://127.0.0.1:8000, drop pictures into classes, see answers. Only this m
 [cyan]mirrorshot serve model.mirrorshot[/cyan]
 Begin with the examples of a model.
 
-[cyan]MIRRORSHOT_TOKEN=... mirrorshot serve --host 0.0.0.0[/cyan]
-For others in your network, who have to know the token.
+[cyan]mirrorshot serve --host 0.0.0.0[/cyan]
+For others in your network, who have to know the token that is printed, or the one in MIRRORSHOT_TOKEN.
 """
 
 
@@ -35,7 +36,8 @@ def serve(
         str | None,
         typer.Option(
             envvar="MIRRORSHOT_TOKEN",
-            help="Secret that users have to know. Others can read a command line: prefer the variable.",
+            help="Secret that users have to know. Others can read a command line: prefer the variable. Without one, a "
+            "server that others can reach makes its own and prints it.",
         ),
     ] = None,
     public_host: Annotated[
@@ -63,11 +65,16 @@ def serve(
         )
     with wrong_usage():
         from mirrorshot.serve import Limits, Settings
+        from mirrorshot.serve.settings import is_loopback
 
         limits = Limits(
             examples=max_examples, classes=max_classes, pool=max_pool, sessions_per_minute=sessions_per_minute
         )
-        settings = Settings(data_folder, host, port, token or None, public_host, limits)
+        is_public = public_host is not None or not is_loopback(host)
+        generated = secrets.token_urlsafe() if is_public and not token else None
+        settings = Settings(data_folder, host, port, token or generated, public_host, limits)
+    if generated is not None:
+        typer.echo(f"Token of this server, which users have to know: {generated}", err=True)
     with errors_as_messages():
         from mirrorshot.serve.running import run
 

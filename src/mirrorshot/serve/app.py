@@ -10,16 +10,19 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from mirrorshot.models import Model
-from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.errors import RequestError, database_failed, disk_failed
 from mirrorshot.serve.guard import Guard
 from mirrorshot.serve.pictures import Encoders
-from mirrorshot.serve.routes import Cookies, make_router
+from mirrorshot.serve.records import Session
+from mirrorshot.serve.routes import Cookies, make_router, session_id_of
 from mirrorshot.serve.service import Service
 from mirrorshot.serve.settings import Settings
+from mirrorshot.serve.tokens import Door
 from mirrorshot.types import MirrorshotError
 
 DESCRIPTION = """Build a classifier from a few pictures per class, and ask it about others.
@@ -44,11 +47,17 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
     """
     service = Service(settings, encoders, model)
     names = Cookies(f"mirrorshot_{service.database.name}", f"mirrorshot_token_{service.database.name}")
+    door = Door(settings.token, names.token, service.database.secret)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.backups.start()
         yield
         service.close()
+
+    async def find_user(headers: Headers) -> Session | None:
+        session_id = session_id_of(headers, names.session)
+        return await service.find_session(session_id) if session_id else None
 
     app = FastAPI(
         title="mirrorshot serve",
@@ -58,10 +67,10 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        middleware=[Middleware(Guard, settings=settings, cookie=names.token)],
+        middleware=[Middleware(Guard, settings=settings, door=door, find_user=find_user)],
     )
     app.state.service = service
-    app.include_router(make_router(service, names))
+    app.include_router(make_router(service, names, door))
     _add_pages(app)
     _add_errors(app)
     return app
@@ -92,7 +101,11 @@ def _without_request(page: Any) -> Any:
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestError)
     async def refused(_: Request, error: RequestError) -> Response:
-        return _problem(error.status, str(error))
+        return _problem(error.status, str(error), error.headers)
+
+    @app.exception_handler(OSError)
+    async def no_disk(_: Request, error: OSError) -> Response:
+        return await refused(_, disk_failed(error))
 
     @app.exception_handler(MirrorshotError)
     async def not_possible(_: Request, error: MirrorshotError) -> Response:
@@ -100,8 +113,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(sqlite3.Error)
     async def no_database(_: Request, error: sqlite3.Error) -> Response:
-        logging.getLogger("mirrorshot.serve").error("the database failed", exc_info=error)
-        return _problem(503, f"Expected the database to answer, but got: {error}. Ask whoever runs the server.")
+        return await refused(_, database_failed(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

@@ -1,10 +1,12 @@
 """The database file: its tables, connections, and transactions that survive the loss of power."""
 
 import contextlib
+import logging
 import os
 import secrets
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +50,7 @@ class Database:
         max_bytes: size from which on the file does not grow.
 
     Raises:
-        DataError: the file is of another program, or of a newer mirrorshot.
+        DataError: the file is damaged, of another program, or of a newer mirrorshot.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -57,14 +59,46 @@ class Database:
         self._max_bytes = max_bytes
         self._local, self._turn = threading.local(), threading.Lock()
         self._opened: list[sqlite3.Connection] = []
+        self._files: list[tuple[int, int]] | None = None
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             self._prepare()
-        except (OSError, sqlite3.Error) as error:
+            damage = first_damage(self._connection())
+            if damage is not None:
+                raise sqlite3.DatabaseError(damage)
+            self.name = str(self.read("SELECT name FROM about")[0]["name"])
+            self.secret = str(self.read("SELECT value FROM secret")[0]["value"])
+            self._files = self._identities()
+        except (OSError, sqlite3.OperationalError) as error:
+            self.close()
             raise DataError(
                 f"Expected {self.path} to be a database that can be written, but got: {error}. Use another folder."
             ) from error
-        self.name = str(self.read("SELECT name FROM about")[0]["name"])
+        except (sqlite3.DatabaseError, IndexError) as error:
+            self.close()
+            raise _damaged(self.path, error) from error
+
+    @property
+    def log_path(self) -> Path:
+        """The write-ahead log, which has the last commits."""
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _identities(self) -> list[tuple[int, int]]:
+        return [(found.st_dev, found.st_ino) for found in (self.path.stat(), self.log_path.stat())]
+
+    def _check_there(self) -> None:
+        """Refuse if the files were removed or replaced: then commits go to files that nobody can open again."""
+        try:
+            is_there = self._files is None or self._identities() == self._files
+        except OSError:
+            is_there = False
+        if not is_there:
+            logging.getLogger("mirrorshot.serve").error("%s was removed or replaced; restart the server", self.path)
+            raise RequestError(
+                503,
+                "Expected the data of the server to be where they were, but they were removed. The change is not kept. "
+                "Ask whoever runs the server.",
+            )
 
     def _prepare(self) -> None:
         connection = self._connection()
@@ -82,17 +116,23 @@ class Database:
                     f"Expected {self.path} to be a database of `mirrorshot serve` of version {_VERSION} or older, but "
                     f"got version {version} of application {application}. Use another folder, or update mirrorshot."
                 )
+            db.execute("CREATE TABLE IF NOT EXISTS secret (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)")
+            db.execute("INSERT OR IGNORE INTO secret VALUES (1, ?)", (secrets.token_hex(32),))
 
     def _connection(self) -> sqlite3.Connection:
         found: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if found is None:
-            found = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            found.row_factory = sqlite3.Row
-            found.execute("PRAGMA synchronous=FULL")
-            found.execute("PRAGMA foreign_keys=ON")
-            self._local.connection = found
+            found = self._local.connection = self.connect()
             self._opened.append(found)
         return found
+
+    def connect(self) -> sqlite3.Connection:
+        """A new connection, which the caller closes."""
+        made = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        made.row_factory = sqlite3.Row
+        made.execute("PRAGMA synchronous=FULL")
+        made.execute("PRAGMA foreign_keys=ON")
+        return made
 
     def read(self, query: str, values: tuple[object, ...] = ()) -> list[sqlite3.Row]:
         """Rows of a query."""
@@ -113,7 +153,7 @@ class Database:
         """A transaction: on the disk when the block ends, undone if an error leaves it.
 
         Raises:
-            RequestError: the disk is full.
+            RequestError: the disk is full, or the files are gone.
         """
         db = self._connection()
         with self._turn:
@@ -121,6 +161,7 @@ class Database:
                 db.execute("BEGIN IMMEDIATE")
                 yield db
                 db.execute("COMMIT")
+                self._check_there()
             except BaseException as error:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
@@ -146,3 +187,25 @@ class Database:
             connection.close()
         self._opened.clear()
         self._local = threading.local()
+
+
+def backup_path(path: Path) -> Path:
+    """Where the copy of a database is."""
+    return path.with_name(f"{path.name}-backup")
+
+
+def first_damage(connection: sqlite3.Connection) -> str | None:
+    """The first thing that is wrong with a database; None if it is intact."""
+    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    return None if found == "ok" else found.replace("\n", " ")
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    copy = backup_path(path)
+    advice = f"Move it away with the files {path.name}-wal and {path.name}-shm beside it, "
+    if copy.exists():
+        made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(copy.stat().st_mtime))
+        advice += f"then rename the copy of {made}, {copy}, to {path.name}, and start again."
+    else:
+        advice += "then start again: there is no copy of it. `sqlite3 FILE .recover` may save a part."
+    return DataError(f"Expected {path} to be an intact database, but got: {error}. {advice}")

@@ -1,6 +1,11 @@
 """Errors that a client gets: a status, and a sentence that says what was expected, what was got, and what to do."""
 
+import errno
+import logging
+
 from mirrorshot.types import MirrorshotError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RequestError(MirrorshotError):
@@ -8,11 +13,17 @@ class RequestError(MirrorshotError):
 
     Attributes:
         status: of HTTP.
+        retry_after: seconds after which the same request may succeed; None if that is not known.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.retry_after = status, retry_after
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the answer."""
+        return {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
 
 
 def not_found(what: str, number: object) -> RequestError:
@@ -23,3 +34,19 @@ def not_found(what: str, number: object) -> RequestError:
 def too_many(what: str, limit: int) -> RequestError:
     """A bound is reached."""
     return RequestError(409, f"Expected at most {limit} {what}, but that is how many you have. Remove some first.")
+
+
+def disk_failed(error: OSError) -> RequestError:
+    """The disk refuses. The log gets the details, among them paths; the client does not."""
+    logging.getLogger("mirrorshot.serve").error("the disk failed", exc_info=error)
+    if error.errno in _NO_ROOM:
+        return RequestError(
+            507, "Expected room on the disk of the server, but it is full. Ask whoever runs the server."
+        )
+    return RequestError(503, "Expected the disk of the server to work, but it failed. Ask whoever runs the server.")
+
+
+def database_failed(error: Exception) -> RequestError:
+    """The database refuses."""
+    logging.getLogger("mirrorshot.serve").error("the database failed", exc_info=error)
+    return RequestError(503, f"Expected the database to answer, but got: {error}. Ask whoever runs the server.")

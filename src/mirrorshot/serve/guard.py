@@ -1,32 +1,34 @@
-"""What every request passes before anything else looks at it: host, token, origin, size. And headers of every answer.
+"""Checks that every request passes first: host, token, origin, size, session, budget; and the headers of every answer.
 
 Plain ASGI, because it has to decide before a body is read.
 """
 
 import asyncio
-import hashlib
-import hmac
-import time
-from collections import OrderedDict
+import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-from mirrorshot.serve.errors import RequestError
-from mirrorshot.serve.settings import Settings
+from mirrorshot.serve.budget import Budget, Reserve
+from mirrorshot.serve.errors import RequestError, database_failed
+from mirrorshot.serve.records import Session
+from mirrorshot.serve.settings import Limits, Settings
+from mirrorshot.serve.store import unknown_session
+from mirrorshot.serve.tokens import TOKEN_HEADER, Door
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
+FindUser = Callable[[Headers], Awaitable[Session | None]]
 
 UPLOADS = ("/api/examples", "/api/pool", "/api/predict")
-TOKEN_HEADER = "x-mirrorshot-token"
 _READS = ("GET", "HEAD", "OPTIONS")
+_WITH_BODY = ("POST", "PUT", "PATCH")
 _OPEN = ("/api/login", "/api/health")  # need no token
+_WITHOUT_SESSION = (*_OPEN, "/api/sessions")
 _HEADERS = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
@@ -36,49 +38,23 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
-_MAX_ADDRESSES = 10_000
-
-
-class Rate:
-    """At most so many events a minute for each address; one that waits gets its turn back little by little.
-
-    Args:
-        per_minute: number of events, all of which may come at once.
-        clock: seconds that only grow.
-
-    Example:
-        >>> rate = Rate(2, clock=lambda: 0.0)
-        >>> [rate.allows("a"), rate.allows("a"), rate.allows("a"), rate.allows("b")]
-        [True, True, False, True]
-    """
-
-    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_minute, self._clock = per_minute, clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def allows(self, address: str) -> bool:
-        """Whether one more event of that address may happen now; if so it is counted."""
-        now = self._clock()
-        left, before = self._left.pop(address, (float(self._per_minute), now))
-        left = min(float(self._per_minute), left + (now - before) * self._per_minute / 60.0)
-        self._left[address] = (left - 1.0 if left >= 1.0 else left, now)
-        if len(self._left) > _MAX_ADDRESSES:
-            self._left.popitem(last=False)
-        return left >= 1.0
 
 
 class Guard:
     """Lets through what may come in, with a body that is complete and small enough.
 
+    The user is found before the body is read, and handed on as `session` in the state of the request.
+
     Args:
         app: what is guarded.
         settings: of the server.
-        cookie: name of the cookie that proves the token.
+        door: knows the token.
+        find_user: the user of a request, by its headers; None if there is none.
     """
 
-    def __init__(self, app: App, settings: Settings, cookie: str) -> None:
-        self._app, self._settings, self._cookie = app, settings, cookie
-        self._uploads = asyncio.Semaphore(settings.limits.uploads_at_once)
+    def __init__(self, app: App, settings: Settings, door: Door, find_user: FindUser) -> None:
+        self._app, self._settings, self._door, self._find_user = app, settings, door, find_user
+        self._budget = Budget(settings.limits)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """One request."""
@@ -90,65 +66,100 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
         try:
-            check_host(headers, self._settings)
-            if self._settings.token is not None and _needs_token(scope["path"]):
-                check_token(headers, self._settings.token, self._cookie)
-            if scope["method"] not in _READS:
-                check_origin(headers)
-            limits = self._settings.limits
-            is_upload = scope["path"] in UPLOADS and scope["method"] == "POST"
-            limit = limits.upload_bytes if is_upload else limits.json_bytes
-            check_length(headers, limit)
-            if not is_upload:
-                body = await self._body(receive, limit)
-                await self._app(scope, _replay(body, receive), send)
-                return
-            async with self._uploads:
-                body = await self._body(receive, limit)
-            await self._app(scope, _replay(body, receive), send)
+            await self._serve(scope, receive, send)
         except RequestError as error:
-            closing = {"connection": "close"} if error.status in (408, 413) else {}
-            await JSONResponse({"error": str(error)}, error.status, closing)(scope, receive, send)
+            await _refuse(error, scope, receive, send)
+        except sqlite3.Error as error:
+            await _refuse(database_failed(error), scope, receive, send)
+        except asyncio.CancelledError:  # uvicorn cancels what is left when the server stops
+            stopping = RequestError(503, "Expected the server to run, but it is being stopped. Send it again later.")
+            await _refuse(stopping, scope, receive, send)
         except ConnectionResetError:
             return  # the client has gone
 
-    async def _body(self, receive: Receive, limit: int) -> bytes:
-        seconds = self._settings.limits.body_seconds
+    async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
+        headers, address, limits = Headers(scope=scope), client_address(scope), self._settings.limits
+        limit = self._check(scope, headers, address)
+        user = await self._user(scope, headers)
+        owner = (f"address {address}", limits.address_requests) if user is None else (user.key, limits.session_requests)
+        with self._budget.request(*owner) as reserve:
+            if scope["method"] in _WITH_BODY:
+                reserve(int(headers.get("content-length", "0")))
+                counted = reserve if "transfer-encoding" in headers else _nothing
+                receive = _replay(await read_body(receive, limit, limits, counted), receive)
+            await self._app(scope, receive, send)
+
+    def _check(self, scope: Any, headers: Headers, address: str) -> int:
+        """Refuse by the headers alone; returns the number of bytes that the body may have."""
+        check_host(headers, self._settings)
+        if _needs_token(scope["path"]) and not self._door.is_open(headers, address):
+            raise RequestError(
+                403,
+                "Expected the token of this server, but got none that fits. Open the address that it printed when it "
+                f"started, or send the token in the header {TOKEN_HEADER}.",
+            )
+        if scope["method"] not in _READS:
+            check_origin(headers)
+        is_upload = scope["path"] in UPLOADS and scope["method"] == "POST"
+        limit = self._settings.limits.upload_bytes if is_upload else self._settings.limits.json_bytes
+        check_length(headers, limit)
+        return limit
+
+    async def _user(self, scope: Any, headers: Headers) -> Session | None:
+        path, user = scope["path"], None
+        if path.startswith("/api/") and path not in _WITHOUT_SESSION:
+            user = await self._find_user(headers)
+            if user is None and scope["method"] in _WITH_BODY:
+                raise unknown_session()
+        scope.setdefault("state", {})["session"] = user
+        return user
+
+
+async def read_body(receive: Receive, limit: int, limits: Limits, reserve: Reserve) -> bytes:
+    """Read a body that comes fast enough and is small enough; every part of it is reserved first."""
+    parts, n, began = [], 0, asyncio.get_running_loop().time()
+    while True:
+        left = began + limits.body_seconds + n / limits.body_rate - asyncio.get_running_loop().time()
         try:
-            return await asyncio.wait_for(_read(receive, limit), seconds)
+            message = await asyncio.wait_for(receive(), left)
         except asyncio.TimeoutError as error:
             raise RequestError(
-                408, f"Expected the request within {seconds:g} seconds, but it was not all there. Send it again."
+                408,
+                f"Expected the request within {limits.body_seconds:g} seconds and one more for each {limits.body_rate} "
+                f"bytes, but got {n} bytes. Send it again.",
             ) from error
-
-
-async def _read(receive: Receive, limit: int) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
         if message["type"] == "http.disconnect":
             raise ConnectionResetError
-        body += message.get("body", b"")
-        if len(body) > limit:
+        part = message.get("body", b"")
+        n += len(part)
+        if n > limit:
             raise _too_large(limit, f"more than {limit}")
+        reserve(len(part))
+        parts.append(part)
         if not message.get("more_body", False):
-            return bytes(body)
+            return b"".join(parts)
+
+
+def _nothing(_: int) -> None:
+    """Reserve nothing: the length was known before."""
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives a body which was read already, and then goes on."""
-    given = False
+    given = [body]
 
     async def again() -> Message:
-        nonlocal given
-        if given:
+        if not given:
             return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": given.pop(), "more_body": False}
 
     return again
+
+
+async def _refuse(error: RequestError, scope: Any, receive: Receive, send: Send) -> None:
+    closing = {"connection": "close"} if error.status in (408, 413) else {}
+    await JSONResponse({"error": str(error)}, error.status, error.headers | closing)(scope, receive, send)
 
 
 def _with_headers(send: Send) -> Send:
@@ -173,25 +184,6 @@ def check_host(headers: Headers, settings: Settings) -> None:
             f"Expected the host to be {', '.join(settings.allowed_hosts)}, but got {name[:80]!r}. Use one of these, or "
             "start the server with --public-host.",
         )
-
-
-def check_token(headers: Headers, token: str, cookie: str) -> None:
-    """Refuse who knows neither the token nor has the cookie that proves it."""
-    given = headers.get(TOKEN_HEADER)
-    if given is not None and hmac.compare_digest(given.encode(), token.encode()):
-        return
-    proof = cookies(headers).get(cookie)
-    if proof is None or not hmac.compare_digest(proof.encode(), token_proof(token).encode()):
-        raise RequestError(
-            403,
-            "Expected the token of this server, but got none that fits. Open the address that it printed when it "
-            f"started, or send the token in the header {TOKEN_HEADER}.",
-        )
-
-
-def token_proof(token: str) -> str:
-    """What the cookie holds: it shows that its owner knew the token, and does not tell it."""
-    return hmac.new(token.encode(), b"mirrorshot serve", hashlib.sha256).hexdigest()
 
 
 def check_origin(headers: Headers) -> None:
@@ -223,9 +215,6 @@ def _needs_token(path: str) -> bool:
     return path.startswith("/api/") and path not in _OPEN
 
 
-def cookies(headers: Headers) -> dict[str, str]:
-    """The cookies of a request; none if they cannot be read."""
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
+def client_address(scope: Any) -> str:
+    """Address that a request comes from."""
+    return str(scope["client"][0]) if scope.get("client") else ""

@@ -21,8 +21,7 @@ from mirrorshot.types import DataError
 
 PREVIEW = 128  # pixels of a side
 _MAX_NAME = 120
-_AT_ONCE = 2  # images that are decoded and encoded at a time; each may take some hundred megabytes
-_DECODING = threading.BoundedSemaphore(_AT_ONCE)
+N_WORKERS = 2  # images that are decoded and encoded at a time; each may take some hundred megabytes
 
 
 class Encoders:
@@ -98,7 +97,7 @@ def identity(encoder: Encoder) -> str:
 
 def start_workers(max_pixels: int) -> DecodeWorkers:
     """Start the processes that decode images, until `close`."""
-    return DecodeWorkers(_AT_ONCE, side=PREVIEW, limits=WorkerLimits(max_pixels))
+    return DecodeWorkers(N_WORKERS, side=PREVIEW, limits=WorkerLimits(max_pixels))
 
 
 def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, content: bytes, name: str) -> Received:
@@ -107,18 +106,17 @@ def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, con
     Raises:
         RequestError: it is no picture, it is damaged, it exceeds a limit, or the server is stopping.
     """
-    with _DECODING:
-        try:
-            picture, preview = workers.decode(content)
-        except ClosedError as error:
-            raise RequestError(503, "Expected the server to run, but it is stopping. Send the image again.") from error
-        except ImageError as error:
-            raise RequestError(
-                422, f"Expected a picture that can be read, but got: {error}. Send it as PNG or JPEG."
-            ) from error
-        chosen = encoder or encoders.decide(picture)
-        encoders.get(chosen)
-        return Received(chosen, New(plain_name(name), encoders.encode(chosen, picture), preview))
+    try:
+        picture, preview = workers.decode(content)
+    except ClosedError as error:
+        raise RequestError(503, "Expected the server to run, but it is stopping. Send the image again.") from error
+    except ImageError as error:
+        raise RequestError(
+            422, f"Expected a picture that can be read, but got: {error}. Send it as PNG or JPEG."
+        ) from error
+    chosen = encoder or encoders.decide(picture)
+    encoders.get(chosen)
+    return Received(chosen, New(plain_name(name), encoders.encode(chosen, picture), preview))
 
 
 def make_preview(picture: Image.Image) -> bytes:

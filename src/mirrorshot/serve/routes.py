@@ -1,17 +1,18 @@
-"""The paths of the API. Each reads what came, asks the service, and says what was done."""
+"""The paths of the API. Each reads a request, asks the service, and answers."""
 
-import hmac
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi import Path as InPath
+from starlette.datastructures import Headers
 
 from mirrorshot.serve import forms
 from mirrorshot.serve.errors import RequestError
-from mirrorshot.serve.guard import Rate, cookies, token_proof
+from mirrorshot.serve.guard import client_address
 from mirrorshot.serve.records import Session
 from mirrorshot.serve.service import Service
 from mirrorshot.serve.store import session_key, unknown_session
+from mirrorshot.serve.tokens import Door, Rate, cookies
 
 _YEAR = 365 * 24 * 3600
 _MEDIA = ("image/png", "image/jpeg", "application/octet-stream")
@@ -23,10 +24,12 @@ _ERRORS = {
     413: "Too large.",
     415: "A content type that is not taken.",
     422: "Not understood, or no picture.",
-    429: "Too often.",
-    503: "Too many users.",
+    408: "Too slow.",
+    429: "Too often, or too much at the same time. `Retry-After` has the seconds to wait.",
+    503: "Too many users, or the disk failed.",
     507: "No room left.",
 }
+_ALWAYS = (403, 429)
 Problems = dict[int | str, dict[str, Any]]
 NumberInPath = Annotated[int, InPath(ge=1, le=2**53 - 1)]
 FileName = Annotated[str, Query(max_length=1000, description="What to call the picture.")]
@@ -39,20 +42,19 @@ class Cookies(NamedTuple):
     token: str
 
 
-def make_router(service: Service, names: Cookies) -> APIRouter:
+def make_router(service: Service, names: Cookies, door: Door) -> APIRouter:
     """All paths of the API."""
     router = APIRouter(prefix="/api")
 
     async def session(request: Request) -> Session:
-        """The user: by the bearer's id, or else by the cookie."""
-        kind, _, bearer = request.headers.get("authorization", "").partition(" ")
-        session_id = bearer.strip() if kind.lower() == "bearer" else cookies(request.headers).get(names.session)
-        if not session_id:
+        """The user, whom the guard has found."""
+        user: Session | None = request.state.session
+        if user is None:
             raise unknown_session()
-        return await service.find_session(session_id)
+        return user
 
     User = Annotated[Session, Depends(session)]
-    _add_doors(router, service, names)
+    _add_doors(router, service, names, door)
     _add_reads(router, service, session)
     _add_pictures(router, service, session)
 
@@ -91,40 +93,44 @@ def make_router(service: Service, names: Cookies) -> APIRouter:
     return router
 
 
-def _add_doors(router: APIRouter, service: Service, names: Cookies) -> None:
-    settings = service.settings
-    arrivals, attempts = Rate(settings.limits.sessions_per_minute), Rate(10)
+def session_id_of(headers: Headers, cookie: str) -> str:
+    """The session id of a request: that of the bearer, or else that of the cookie."""
+    kind, _, bearer = headers.get("authorization", "").partition(" ")
+    return bearer.strip() if kind.lower() == "bearer" else cookies(headers).get(cookie, "")
 
-    @router.get("/health", tags=["server"])
+
+def _add_doors(router: APIRouter, service: Service, names: Cookies, door: Door) -> None:
+    limits = service.settings.limits
+    arrivals = Rate(limits.sessions_per_minute)
+
+    @router.get("/health", tags=["server"], responses=_problems(429))
     async def health(request: Request) -> forms.Health:
         """Whether the server runs, whether it wants a token from you, and whether it knows your cookie."""
-        proof, session_id = (cookies(request.headers).get(name, "") for name in (names.token, names.session))
-        known = settings.token is None or hmac.compare_digest(proof.encode(), token_proof(settings.token).encode())
+        known = door.is_open(request.headers, client_address(request.scope))
+        session_id = cookies(request.headers).get(names.session, "")
         found = await service.on_disk(service.store.find, session_key(session_id)) if known and session_id else None
         return forms.Health(is_running=True, needs_token=not known, has_session=found is not None)
 
     @router.post("/login", tags=["users"], responses=_problems(403, 415, 422, 429), dependencies=[_JSON])
     async def login(request: Request, response: Response, body: forms.Login) -> forms.Done:
         """Show the token of the server once, and get a cookie for it."""
-        if not attempts.allows(_address(request)):
-            raise RequestError(429, "Expected at most 10 attempts a minute, but got more. Wait a minute.")
-        if settings.token is None or not hmac.compare_digest(
-            body.token.encode("utf-8", "replace"), settings.token.encode()
-        ):
+        if not door.knows(body.token, client_address(request.scope)):
             raise RequestError(403, "Expected the token of this server, but got another one. Look for typing errors.")
-        _set_cookie(request, response, names.token, token_proof(settings.token))
+        _set_cookie(request, response, names.token, door.proof)
         return forms.Done(version=0)
 
     @router.post("/sessions", status_code=201, tags=["users"], responses=_problems(403, 429, 503, 507))
     async def begin(request: Request, response: Response) -> forms.NewSession:
         """Become a user: get a session id of your own."""
-        if not arrivals.allows(_address(request)):
+        address = client_address(request.scope)
+        if not arrivals.allows(address):
             raise RequestError(
                 429,
-                f"Expected at most {settings.limits.sessions_per_minute} new sessions a minute, but got more. "
+                f"Expected at most {limits.sessions_per_minute} new sessions a minute, but got more. "
                 "Wait a minute, or use the session that you have.",
+                retry_after=arrivals.seconds,
             )
-        session_id = await service.create_session()
+        session_id = await service.create_session(address)
         _set_cookie(request, response, names.session, session_id)
         return forms.NewSession(session=session_id)
 
@@ -162,7 +168,7 @@ def _add_reads(router: APIRouter, service: Service, session: Any) -> None:
     @router.get(
         "/model",
         tags=["answers"],
-        responses={**_problems(401, 409), 200: {"content": {"application/octet-stream": {}}}},
+        responses={**_problems(401, 409, 503, 507), 200: {"content": {"application/octet-stream": {}}}},
         response_class=Response,
     )
     async def model(user: User) -> Response:
@@ -246,14 +252,11 @@ _PICTURE = {
 
 
 def _problems(*statuses: int) -> Problems:
-    return {status: {"model": forms.Problem, "description": _ERRORS[status]} for status in (*statuses, 403)}
+    shown = dict.fromkeys((*statuses, *_ALWAYS))
+    return {status: {"model": forms.Problem, "description": _ERRORS[status]} for status in shown}
 
 
 def _set_cookie(request: Request, response: Response, name: str, value: str) -> None:
     response.set_cookie(
         name, value, max_age=_YEAR, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
     )
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""

@@ -1,21 +1,67 @@
-"""Start the server: read the model, open the port, say where it is."""
+"""Start and stop of the server: read the model, open the port, say where it is; end in time."""
 
+import multiprocessing
+import os
 import socket
 import sys
+import threading
 import warnings
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from mirrorshot.encoders import EncoderError
 from mirrorshot.models import Model
 from mirrorshot.serve.app import make_app
+from mirrorshot.serve.connections import bounded
 from mirrorshot.serve.pictures import Encoders
 from mirrorshot.serve.settings import Settings
 from mirrorshot.types import DataError
 
-_CONNECTIONS = 512
-_KEEP_ALIVE_SECONDS = 15
+_GRACEFUL_SECONDS = 2  # for open requests, after a signal to stop
+_STOP_SECONDS = 4.0  # after which the process ends whatever it does
+
+
+class Server(uvicorn.Server):
+    """A server that ends soon after a signal, whatever its threads and connections do.
+
+    First open requests are answered, then they are cut off and the service is closed. If that takes too long, because
+    a thread or a worker process does not come back, the process ends without it. A label that was acknowledged is on
+    the disk by then.
+    """
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop, and see to it that the end comes."""
+        if not self.should_exit:
+            last_resort = threading.Timer(_STOP_SECONDS, _end, (128 + sig,))
+            last_resort.daemon = True
+            last_resort.start()
+        super().handle_exit(sig, frame)
+
+
+def make_server(app: Any, settings: Settings) -> Server:
+    """The server of an application, not started yet."""
+    config = uvicorn.Config(
+        app,
+        http=bounded(settings.limits),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=settings.public_host is not None,
+        timeout_keep_alive=int(settings.limits.idle_seconds) + 1,  # the bound itself is that of the connections
+        timeout_graceful_shutdown=_GRACEFUL_SECONDS,
+        ws="none",
+    )
+    return Server(config)
+
+
+def _end(status: int) -> None:
+    """End this process and its workers now."""
+    for worker in multiprocessing.active_children():
+        worker.kill()
+    os._exit(status)
 
 
 def run(settings: Settings, model_path: Path | None, encoder: str, *, download: bool, trust_encoder: bool) -> None:
@@ -40,17 +86,7 @@ def run(settings: Settings, model_path: Path | None, encoder: str, *, download: 
     bound = _listen(settings)
     print(f"mirrorshot serve: {_address(settings, bound.getsockname()[1])}", file=sys.stderr, flush=True)
     print(f"Data in {settings.data_folder}. Stop with Ctrl-C.", file=sys.stderr, flush=True)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=settings.public_host is not None,
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        ws="none",
-    )
-    uvicorn.Server(config).run(sockets=[bound])
+    make_server(app, settings).run(sockets=[bound])
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -58,9 +94,11 @@ def _listen(settings: Settings) -> socket.socket:
     # the protocol is named, because asyncio sends small answers at once (TCP_NODELAY) only if it is
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # On Windows SO_REUSEADDR would let a second server take the same port, and SO_EXCLUSIVEADDRUSE prevents it.
+        option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+        bound.setsockopt(socket.SOL_SOCKET, option, 1)
         bound.bind((settings.host, settings.port))
-        bound.listen(_CONNECTIONS)  # who comes before the server is ready waits
+        bound.listen(settings.limits.connections)  # who comes before the server is ready waits
     except OSError as error:
         bound.close()
         raise DataError(

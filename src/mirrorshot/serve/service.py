@@ -1,34 +1,36 @@
-"""What the server does for a user, without a word of HTTP.
+"""The work of the server for its users, without a word of HTTP.
 
 Work runs in threads, so that the event loop never waits; a request takes as few turns of them as it can, because on a
 busy machine every turn waits for a core.
 """
 
-import asyncio
 import os
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from PIL import Image
 
+from mirrorshot.checkpoint import CheckpointWriteError
 from mirrorshot.models import Model
 from mirrorshot.serve import answers
+from mirrorshot.serve.backup import Backups
 from mirrorshot.serve.database import Database
-from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.errors import RequestError, disk_failed
 from mirrorshot.serve.fitting import Cache, Fitted, fit
 from mirrorshot.serve.forms import Answer, Answers, Calibration
-from mirrorshot.serve.pictures import Encoders, Received, identity, make_preview, receive, start_workers
+from mirrorshot.serve.pictures import N_WORKERS, Encoders, Received, identity, make_preview, receive, start_workers
 from mirrorshot.serve.records import New, Session
+from mirrorshot.serve.scheduler import Scheduler
 from mirrorshot.serve.settings import Settings
 from mirrorshot.serve.store import Store, session_key, unknown_session
 from mirrorshot.types import DataError
 
 _T = TypeVar("_T")
 _DISK_THREADS = 4
+_CLOSE_SECONDS = 1.0  # for work that runs when the server stops
 _DOWNLOAD = "download-"  # how names of files that are being sent begin
 
 
@@ -45,40 +47,47 @@ class Service:
         self.settings, self.encoders = settings, encoders
         self.database = Database(settings.data_folder, settings.limits.store_bytes)
         self.store = Store(self.database, settings.limits)
+        self.backups = Backups(self.database)
         self.cache = Cache(settings.limits.cache_bytes)
         self.workers = start_workers(settings.limits.pixels)
         _remove_stale(settings.data_folder)
         self._begin_with = _examples_of(model, settings) if model is not None else (None, {}, ())
         n_cores = os.cpu_count() or 1
-        self._fit = ThreadPoolExecutor(n_cores, "fit")  # apart: nobody else waits for a long fit
-        self._compute = ThreadPoolExecutor(n_cores + 2, "compute")
-        self._disk = ThreadPoolExecutor(_DISK_THREADS, "disk")
+        self.closers: list[Callable[[], object]] = [self.workers.close]  # called when the server stops
+        self._fit = Scheduler(n_cores, "fit")  # apart: nobody else waits for a long fit
+        self._compute = Scheduler(n_cores + 2, "compute")
+        self._images = Scheduler(N_WORKERS, "images")
+        self._disk = Scheduler(_DISK_THREADS, "disk")
 
     def close(self) -> None:
-        """End the worker processes at once and the threads when they are done, and close the database."""
-        self.workers.close()
-        for pool in (self._fit, self._compute, self._disk):
-            pool.shutdown()
-        self.database.close()
+        """Drop what waits, and close the database when running work has ended.
 
-    async def on_disk(self, work: Callable[..., _T], *arguments: Any, **named: Any) -> _T:
-        """Run something short that reads or writes the database."""
-        return await asyncio.get_running_loop().run_in_executor(self._disk, lambda: work(*arguments, **named))
+        What has not ended soon is left alone with its connection: the process ends, and a commit is on the disk anyway.
+        """
+        self.backups.stop()
+        for close in self.closers:
+            close()
+        ends = time.monotonic() + _CLOSE_SECONDS
+        pools = (self._fit, self._compute, self._images, self._disk)
+        have_ended = [pool.close(ends - time.monotonic()) for pool in pools]
+        if all(have_ended):
+            self.database.close()
 
-    async def computed(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Run something that computes."""
-        return await asyncio.get_running_loop().run_in_executor(self._compute, lambda: work(*arguments))
+    async def on_disk(self, work: Callable[..., _T], key: str, *arguments: Any, **named: Any) -> _T:
+        """Run something short for a user, by key, that reads or writes the database."""
+        return await self._disk.run(key, lambda: work(key, *arguments, **named))
 
-    async def create_session(self) -> str:
+    async def computed(self, key: str, work: Callable[..., _T], *arguments: Any) -> _T:
+        """Run something for a user, by key, that computes."""
+        return await self._compute.run(key, lambda: work(*arguments))
+
+    async def create_session(self, address: str) -> str:
         """A new user; the session id."""
-        return await self.on_disk(self.store.create_session, *self._begin_with)
+        return await self._disk.run(address, lambda: self.store.create_session(*self._begin_with))
 
-    async def find_session(self, session_id: str) -> Session:
-        """The user with that session id."""
-        found = await self.on_disk(self.store.find, session_key(session_id))
-        if found is None:
-            raise unknown_session()
-        return found
+    async def find_session(self, session_id: str) -> Session | None:
+        """The user with that session id; None if there is none."""
+        return await self.on_disk(self.store.find, session_key(session_id))
 
     async def delete_session(self, session: Session) -> None:
         """Forget a user."""
@@ -103,7 +112,7 @@ class Service:
             got = receive(self.workers, self.encoders, session.encoder, content, name)
             return self.store.add_picture(session.key, class_id, got.new, got.encoder), got
 
-        return await self.computed(work)
+        return await self._images.run(session.key, work)
 
     async def fitted(self, session: Session) -> Fitted:
         """The classifier of a user as of now."""
@@ -118,8 +127,8 @@ class Service:
             if found is None:
                 rows = await self.on_disk(self.store.rows, now.key, labelled=True, with_previews=True)
                 encoder = None if now.encoder is None else self.encoders.get(now.encoder)
-                before, loop = self.cache.earlier(now.key), asyncio.get_running_loop()
-                found = await loop.run_in_executor(self._fit, fit, rows, encoder, now.parameters, before)
+                before, parameters = self.cache.earlier(now.key), now.parameters
+                found = await self._fit.run(now.key, lambda: fit(rows, encoder, parameters, before))
                 self.cache.put(now.key, found)
             return found
 
@@ -132,27 +141,30 @@ class Service:
             (prediction,) = answers.predict(fitted, [new.name], new.embedding[None])
             return answers.answer(prediction)
 
-        return await self.computed(work)
+        return await self._images.run(session.key, work)
 
     async def answers(self, session: Session) -> Answers:
         """What the classifier says about the unlabelled pictures and about the labels."""
         fitted = await self.fitted(session)
         pool = await self.on_disk(self.store.rows, session.key, labelled=False)
-        return await self.computed(answers.all_answers, fitted, pool)
+        return await self.computed(session.key, answers.all_answers, fitted, pool)
 
     async def calibration(self, session: Session) -> Calibration:
         """How well calibrated the classifier is, by leaving one out."""
-        return await self.computed(answers.calibration, await self.fitted(session))
+        return await self.computed(session.key, answers.calibration, await self.fitted(session))
 
     async def model_file(self, session: Session) -> bytes:
         """The classifier as a model file."""
-        return await self.computed(self._saved, (await self.fitted(session)).model)
+        return await self.computed(session.key, self._saved, (await self.fitted(session)).model)
 
     def _saved(self, model: Model) -> bytes:
         path = self.settings.data_folder / f"{_DOWNLOAD}{secrets.token_hex(8)}"
         try:
             model.save(path)
             return path.read_bytes()
+        except CheckpointWriteError as error:
+            cause = error.__cause__
+            raise disk_failed(cause if isinstance(cause, OSError) else OSError(str(error))) from error
         finally:
             path.unlink(missing_ok=True)
 

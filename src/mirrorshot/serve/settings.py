@@ -1,12 +1,12 @@
-"""What the server may do, decided when it starts: where it listens, who may come, how much each may bring."""
+"""Settings of a server: where it listens, who may come, how much each may bring."""
 
 import dataclasses
 import ipaddress
 from pathlib import Path
 
+from mirrorshot.serve.tokens import MIN_TOKEN, check_strength
 from mirrorshot.types import InvalidInputError
 
-MIN_TOKEN = 16  # characters
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -24,8 +24,15 @@ class Limits:
         sessions: users in all.
         sessions_per_minute: new users from one address.
         store_bytes: size of the database.
-        body_seconds: time to send a request.
-        uploads_at_once: pictures that are received at the same time.
+        session_requests: open requests of one user, those that wait included.
+        address_requests: open requests without a session from one address.
+        session_bytes: of the bodies of all open requests of one user.
+        total_bytes: of the bodies of all open requests.
+        body_seconds: time to send a body, besides what `body_rate` grants for its bytes.
+        body_rate: bytes per second that a body has to come with.
+        idle_seconds: time for a connection to bring its next request, headers complete.
+        answer_seconds: time for a client to read what it was sent.
+        connections: open at the same time; beyond them the one that was idle for longest is closed.
         cache_bytes: fitted classifiers that are kept in memory.
     """
 
@@ -38,8 +45,15 @@ class Limits:
     sessions: int = 10_000
     sessions_per_minute: int = 60
     store_bytes: int = 8 * 2**30
-    body_seconds: float = 30.0
-    uploads_at_once: int = 16
+    session_requests: int = 32
+    address_requests: int = 128
+    session_bytes: int = 64 * 2**20
+    total_bytes: int = 256 * 2**20
+    body_seconds: float = 10.0
+    body_rate: int = 128 * 2**10
+    idle_seconds: float = 15.0
+    answer_seconds: float = 60.0
+    connections: int = 512
     cache_bytes: int = 2**28
 
 
@@ -56,7 +70,7 @@ class Settings:
         limits: bounds on what users bring.
 
     Raises:
-        InvalidInputError: others could reach the server without a token, or the token is short.
+        InvalidInputError: others could reach the server without a token, or the token is weak.
 
     Example:
         >>> Settings(Path("data")).allowed_hosts
@@ -77,21 +91,15 @@ class Settings:
                 f"Expected a token, because others can reach the server with {where}, but got none. Set the variable "
                 f"MIRRORSHOT_TOKEN to a secret of at least {MIN_TOKEN} characters, or listen at 127.0.0.1."
             )
-        if self.token is not None and (len(self.token) < MIN_TOKEN or not self.token.isascii()):
-            raise InvalidInputError(
-                f"Expected the token to have at least {MIN_TOKEN} characters, all of them ASCII, but got one of "
-                f"{len(self.token)}. For a good one: python -c 'import secrets; print(secrets.token_urlsafe())'"
-            )
+        if self.token is not None:
+            check_strength(self.token)
         if self.port not in range(65536):
             raise InvalidInputError(f"Expected the port to be between 0 and 65535, but got {self.port}.")
 
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
-        try:
-            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     @property
     def allowed_hosts(self) -> tuple[str, ...] | None:
@@ -102,3 +110,11 @@ class Settings:
         if not self.is_loopback:
             return None
         return (*_LOOPBACK_NAMES, *([self.public_host] if self.public_host else []))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -3,11 +3,15 @@
 async function call(method, path, { json, content, type } = {}) {
   let response;
   try {
-    response = await fetch(`api/${path}`, {
-      method,
-      headers: json !== undefined ? { "Content-Type": "application/json" } : content ? { "Content-Type": type } : {},
-      body: json !== undefined ? JSON.stringify(json) : content,
-    });
+    for (let tries = 0; tries < 5; tries += 1) {
+      response = await fetch(`api/${path}`, {
+        method,
+        headers: json !== undefined ? { "Content-Type": "application/json" } : content ? { "Content-Type": type } : {},
+        body: json !== undefined ? JSON.stringify(json) : content,
+      });
+      if (response.status !== 429 || response.headers.get("Retry-After") !== "1") break;
+      await new Promise((resolve) => setTimeout(resolve, 1000)); // too much at the same time
+    }
   } catch {
     throw Object.assign(new Error("Expected an answer of the server, but got none. Is it still running?"), { status: 0 });
   }
