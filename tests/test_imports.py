@@ -22,7 +22,7 @@ LAYERS = (
     {"report", "encoders", "export"},
     {"models"},
     {"doctor"},
-    {"reproduce", "demo"},
+    {"paper", "demo"},
     {"serve"},
     {"cli"},
     {"__main__"},
