@@ -8,7 +8,6 @@ import pytest
 
 from mirrorshot.paper.cells import Cell
 from mirrorshot.paper.page import (
-    Footnotes,
     accuracy_overview,
     calibration_overview,
     chosen,
@@ -48,9 +47,9 @@ def section(page, head):
 
 def overview_of(results, make=accuracy_overview):
     """Lines of the matrix by title, and the texts of its marks."""
-    footnotes = Footnotes()
+    footnotes = []
     sheet = make(chosen_results(grouped([result.cell for result in results], results)), footnotes)
-    return {title: dict(zip(sheet.columns[1:], cells, strict=True)) for title, *cells in sheet.rows}, footnotes.texts
+    return {title: dict(zip(sheet.columns[1:], cells, strict=True)) for title, *cells in sheet.rows}, footnotes
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from mirrorshot.methods import METHODS, make_method, method_options
 from mirrorshot.paper.cells import Cell, different_settings, read_results
 from mirrorshot.paper.released import (
     RELEASED,
-    RELEASED_OPTIONS,
     ReleasedBayesianMAML,
     ReleasedLogisticSoftmaxGP,
     ReleasedOneVsEachGP,
@@ -26,6 +25,7 @@ from mirrorshot.paper.released import (
     imitation,
     released_descent,
     released_elbo,
+    released_options,
     released_scores,
 )
 from mirrorshot.paper.runner import run_cells
@@ -204,7 +204,7 @@ def test_the_rule_of_ove_stays_finite_in_one_place_and_not_with_many_features(dr
 @pytest.mark.parametrize("name", sorted(set(RELEASED) - {"relationnet"}))
 def test_with_their_defaults_imitations_do_as_the_methods(name, drawn):
     found = []
-    for cls in (METHODS[name], RELEASED[name]):
+    for cls in (METHODS[name], RELEASED[name][0]):
         method = make(cls)
         method.seed(0)
         found.append((method.loss(*drawn), method.predict(drawn[0])))
@@ -214,9 +214,9 @@ def test_with_their_defaults_imitations_do_as_the_methods(name, drawn):
 @pytest.mark.parametrize("name", sorted(RELEASED))
 def test_imitations_add_the_listed_options_to_those_of_the_method(name, monkeypatch):
     own = method_options(name)
-    monkeypatch.setitem(METHODS, name, RELEASED[name])
-    assert method_options(name) == own | RELEASED_OPTIONS[name]
-    assert not set(own) & set(RELEASED_OPTIONS[name])
+    monkeypatch.setitem(METHODS, name, RELEASED[name][0])
+    assert method_options(name) == own | released_options(name)
+    assert not set(own) & set(released_options(name))
 
 
 @pytest.mark.parametrize(
@@ -260,5 +260,5 @@ def test_a_cell_with_an_option_of_an_imitation_is_run_by_the_same_command(data, 
 
 def test_results_that_store_the_defaults_of_an_imitation_are_those_of_the_method():
     config = Cell("logistic_softmax_gp", "cub", 5).config()
-    stored = config.replace(method_options=RELEASED_OPTIONS["logistic_softmax_gp"]).to_dict()
+    stored = config.replace(method_options=released_options("logistic_softmax_gp")).to_dict()
     assert different_settings(config, stored) == []

@@ -34,8 +34,8 @@ REPRODUCE_EXAMPLES = f"""[bold]Targets[/bold], and what they cost at the paper's
 Every method of table 1 on the glyphs.
 
 [cyan]mirrorshot reproduce table1 --dataset cub --method mirror_gp,dkt --seeds 1,2,3 --jobs 6[/cyan]
-Six trainings at a time, each a process of its own; they may share one GPU. What has a result is not run again.
-What was stopped goes on. Machines that share the folders of --results and --runs share the work.
+Six trainings at a time, each a process of its own; they may share one GPU. Cells that have a result are not run again.
+A stopped training is resumed. Machines that share the folders of --results and --runs share the work.
 
 [cyan]mirrorshot reproduce table1 --dataset cub --method 'ove_gp*' --seconds 500[/cyan]
 All rows of a method; no further training begins after 500 seconds.
@@ -139,7 +139,7 @@ def reproduce(
         try:
             found = _run(request, quiet, as_json)
         except KeyboardInterrupt:
-            typer.echo("Stopped. The same command goes on from here.", err=True)
+            typer.echo("Stopped. The same command resumes it.", err=True)
             raise typer.Exit(130) from None
     _print(found, as_json)
     if found.failures:

@@ -35,21 +35,13 @@ TARGETS: dict[str, Target] = {
 
 
 class Budget(NamedTuple):
-    """Training and test of a cell.
+    """Length of the training and the test of a cell."""
 
-    Attributes:
-        share: share of the preset's episodes.
-        most_episodes: upper limit of the episodes; 0: none.
-        n_tasks: test tasks of each seed.
-        seeds: seeds of the test tasks.
-        settings: further settings of training.
-    """
-
-    share: float
-    most_episodes: int
-    n_tasks: int
-    seeds: tuple[int, ...]
-    settings: dict[str, int]
+    share: float  # of the preset's episodes
+    most_episodes: int  # 0: no limit
+    n_tasks: int  # test tasks of each seed
+    seeds: tuple[int, ...]  # of the test tasks
+    settings: dict[str, int]  # further ones, of training
 
 
 _SMOKE = {"validate_every": 12, "n_validation_tasks": 5, "n_tune_tasks": 10, "n_query": 5}

@@ -19,7 +19,7 @@ from mirrorshot.config import Config, field_types, merged, parse_override
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.published import Row, all_rows
-from mirrorshot.paper.released import RELEASED_OPTIONS
+from mirrorshot.paper.released import released_options
 from mirrorshot.presets import PRESETS, preset_settings
 from mirrorshot.types import DataError, InvalidInputError
 
@@ -34,9 +34,7 @@ class Cell(NamedTuple):
         row: name of a row of the paper's tables, or of another method.
         data: name or path of the data.
         n_shot: labelled items of a class.
-        preset: settings to begin with.
-        budget: name of its budget.
-        seed: seed of training.
+        preset, budget, seed: of its training.
         tag: ending of the name, where settings were changed.
         changes: these changes, `name=value`.
 
@@ -160,15 +158,10 @@ def _cell_record(path: Path) -> dict[str, Any]:
 def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str = "asked for") -> list[str]:
     """Settings in which a result differs from ours: `name = theirs (asked for: ours)`.
 
-    A setting that is missing in the result counts as its default, as one that did not exist when it was made.
-
-    Args:
-        config: our settings.
-        stored: those of the result.
-        ours_are: name of our settings in the text.
+    A setting that the result lacks counts as its default: it may not have existed then.
     """
     ours, theirs = config.to_dict(), Config().to_dict() | {k: v for k, v in stored.items() if k in field_types()}
-    defaults = RELEASED_OPTIONS.get(config.method, {}) | method_options(config.method)
+    defaults = released_options(config.method) | method_options(config.method)
     asked, made = ({**defaults, **options} for options in (ours.pop("method_options"), theirs.pop("method_options")))
     differences = [(n, theirs[n], ours[n]) for n in ours if n not in FREE and theirs[n] != ours[n]]
     for name in sorted({*asked, *made}):
@@ -178,12 +171,7 @@ def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str 
 
 
 def has_result(cell: Cell, folder: Path) -> bool:
-    """Whether a cell has a result with its settings.
-
-    Raises:
-        InvalidInputError: it has a result with other settings.
-        DataError: its file is no result.
-    """
+    """Whether a cell has a result; raises `InvalidInputError` if that has other settings."""
     path = folder / f"{cell.name}.json"
     if not path.exists():
         return False
@@ -201,11 +189,11 @@ def has_result(cell: Cell, folder: Path) -> bool:
 
 
 def save_result(path: Path, result: Mapping[str, Any], *, command: str, seed: int, started: float) -> None:
-    """Write a result with its provenance, atomically.
+    """Write a result with its provenance, atomically; entries of `result` win over those of the provenance.
 
     Args:
         path: name of the file; its folder is made.
-        result: the numbers, ready for JSON. Its entries win over those of the provenance.
+        result: the numbers, ready for JSON.
         command: the command that repeats it.
         seed: seed of every random draw.
         started: `time.perf_counter()` at the start.
@@ -248,10 +236,8 @@ def commit() -> str:
 
 
 def _git(*arguments: str) -> str:
+    command, folder = ["git", *arguments], Path(__file__).parent
     try:
-        done = subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
-        )
+        return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False).stdout.strip()
     except OSError:  # git is not installed
         return ""
-    return done.stdout.strip()

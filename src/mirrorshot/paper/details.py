@@ -49,14 +49,7 @@ _RELIABILITY = (
 
 
 def details_page(results: Path, page: Path, found: Sequence[Result], marked: Sequence[str]) -> tuple[str, Figures]:
-    """The text of the page, and its figures.
-
-    Args:
-        results: folder of results.
-        page: file of the overview, which it stands beside.
-        found: results of cells.
-        marked: settings behind the marks of the overview.
-    """
+    """The text of the page beside the overview `page`, and its figures; `marked` are the settings behind marks."""
     figures: Figures = {}
     said: set[str] = set()
     parts = [_INTRO.format(results=os.path.relpath(results, page.parent), page=page.name)]

@@ -8,7 +8,8 @@ from torch import Tensor
 from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import evaluation_pictures
-from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.data.benchmarks import load_dataset
+from mirrorshot.inference import mirror_descent
 from mirrorshot.methods import FewShotMethod
 from mirrorshot.presets import preset_settings
 from mirrorshot.training import build_method, build_preprocess
@@ -27,15 +28,12 @@ class Labelled(NamedTuple):
 
 
 class Laboratory:
-    """An untrained method, and tasks of training classes without augmentation.
-
-    Args:
-        data: name of the data set.
-        n_shot: labelled items of a class.
-    """
+    """An untrained method, and tasks of training classes without augmentation."""
 
     def __init__(self, data: str, n_shot: int) -> None:
         self.dataset, self.n_shot = load_dataset(data, splits=("train",)), n_shot
+        assert self.dataset.train is not None
+        self.source: ClassSource = self.dataset.train
         settings = preset_settings("paper", data, n_shot)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.config = Config(data=data, n_shot=n_shot, n_way=N_WAY, n_query=N_QUERY, seed=_SEED).replace(**settings)
@@ -49,7 +47,7 @@ class Laboratory:
 
         The first block, where a class has too few images for two.
         """
-        source = self._source().subset([self._source().class_names[c] for c in _CLASSES])
+        source = self.source.subset([self.source.class_names[c] for c in _CLASSES])
         size = self.n_shot + N_QUERY
         rows = []
         for label in range(N_WAY):
@@ -58,12 +56,12 @@ class Laboratory:
                 raise DataError(f"Expected {self.n_shot + 1} items of {source.class_names[label]}, but got {len(own)}.")
             rows.append(own[size : 2 * size] if len(own) >= 2 * size else own[:size])
         least = min(len(own) for own in rows)
-        items = self._prepared(evaluated(self.dataset, source).items[torch.cat([own[:least] for own in rows])])
+        items = self._prepared(self._evaluated(source)[torch.cat([own[:least] for own in rows])])
         return _as_tasks(items.unflatten(0, (N_WAY, least))[None], self.n_shot)
 
     def fresh(self, n_tasks: int, first: int = 0) -> Labelled:
         """Tasks of random classes and items, numbered from `first`."""
-        source = self._source()
+        source = self.source
         sampler = EpisodeSampler(source, N_WAY, self.n_shot, N_QUERY, seed=_SEED, on_small_class="fewer_queries")
         sampler.position = first
         index = sampler.index(range(first, first + n_tasks))
@@ -71,23 +69,19 @@ class Laboratory:
         used, place = rows.flatten().unique(return_inverse=True)
         part = ClassSource(source.items[used], source.labels[used], source.class_names,
                            None if source.sizes is None else source.sizes[used])  # fmt: skip
-        items = self._prepared(evaluated(self.dataset, part).items)[place].unflatten(0, rows.shape)
+        items = self._prepared(self._evaluated(part))[place].unflatten(0, rows.shape)
         n = index.support.shape[1]
         blocks = [part.unflatten(1, (N_WAY, -1)) for part in (items[:, :n], items[:, n:])]
         return _as_tasks(torch.cat(blocks, 2), self.n_shot)
 
-    def _source(self) -> ClassSource:
-        assert self.dataset.train is not None
-        return self.dataset.train
+    def _evaluated(self, source: ClassSource) -> Tensor:
+        """Training images, cropped as for a test."""
+        size = self.dataset.image_size
+        return (evaluation_pictures(source, size) if size >= 64 else source).items
 
     def _prepared(self, items: Tensor) -> Tensor:
         preprocess, items = build_preprocess(self.dataset), items.to(self.device)
         return items.float() if preprocess is None else preprocess(items)
-
-
-def evaluated(dataset: Dataset, source: ClassSource) -> ClassSource:
-    """Training images, prepared as for a test: not cropped at random."""
-    return evaluation_pictures(source, dataset.image_size) if dataset.image_size >= 64 else source
 
 
 def _as_tasks(items: Tensor, n_shot: int) -> Labelled:
@@ -105,10 +99,8 @@ def _as_tasks(items: Tensor, n_shot: int) -> Labelled:
 def covariances(method: FewShotMethod, labelled: Labelled, *, nugget: float) -> tuple[Tensor, Tensor]:
     """Prior covariances of support and query in float64, and their labels.
 
-    Args:
-        method: a method with a kernel; its network normalises over each task, as in training.
-        labelled: the tasks.
-        nugget: white noise relative to the mean variance, so that methods that need the inverse have one.
+    The network normalises over each task, as in training. `nugget` is white noise relative to the mean variance, for
+    methods that need the inverse.
     """
     parts = []
     for t in range(labelled.tasks.n_tasks):
@@ -123,12 +115,7 @@ def covariances(method: FewShotMethod, labelled: Labelled, *, nugget: float) -> 
 def synthetic_tasks(n_shot: int, scale: float, *, n_query: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Eight tasks of five classes: covariances and labels of the support, and cross-covariances with the queries.
 
-    Random class centres and noise of equal size in 64 dimensions, unit norm, cosine kernel, float64.
-
-    Args:
-        n_shot: labelled items of a class.
-        scale: scale of the kernel.
-        n_query: queries of a class.
+    Random class centres and noise of equal size in 64 dimensions, unit norm, cosine kernel of that scale, float64.
     """
     generator = torch.Generator().manual_seed(0)
     centre = torch.randn(8, N_WAY, 1, 64, generator=generator, dtype=torch.float64)
@@ -137,3 +124,8 @@ def synthetic_tasks(n_shot: int, scale: float, *, n_query: int = 0) -> tuple[Ten
     support, query = z[:, :, :n_shot].flatten(1, 2), z[:, :, n_shot:].flatten(1, 2)
     y = torch.arange(N_WAY).repeat_interleave(n_shot).expand(8, -1)
     return scale * (support @ support.mT)[:, None], y, scale * (support @ query.mT)[:, None]
+
+
+def best_elbo(K: Tensor, y: Tensor) -> Tensor:
+    """The bound of each task at its optimum."""
+    return mirror_descent(K, y, n_way=N_WAY, max_steps=200, tol=1e-12)[1].elbo[:, -1]

@@ -16,14 +16,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
 
 
 class Experiment(NamedTuple):
-    """An experiment.
-
-    Attributes:
-        measure: from a data set and a number of shots to a record; takes the sizes as options.
-        sizes: options of `measure` by budget.
-        sheet: the table of a record.
-        figure: the figure of a record, if it has one.
-    """
+    """An experiment: a function of data set and number of shots, its options by budget, its table and its figure."""
 
     measure: Callable[..., Record]
     sizes: dict[str, dict[str, Any]]
@@ -51,9 +44,15 @@ def measured(
     name += f"_{'cpu' if device_name().startswith('CPU') else 'gpu'}" if target == "table4" else ""
     path = folder / f"{name}{budget_suffix(budget)}.json"
     if path.exists() and not again:
-        _check_is_of(path, data)
+        record = read_result(path)
+        stored = record.get("data", data)
+        if data and stored != data:
+            raise InvalidInputError(
+                f"Expected {path} to be of --dataset {data}, but it is of {stored}. Give --results another folder, or "
+                "--again to run it anew."
+            )
         say(f"{path.stem}: has a result")
-        return path, read_result(path)
+        return path, record
     say(f"{path.stem}: begins")
     started, experiment = time.perf_counter(), EXPERIMENTS[target]
     record = experiment.measure(*((data, n_shot) if data else ()), **experiment.sizes.get(budget, {}))
@@ -62,16 +61,6 @@ def measured(
     command += "" if budget == "paper" else f" --budget {budget}"
     save_result(path, record, command=command, seed=1, started=started)
     return path, read_result(path)
-
-
-def _check_is_of(path: Path, data: str) -> None:
-    """Refuse a result of other data with the same name."""
-    stored = read_result(path).get("data", data)
-    if data and stored != data:
-        raise InvalidInputError(
-            f"Expected {path} to be of --dataset {data}, but it is of {stored}. Give --results another folder, or "
-            "--again to run it anew."
-        )
 
 
 def sheet_of(target: str, record: Record, path: Path) -> Sheet:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mirrorshot.inference import amortise, gradient_descent, mirror_descent
-from mirrorshot.paper.episodes import N_WAY, Laboratory, covariances
+from mirrorshot.paper.episodes import N_WAY, Laboratory, best_elbo, covariances
 from mirrorshot.paper.natural_gradient import natural_descent
 from mirrorshot.paper.released import released_descent
 from mirrorshot.paper.tables import Record, Sheet, shots
@@ -45,32 +45,26 @@ _SMALLEST_GAP = 1e-7  # nats per point that are shown
 
 def inner_loops(n_steps: int, start: Any) -> dict[str, Loop]:
     """Inner loops by name: from covariances and labels to the bound at the start and after each step."""
-    common: dict[str, Any] = {"n_way": N_WAY, "max_steps": n_steps}
+    sizes: dict[str, int] = {"n_way": N_WAY, "max_steps": n_steps}
 
-    def mirror(**options: Any) -> Loop:
-        return lambda K, y: mirror_descent(K, y, **common, **options)[1].elbo
-
-    def gradient(form: Any) -> Loop:
-        return lambda K, y: gradient_descent(K, y, **common, step_size=RHO, form=form)[1].elbo
+    def loop(descent: Callable[..., Any], **options: Any) -> Loop:
+        return lambda K, y: descent(K, y, **sizes, **options)[1].elbo
 
     def natural(K: Tensor, y: Tensor) -> Tensor:
         one = zip(K[:, 0], y, strict=True)
-        return torch.stack([natural_descent(k, t, **common, step_size=RHO).elbo for k, t in one])
-
-    def released(rho: float) -> Loop:
-        return lambda K, y: released_descent(K, y, **common, step_size=rho)[1].elbo
+        return torch.stack([natural_descent(k, t, **sizes, step_size=RHO).elbo for k, t in one])
 
     return {
-        MIRROR: mirror(step_size=RHO),
-        PLAIN: gradient("plain"),
-        FAIR: gradient("cholesky"),
+        MIRROR: loop(mirror_descent, step_size=RHO),
+        PLAIN: loop(gradient_descent, step_size=RHO, form="plain"),
+        FAIR: loop(gradient_descent, step_size=RHO, form="cholesky"),
         NATURAL: natural,
-        RELEASED: released(RHO),
-        "MD, rho = 0.5": mirror(step_size=0.5),
-        "released formula, rho = 0.5": released(0.5),
-        "MD, rho = 1": mirror(step_size=1.0),
-        "MD, safeguarded": mirror(tol=1e-9),
-        "MD, safeguarded, amortised start": mirror(tol=1e-9, start=start),
+        RELEASED: loop(released_descent, step_size=RHO),
+        "MD, rho = 0.5": loop(mirror_descent, step_size=0.5),
+        "released formula, rho = 0.5": loop(released_descent, step_size=0.5),
+        "MD, rho = 1": loop(mirror_descent, step_size=1.0),
+        "MD, safeguarded": loop(mirror_descent, tol=1e-9),
+        "MD, safeguarded, amortised start": loop(mirror_descent, tol=1e-9, start=start),
     }
 
 
@@ -79,13 +73,7 @@ def measure_inner_loop(
 ) -> Record:
     """Run all inner loops, with an untrained network and the kernel of the preset.
 
-    Args:
-        data: name of the data set.
-        n_shot: labelled items of a class.
-        n_steps: steps of each loop.
-        n_fresh: fresh tasks to repeat the comparison on.
-        n_known: further tasks, which the amortised start learns from.
-        n_repeats: repetitions that times are the median of.
+    The comparison is repeated on `n_fresh` tasks; the amortised start learns from `n_known` further ones.
     """
     laboratory = Laboratory(data, n_shot)
     method = laboratory.method()
@@ -93,7 +81,7 @@ def measure_inner_loop(
     fresh, fresh_y = covariances(method, laboratory.fresh(n_fresh), nugget=NUGGET)
     known, known_y = covariances(method, laboratory.fresh(n_known, first=n_fresh), nugget=NUGGET)
     solved, _ = mirror_descent(known, known_y, n_way=N_WAY, max_steps=100, tol=1e-10)
-    optimum, fresh_optimum = _optimum(K, y), _optimum(fresh, fresh_y)
+    optimum, fresh_optimum = best_elbo(K, y), best_elbo(fresh, fresh_y)
     n_points, curves, found = K.shape[-1], {}, {}
     for name, loop in inner_loops(n_steps, amortise(known, known_y, solved)).items():
         elbo, elbo_fresh = loop(K, y), loop(fresh, fresh_y)
@@ -115,10 +103,6 @@ def measure_inner_loop(
             other: {"fixed": fixed == 1.0, "share_of_fresh": share} for other, (fixed, share) in above.items()
         },
     }  # fmt: skip
-
-
-def _optimum(K: Tensor, y: Tensor) -> Tensor:
-    return mirror_descent(K, y, n_way=N_WAY, max_steps=200, tol=1e-12)[1].elbo[:, -1]
 
 
 def _first_close(gap: Tensor) -> int | None:

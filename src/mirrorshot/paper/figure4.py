@@ -55,10 +55,9 @@ def predictive_loss(method: GPMethod, labelled: Labelled, inner: Inner, rho: flo
     if inner == "GD":
         mean, var = gradient_predictions(K, tasks.support_y, K_cross, prior_var, n_steps=_N_STEPS, rho=rho)
     else:
-        options: dict[str, Any] = {"max_steps": _N_STEPS, "gradient": "unroll", "step_size": rho}
-        if inner == "MD, rho = 1":
-            options["step_size"] = 1.0
-        elif inner == "MD, to the optimum":
+        step_size = 1.0 if inner == "MD, rho = 1" else rho
+        options: dict[str, Any] = {"max_steps": _N_STEPS, "gradient": "unroll", "step_size": step_size}
+        if inner == "MD, to the optimum":
             options = {"max_steps": 50, "gradient": "implicit"}
         posterior, _ = mirror_descent(K, tasks.support_y, n_way=N_WAY, **options)
         mean, var = predict_latent(posterior, K_cross, prior_var)
@@ -66,14 +65,9 @@ def predictive_loss(method: GPMethod, labelled: Labelled, inner: Inner, rho: flo
 
 
 def gradient_predictions(
-    K: Float[Tensor, "T 1 N N"],
-    y: Int[Tensor, "T N"],
-    K_cross: Float[Tensor, "T 1 N M"],
-    prior_var: Float[Tensor, "T 1 M"],
-    *,
-    n_steps: int,
-    rho: float,
-) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
+    K: Float[Tensor, "T 1 N N"], y: Int[Tensor, "T N"], K_cross: Float[Tensor, "T 1 N M"],
+    prior_var: Float[Tensor, "T 1 M"], *, n_steps: int, rho: float,
+) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:  # fmt: skip
     """Latents of the queries after plain gradient steps on mean and covariance, differentiable through the steps."""
     Y = torch.nn.functional.one_hot(y, N_WAY).mT.to(K.dtype)
     K_inv = torch.linalg.inv(K)
@@ -91,14 +85,9 @@ def gradient_predictions(
 
 
 def measure_outer_loop(data: str, n_shot: int, *, n_iterations: int, n_fresh: int, n_held_out: int) -> Record:
-    """Train with each inner loop, on the fixed episode and on fresh tasks.
+    """Train with each inner loop, `n_iterations` times on the fixed episode, and on `n_fresh` tasks, one at a time.
 
-    Args:
-        data: name of the data set.
-        n_shot: labelled items of a class.
-        n_iterations: repetitions of the fixed episode.
-        n_fresh: number of fresh tasks, one an iteration.
-        n_held_out: tasks that the loss is measured on, six times; no loop learns from them.
+    The loss of the latter is measured six times, on `n_held_out` tasks that no loop learns from.
     """
     laboratory = Laboratory(data, n_shot)
     rho = RHO.get(n_shot, RHO[5])
@@ -106,10 +95,8 @@ def measure_outer_loop(data: str, n_shot: int, *, n_iterations: int, n_fresh: in
     every = max(1, n_fresh // 6)
     curves: dict[str, Record] = {}
     for inner in INNER:
-        losses = []
         method, optimiser = _begin(laboratory)
-        for _ in range(n_iterations):
-            losses.append(_learn(method, optimiser, fixed, inner, rho))
+        losses = [_learn(method, optimiser, fixed, inner, rho) for _ in range(n_iterations)]
         method, optimiser = _begin(laboratory)
         fresh = [(0, _loss_on(method, held_out, inner, rho))]
         for i in range(n_fresh):

@@ -27,15 +27,8 @@ def natural_descent(
 ) -> NaturalDescent:
     """Natural-gradient descent on the bound of one task, from the prior.
 
-    Args:
-        K: prior covariance of every class; positive definite, since natural parameters need its inverse.
-        y: labels.
-        n_way: number of classes.
-        max_steps: number of steps.
-        step_size: learning rate of NGD, the paper's rho.
-
-    Raises:
-        InvalidInputError: GPyTorch is not installed.
+    `K` is the prior covariance of every class, positive definite, since natural parameters need its inverse; the step
+    size is the paper's rho. Raises `InvalidInputError` if GPyTorch is not installed.
     """
     gpytorch = _gpytorch()
     C, N = n_way, len(y)

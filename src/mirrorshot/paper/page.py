@@ -39,30 +39,20 @@ Chosen = dict[str, dict[tuple[str, int], Group]]
 """The result that stands for each row of the paper in each column."""
 
 
-class Footnotes:
-    """Marks behind numbers, and their texts; the same text has the same mark."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def mark(self, group: Group) -> str:
-        """The mark of a result whose settings are not those of the preset `default`; empty for others."""
-        parts = [f"preset {group.cell.preset}"] * (group.cell.preset != "default") + group.changes
-        if group.cell.tag and not group.changes:
-            parts.append(f"tag {group.cell.tag.removeprefix('_')}")
-        if not parts:
-            return ""
-        text = "; ".join(parts)
-        self.texts += [text] * (text not in self.texts)
-        return f"<sup>{self.texts.index(text) + 1}</sup>"
+def mark(group: Group, footnotes: list[str]) -> str:
+    """The mark of a result whose settings are not those of the preset `default`; the same settings have one mark."""
+    parts = [f"preset {group.cell.preset}"] * (group.cell.preset != "default") + group.changes
+    if group.cell.tag and not group.changes:
+        parts.append(f"tag {group.cell.tag.removeprefix('_')}")
+    if not parts:
+        return ""
+    text = "; ".join(parts)
+    footnotes += [text] * (text not in footnotes)
+    return f"<sup>{footnotes.index(text) + 1}</sup>"
 
 
 def write_results(results: Path, page: Path) -> list[Path]:
-    """Write the page, the page of details beside it, and figures in the folder `figures`; returns their names.
-
-    Raises:
-        DataError: there is no result.
-    """
+    """Write the page, the page of details beside it, and figures in the folder `figures`; returns their names."""
     pages, figures = results_pages(results, page)
     (page.parent / "figures").mkdir(parents=True, exist_ok=True)
     for path, text in pages.items():
@@ -80,24 +70,24 @@ def results_pages(results: Path, page: Path) -> tuple[dict[Path, str], Figures]:
             f"Expected results in {results}, but there are none. Run for instance: mirrorshot reproduce departures"
         )
     found = [result for result in read_results(results) if result.cell.budget != "smoke"]
-    footnotes, details = Footnotes(), page.with_name(f"{page.stem}_details.md")
+    footnotes: list[str] = []
+    details = page.with_name(f"{page.stem}_details.md")
     overview = overview_page(found, footnotes, details.name)
-    text, figures = details_page(results, page, found, footnotes.texts)
+    text, figures = details_page(results, page, found, footnotes)
     return {page: _unbroken(overview), details: _unbroken(text)}, figures
 
 
 def _unbroken(page: str) -> str:
     """The page with spaces that do not break a line within the numbers of its tables."""
-    within = re.compile(r"(?<=\d) ([±/]) (?=\d)|(?<=\d\.\d\d) (\()(?=\d)|(?<=\d\.\d\d\d) (\()(?=\d)")
-    lines = page.split("\n")
-    return "\n".join(within.sub(_joined, line) if line.startswith("| ") else line for line in lines)
+    within = re.compile(r"(?<=\d) [±/] (?=\d)|(?<=\d\.\d\d) \((?=\d)|(?<=\d\.\d\d\d) \((?=\d)")
+
+    def joined(found: re.Match[str]) -> str:
+        return found[0].replace(" ", "\N{NO-BREAK SPACE}")
+
+    return "\n".join(within.sub(joined, line) if line.startswith("| ") else line for line in page.split("\n"))
 
 
-def _joined(found: re.Match[str]) -> str:
-    return found[0].replace(" ", "\N{NO-BREAK SPACE}")
-
-
-def overview_page(found: Sequence[Result], footnotes: Footnotes, details: str) -> str:
+def overview_page(found: Sequence[Result], footnotes: list[str], details: str) -> str:
     """Tables 1 and 2 at a glance, and the commands that make them."""
     rows = chosen_results(grouped([result.cell for result in found if is_in_tables(result.cell)], found))
     sheets = [accuracy_overview(rows, footnotes), calibration_overview(rows, footnotes)] if rows else []
@@ -126,7 +116,7 @@ def chosen_results(groups: Sequence[Group]) -> Chosen:
     return found
 
 
-def accuracy_overview(rows: Chosen, footnotes: Footnotes) -> Sheet:
+def accuracy_overview(rows: Chosen, footnotes: list[str]) -> Sheet:
     """Table 1 as one matrix, ours with the paper's in brackets."""
     columns = [(data, n_shot) for data in DATA for n_shot in (1, 5)]
 
@@ -135,7 +125,7 @@ def accuracy_overview(rows: Chosen, footnotes: Footnotes) -> Sheet:
         if group is None or group.first is None:
             return "-"
         bracket = f" ({paper.mean:.2f})" if paper else ""
-        return f"{100 * group.first.evaluation['accuracy']:.2f}{bracket}{footnotes.mark(group)}"
+        return f"{100 * group.first.evaluation['accuracy']:.2f}{bracket}{mark(group, footnotes)}"
 
     lines = [[ROWS[row].title, *(text(row, column) for column in columns)] for row in rows]
     heads = ("method", *(column_title(*column) for column in columns))
@@ -143,7 +133,7 @@ def accuracy_overview(rows: Chosen, footnotes: Footnotes) -> Sheet:
     return Sheet("Table 1: accuracy, %", heads, lines, [], [f"Not run: {missing}."] if missing else [])
 
 
-def calibration_overview(rows: Chosen, footnotes: Footnotes) -> Sheet:
+def calibration_overview(rows: Chosen, footnotes: list[str]) -> Sheet:
     """Expected calibration errors of table 2 as one matrix, raw and at one temperature."""
 
     def text(row: str, data: str, kind: str) -> str:
@@ -153,7 +143,7 @@ def calibration_overview(rows: Chosen, footnotes: Footnotes) -> Sheet:
             return "-"
         is_closest = (kind == "one_temperature") == (row in FITTED_ROWS) and record["ece_paper"] is not None
         bracket = f" ({record['ece_paper']:.3f})" if is_closest else ""
-        return f"{record[f'ece_{kind}']:.3f}{bracket}{footnotes.mark(group)}"
+        return f"{record[f'ece_{kind}']:.3f}{bracket}{mark(group, footnotes)}"
 
     cells = {row: [text(row, data, kind) for data in DATA for kind in _KINDS] for row in rows if row in TABLE_2}
     lines = [[ROWS[row].title, *texts] for row, texts in cells.items() if set(texts) != {"-"}]

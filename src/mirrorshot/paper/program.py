@@ -33,23 +33,11 @@ _OPTIONS = {"data": "--dataset", "n_shot": "--shots", "seed": "--seeds", "method
 
 
 class Request(NamedTuple):
-    """The arguments of a command. Empty `data` and `shots`: the paper's, or glyphs with the budget "smoke".
+    """The arguments of a command, named as its options.
 
-    Attributes:
-        target: a name of `TARGETS` but "tables".
-        data: data sets.
-        rows: rows or methods; patterns are allowed.
-        shots: numbers of labelled items of a class.
-        seeds: seeds of training.
-        preset, budget: of the cells.
-        changes: settings, `name=value`.
-        tag: ending of the names of the results.
-        places: folders of results and runs.
-        output: folder of tables and figures.
-        n_jobs: cells at a time.
-        seconds: begin no further cell after this time.
-        again: also cells and experiments that have a result.
-        train_only: leave the tests for later.
+    Empty `data`, `shots` and `rows`: the paper's, and glyphs with the budget "smoke". `rows` may be patterns. `changes`
+    are settings, `name=value`, and `tag` is the ending of the names of their results. `output` is the folder of tables
+    and figures. See `run_cells` for the rest.
     """
 
     target: str
@@ -91,9 +79,7 @@ class Reproduction(NamedTuple):
 def completed(request: Request) -> Request:
     """The request with its defaults filled in, checked before any work.
 
-    Raises:
-        InvalidInputError: a name does not exist, or options contradict one another.
-        DataError: data are missing. The message says how to get them.
+    Raises `InvalidInputError` for names that do not exist and for contradictory options, `DataError` for missing data.
     """
     target, is_of_cells = TARGETS[request.target], request.target in CELL_SHEETS
     for option, value, known in (("budget", request.budget, BUDGETS), ("preset", request.preset, PRESETS)):
@@ -106,11 +92,9 @@ def completed(request: Request) -> Request:
         data=data, shots=request.shots or target.shots, tag=normal_tag(request.tag, request.changes),
         rows=tuple(_rows(request)) if is_of_cells else (),
     )  # fmt: skip
-    for name in data:
-        _check_data(name)
+    _check_data(data)
     for cell in cells_of(request) if is_of_cells else ():
         cell.config()
-    _check_names_differ(data)
     return request
 
 
@@ -130,13 +114,7 @@ def _refuse_options_of_cells(request: Request) -> None:
 
 
 def normal_tag(tag: str, changes: Sequence[str]) -> str:
-    """The ending of names of results, checked.
-
-    Raises:
-        InvalidInputError: the tag is no part of a file name, looks like a seed or a budget, or is missing where
-            settings are changed: the result would pass for that of the unchanged cell. Or a setting has an option of
-            its own.
-    """
+    """The ending of names of results, checked: without it, changed settings would pass for the unchanged cell."""
     changed = sorted({text.partition("=")[0].strip() for text in changes} - set(FREE))
     own = next((name for name in changed if name in _OPTIONS), None)
     if own is not None:
@@ -181,21 +159,17 @@ def rows_named(names: Sequence[str], known: Sequence[str] = tuple(ROWS)) -> list
     return list(dict.fromkeys(chosen)) or list(known)
 
 
-def _check_data(name: str) -> None:
-    """Raise `DataError` if the files of a data set are missing; nothing is decoded."""
-    if name in DATASETS:
-        loaders.check_present(name)
-    elif not Path(name).exists():
-        raise DataError(
-            f"Expected --dataset to be one of {', '.join(DATASETS)} or a path, but {name!r} is neither; check the "
-            "spelling."
-        )
-
-
-def _check_names_differ(data: Sequence[str]) -> None:
-    """Refuse data of one name, which would share their results: `one/data` and `two/data`."""
+def _check_data(data: Sequence[str]) -> None:
+    """Refuse data whose files are missing, without decoding any, and data of one name, which would share results."""
     stems: dict[str, str] = {}
     for name in data:
+        if name in DATASETS:
+            loaders.check_present(name)
+        elif not Path(name).exists():
+            raise DataError(
+                f"Expected --dataset to be one of {', '.join(DATASETS)} or a path, but {name!r} is neither; check the "
+                "spelling."
+            )
         other = stems.setdefault(Path(name).stem, name)
         if other != name:
             raise InvalidInputError(
@@ -213,24 +187,14 @@ def cells_of(request: Request) -> list[Cell]:
         for row in request.rows
         for seed in request.seeds
     ]
-    is_whole = list(request.rows) == known_rows(request.target)
-    return [cell for cell in cells if not (is_whole and _is_left_out(cell))]
-
-
-def _is_left_out(cell: Cell) -> bool:
-    """Whether the paper has this data set for other rows but not for this one."""
-    in_paper = any((cell.data, cell.n_shot) in row for row in TABLE_1.values())
-    return in_paper and cell.row in TABLE_1 and (cell.data, cell.n_shot) not in TABLE_1[cell.row]
+    if list(request.rows) != known_rows(request.target):
+        return cells
+    in_paper = {column for row in TABLE_1.values() for column in row}
+    return [cell for cell in cells if cell[1:3] not in in_paper or cell[1:3] in TABLE_1.get(cell.row, in_paper)]
 
 
 def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress] | None = None) -> Reproduction:
-    """Run what has no result yet, then make tables and figures of all results.
-
-    Args:
-        request: see `completed`.
-        say: called with each line of progress.
-        progress: makes a progress bar; None: a line every ten seconds.
-    """
+    """Run cells and experiments that have no result yet, then make tables and figures of all results."""
     request = completed(request)
     if request.target in EXPERIMENTS:
         return _measure(request, say)

@@ -1,4 +1,4 @@
-"""The numbers of the paper, as data, and which of our methods stands for which of its rows.
+"""The numbers of the paper, and our method for each of its rows.
 
 T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Nothing here was
 measured by this package; these numbers are shown in columns named "paper" and nowhere else.
@@ -10,23 +10,13 @@ CUB, CROSS, CHARACTERS = "cub", "mini_imagenet_to_cub", "omniglot_to_emnist"
 DATA = (CUB, CROSS, CHARACTERS)
 """Data sets of tables 1 and 2, in their order."""
 DATA_TITLES = {
-    CUB: "CUB",
-    CROSS: "mini-ImageNet -> CUB",
-    CHARACTERS: "Omniglot -> EMNIST",
-    "mini_imagenet": "mini-ImageNet",
-}
-"""How the paper calls the data sets that it names."""
+    CUB: "CUB", CROSS: "mini-ImageNet -> CUB", CHARACTERS: "Omniglot -> EMNIST", "mini_imagenet": "mini-ImageNet"
+}  # fmt: skip
+"""Names of data sets in the paper."""
 
 
 class Row(NamedTuple):
-    """A row of the paper's tables, and the method that stands for it.
-
-    Attributes:
-        title: its name in the paper.
-        method: name of our method.
-        options: options of the method on top of those of the preset.
-        note: what the paper does not say, or says of another set-up.
-    """
+    """A row of the paper's tables: its name there, our method, its options on top of the preset's, and a remark."""
 
     title: str
     method: str
@@ -75,13 +65,11 @@ ROWS: dict[str, Row] = {
     ),
     "mirror_gp": Row("MD-BFSC", "mirror_gp"),
 }
-"""Rows of table 1 by the names that commands and results have for them."""
+"""Rows of table 1 by their names in commands and results."""
 
 STUDIES: dict[str, dict[str, Row]] = {
     "rho": {
-        "mirror_gp_rho0.01": Row("0.01", "mirror_gp", {"step_size": 0.01}),
-        "mirror_gp_rho0.1": Row("0.1", "mirror_gp", {"step_size": 0.1}),
-        "mirror_gp_rho0.5": Row("0.5", "mirror_gp", {"step_size": 0.5}),
+        **{f"mirror_gp_rho{rho}": Row(f"{rho}", "mirror_gp", {"step_size": rho}) for rho in (0.01, 0.1, 0.5)},
         "mirror_gp": Row("1", "mirror_gp"),
     },
     "kernel": {
@@ -93,15 +81,14 @@ STUDIES: dict[str, dict[str, Row]] = {
     "steps": {
         "mirror_gp_steps1": Row("1", "mirror_gp", {"n_steps": 1}),
         "mirror_gp": Row("3", "mirror_gp"),
-        "mirror_gp_steps5": Row("5", "mirror_gp", {"n_steps": 5}),
-        "mirror_gp_steps7": Row("7", "mirror_gp", {"n_steps": 7}),
+        **{f"mirror_gp_steps{n}": Row(f"{n}", "mirror_gp", {"n_steps": n}) for n in (5, 7)},
     },
 }
 """Table 3: three studies of MD-BFSC on CUB, 1 shot. The row `mirror_gp` is in all of them."""
 
 
 def _cells(*numbers: float) -> dict[tuple[str, int], Value]:
-    """Means and spreads in the order of the columns: CUB, mini-ImageNet -> CUB, Omniglot -> EMNIST, 1 and 5 shots."""
+    """Means and spreads by column, in the order of `DATA`, 1 and 5 shots."""
     columns = [(data, n_shot) for data in DATA for n_shot in (1, 5)]
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
     return {column: Value(*pair) for column, pair in zip(columns, pairs, strict=False)}

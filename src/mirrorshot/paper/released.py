@@ -7,7 +7,7 @@ within `imitation`, a run whose settings name one is built from the subclass her
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,13 +23,7 @@ from mirrorshot.inference.objective import State, make_problem
 from mirrorshot.inference.one_vs_each import one_vs_each_scores
 from mirrorshot.inference.quasi_newton import MirrorInfo
 from mirrorshot.methods import METHODS, FewShotMethod, LogisticSoftmaxGP, OneVsEachGP, RelationNet
-from mirrorshot.methods.bayesian_maml import (
-    RATE,
-    BayesianMAML,
-    ChaserBayesianMAML,
-    LabelledPoints,
-    squared_distances,
-)
+from mirrorshot.methods import bayesian_maml as bmaml
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 
@@ -67,14 +61,7 @@ def released_scores(
 
 
 class ReleasedOneVsEachGP(OneVsEachGP):
-    """OVE PG GP.
-
-    Args:
-        backbone: from items to features.
-        released_quadrature: take variances for standard deviations in the expectations.
-        geometric: average the scores of the chains instead of their probabilities.
-        **options: those of `OneVsEachGP`.
-    """
+    """OVE PG GP with `released_scores`, or (`geometric`) the mean of the chains' scores, not of their probabilities."""
 
     def __init__(
         self, backbone: Backbone, *, released_quadrature: bool = False, geometric: bool = False, **options: Any
@@ -93,14 +80,9 @@ class ReleasedOneVsEachGP(OneVsEachGP):
 
 
 class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
-    """CDKT, and the Gibbs sampler of Snell and Zemel.
+    """CDKT that trains on `released_elbo`, or has another prior mean at test, -5 in the released scripts.
 
-    Args:
-        backbone: from items to features.
-        released_bound: train on `released_elbo`.
-        test_prior_mean: prior mean of predictions, -5 in the released test scripts; None: that of training.
-        geometric: probabilities proportional to `exp E log sigma`, as in the released "pl" loss and Gibbs sampler.
-        **options: those of `LogisticSoftmaxGP`.
+    `geometric`: probabilities proportional to `exp E log sigma`, as in the released "pl" loss and Gibbs sampler.
     """
 
     def __init__(
@@ -138,25 +120,14 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
 
 
 class ReleasedRelationNet(RelationNet):
-    """RelationNet.
+    """RelationNet; with "sigmoid_logits" and loss "mse" the sigmoids are logits of a softmax.
 
-    Args:
-        backbone: from items to feature maps.
-        probabilities: "normalised", or "sigmoid_logits": as the published calibration, the sigmoids are logits of a
-            softmax, which makes five classes at most 40 % sure. With loss "mse".
-        **options: those of `RelationNet`.
+    The published calibration has them so, which makes five classes at most 40 % sure.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        probabilities: Literal["normalised", "sigmoid_logits"] = "normalised",
-        **options: Any,
-    ) -> None:
+    def __init__(self, backbone: Backbone, *, probabilities: str = "normalised", **options: Any) -> None:
         super().__init__(backbone, **options)
-        _check_choice("probabilities", probabilities, ("normalised", "sigmoid_logits"))
-        self.probabilities = probabilities
+        self.probabilities = _checked("probabilities", probabilities, ("normalised", "sigmoid_logits"))
 
     def _log_prob(self, scores: Float[Tensor, "T M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         if self.loss_name != "mse" or self.probabilities == "normalised":
@@ -173,7 +144,7 @@ def released_direction(theta: Float[Tensor, "T P V"], gradient: Float[Tensor, "T
     P = theta.shape[1]
     if P == 1:
         return -gradient
-    d2 = squared_distances(theta)
+    d2 = bmaml.squared_distances(theta)
     d = d2.masked_fill(d2 == 0, 1.0).sqrt().masked_fill(d2 == 0, 0.0)  # the root has no derivative at zero
     h = d.flatten(1).median(-1).values / math.log(P)
     h = h.clamp(min=torch.finfo(h.dtype).eps)[:, None, None]
@@ -181,27 +152,22 @@ def released_direction(theta: Float[Tensor, "T P V"], gradient: Float[Tensor, "T
     return (K.sum(-1, keepdim=True) * theta - K @ theta) / h - K @ gradient
 
 
-class ReleasedBayesianMAML(BayesianMAML):
-    """Bayesian MAML.
+class ReleasedBayesianMAML(bmaml.BayesianMAML):
+    """Bayesian MAML; with rule "ove" as the code of OVE, along `released_direction`.
 
-    Args:
-        backbone: from items to features.
-        rule: "svgd", or "ove" as the code of OVE: steps along `released_direction`, the standard deviation of the prior
-            is 1 / lambda, and the density of lambda is not transformed to log lambda. It is finite with one step only,
-            unless features are few.
-        **options: those of `BayesianMAML`.
+    There the standard deviation of the prior is 1 / lambda, and the density of lambda is not transformed to log lambda.
+    It is finite with one step only, unless features are few.
     """
 
-    def __init__(self, backbone: Backbone, *, rule: Literal["svgd", "ove"] = "svgd", **options: Any) -> None:
+    def __init__(self, backbone: Backbone, *, rule: str = "svgd", **options: Any) -> None:
         super().__init__(backbone, **options)
-        _check_choice("rule", rule, ("svgd", "ove"))
-        self.rule = rule
+        self.rule = _checked("rule", rule, ("svgd", "ove"))
 
     def _direction(self, theta: Tensor, gradient: Tensor) -> Float[Tensor, "T P V"]:
         return released_direction(theta, gradient) if self.rule == "ove" else super()._direction(theta, gradient)
 
     def energy_gradient(
-        self, theta: Float[Tensor, "T P V"], points: LabelledPoints, used: Bool[Tensor, "T S"]
+        self, theta: Float[Tensor, "T P V"], points: bmaml.LabelledPoints, used: Bool[Tensor, "T S"]
     ) -> Float[Tensor, "T P V"]:
         """Gradient of the energy, `sum CE + lambda^2 |W|^2 / 2 - n log lambda + 0.1 lambda` with the rule "ove"."""
         if self.rule == "svgd" or not self.has_precision:
@@ -209,7 +175,7 @@ class ReleasedBayesianMAML(BayesianMAML):
         W = self._rows(theta)
         squares, n = W.square().sum((-2, -1)), used.sum(-1, keepdim=True).to(W.dtype) * W.shape[-1]
         precision = theta[..., -1].exp()
-        slope = precision.square() * squares - n + RATE * precision
+        slope = precision.square() * squares - n + bmaml.RATE * precision
         gradient = self._fit_gradient(W, points, used) + precision.square()[..., None, None] * W
         return torch.cat([gradient.flatten(2), slope[..., None]], -1)
 
@@ -218,43 +184,42 @@ class ReleasedBayesianMAML(BayesianMAML):
         return torch.ones_like(unit) if self.rule == "ove" else unit
 
 
-class ReleasedChaserBayesianMAML(ReleasedBayesianMAML, ChaserBayesianMAML):
+class ReleasedChaserBayesianMAML(ReleasedBayesianMAML, bmaml.ChaserBayesianMAML):
     """Bayesian MAML with the chaser loss; options as `ReleasedBayesianMAML` and `ChaserBayesianMAML`."""
 
 
-RELEASED: dict[str, type[FewShotMethod]] = {
-    "ove_gp": ReleasedOneVsEachGP,
-    "logistic_softmax_gp": ReleasedLogisticSoftmaxGP,
-    "relationnet": ReleasedRelationNet,
-    "bayesian_maml": ReleasedBayesianMAML,
-    "bayesian_maml_chaser": ReleasedChaserBayesianMAML,
-}
-"""Subclasses with further options, by the name of the method."""
+RELEASED: dict[str, tuple[type[FewShotMethod], dict[str, Any]]] = {
+    "ove_gp": (ReleasedOneVsEachGP, {"released_quadrature": False, "geometric": False}),
+    "logistic_softmax_gp": (
+        ReleasedLogisticSoftmaxGP, {"released_bound": False, "test_prior_mean": None, "geometric": False}
+    ),
+    "relationnet": (ReleasedRelationNet, {"probabilities": "normalised"}),
+    "bayesian_maml": (ReleasedBayesianMAML, {"rule": "svgd"}),
+    "bayesian_maml_chaser": (ReleasedChaserBayesianMAML, {"rule": "svgd"}),
+}  # fmt: skip
+"""Subclasses by the name of the method, and their further options; with these defaults they do as the method."""
 
-RELEASED_OPTIONS: dict[str, dict[str, Any]] = {
-    "ove_gp": {"released_quadrature": False, "geometric": False},
-    "logistic_softmax_gp": {"released_bound": False, "test_prior_mean": None, "geometric": False},
-    "relationnet": {"probabilities": "normalised"},
-    "bayesian_maml": {"rule": "svgd"},
-    "bayesian_maml_chaser": {"rule": "svgd"},
-}
-"""These options; with their defaults the subclasses do as the methods."""
+
+def released_options(name: str) -> dict[str, Any]:
+    """Further options of the imitation of a method, with their defaults; empty where there is none."""
+    return RELEASED[name][1] if name in RELEASED else {}
 
 
 @contextlib.contextmanager
 def imitation(config: Config) -> Iterator[None]:
     """Within the block, the method of the settings is its subclass in `RELEASED` if they name an option of it."""
     name = config.method
-    if not set(config.method_options) & set(RELEASED_OPTIONS.get(name, {})):
+    if not set(config.method_options) & set(released_options(name)):
         yield
         return
-    own, METHODS[name] = METHODS[name], RELEASED[name]
+    own, METHODS[name] = METHODS[name], RELEASED[name][0]
     try:
         yield
     finally:
         METHODS[name] = own
 
 
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+def _checked(name: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise InvalidInputError(f"Expected `{name}` to be {' or '.join(map(repr, known))}, but got {value!r}.")
+    return value

@@ -53,21 +53,19 @@ class Outcome(NamedTuple):
 
 
 def plan(cells: Sequence[Cell], places: Places, *, again: bool = False) -> list[Cell]:
-    """The cells that have no result yet; all settings are checked before anything is run.
+    """The cells that have no result yet.
 
-    Raises:
-        InvalidInputError: a setting is invalid, or a cell has a result or a run with other settings.
+    Raises `InvalidInputError` for an invalid setting, and for a cell that has a result or a run with other settings.
     """
     waiting = [cell for cell in cells if again or not has_result(cell, places.results)]
     for cell in waiting:
         config, folder = cell.config(), places.runs / cell.name
-        if (folder / "config.json").exists() and not again:
-            differences = different_settings(config, read_config(folder))
-            if differences:
-                raise InvalidInputError(
-                    f"Expected the run in {folder} to have the settings asked for, but got {'; '.join(differences)}. "
-                    "Remove it, or give --again to begin it anew."
-                )
+        is_begun = (folder / "config.json").exists() and not again
+        if is_begun and (differences := different_settings(config, read_config(folder))):
+            raise InvalidInputError(
+                f"Expected the run in {folder} to have the settings asked for, but got {'; '.join(differences)}. "
+                "Remove it, or give --again to begin it anew."
+            )
     return waiting
 
 
@@ -82,20 +80,12 @@ def run_cells(
     train_only: bool = False,
     progress: Callable[[str], Progress] | None = None,
 ) -> list[Outcome]:
-    """Run the cells that have no result.
+    """Run the cells that have no result; with `again` also the others, whose runs begin anew.
 
-    Several at a time are processes of their own, so that a crash or a full memory costs one cell only. They are
-    started by joblib: `with joblib.parallel_config("dask"):` around the call starts them on other machines.
-
-    Args:
-        cells: the cells to run.
-        places: folders of results and runs.
-        say: called with each line of progress.
-        n_jobs: cells at a time.
-        seconds: begin no further cell after this time.
-        again: also cells that have a result; their runs begin anew.
-        train_only: leave the tests to a later call, perhaps on another machine.
-        progress: makes a progress bar for a cell that runs in this process. None: a line every ten seconds.
+    Of several jobs each is a process of its own, so that a crash or a full memory costs one cell only. They are started
+    by joblib: `with joblib.parallel_config("dask"):` around the call starts them on other machines. No cell begins
+    after `seconds`. `train_only` leaves the tests to a later call. `progress` makes a progress bar for a cell that runs
+    in this process; without it `say` gets a line every ten seconds.
     """
     started, waiting = time.perf_counter(), plan(cells, places, again=again)
     outcomes = [Outcome(cell, "has a result") for cell in cells if cell not in waiting]
@@ -138,22 +128,9 @@ def _in_process(cell: Cell, places: Places, n_jobs: int, *, train_only: bool, ag
 
 
 def run_cell(
-    cell: Cell,
-    places: Places,
-    dataset: Dataset,
-    *,
-    progress: Progress | None,
-    say: Say,
-    train_only: bool = False,
-    again: bool = False,
+    cell: Cell, places: Places, dataset: Dataset, *, progress: Progress, say: Say, train_only: bool, again: bool
 ) -> None:
-    """Train a cell or resume its run, test it, write the result. With `again` the run begins anew.
-
-    Raises:
-        RunError: another process runs the cell.
-        DataError: the data do not allow such test tasks.
-        NumericalError: training diverged.
-    """
+    """Train a cell or resume its run, test it, write the result; raises `MirrorshotError` if that is impossible."""
     config, folder = cell.config(), places.runs / cell.name
     if dataset.test is not None:  # invalid test tasks are refused before training
         EpisodeSampler(dataset.test, config.n_way, config.n_shot, N_QUERY, seed=1)
@@ -166,7 +143,7 @@ def run_cell(
             _test(cell, places, dataset, trained, progress, say)
 
 
-def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress | None, say: Say) -> dict[str, Any]:
+def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress, say: Say) -> dict[str, Any]:
     """Train unless that is done; return the record of the training."""
     if (folder / _TRAINED).exists():
         return _read_training(folder / _TRAINED)
@@ -188,9 +165,7 @@ def _read_training(path: Path) -> dict[str, Any]:
     return trained
 
 
-def _test(
-    cell: Cell, places: Places, dataset: Dataset, trained: dict[str, Any], progress: Progress | None, say: Say
-) -> None:
+def _test(cell: Cell, places: Places, dataset: Dataset, trained: dict[str, Any], progress: Progress, say: Say) -> None:
     started, budget, folder = time.perf_counter(), BUDGETS[cell.budget], places.runs / cell.name
     found = evaluate_run(
         load_run(folder, dataset, device="cuda" if torch.cuda.is_available() else "cpu"),

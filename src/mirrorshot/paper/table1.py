@@ -49,21 +49,13 @@ def accuracy_sheets(groups: Sequence[Group], *, show_missing: bool = True) -> li
 
 
 def other_settings_sheet(title: str, plain: Sequence[Group], tagged: Sequence[Group]) -> Sheet:
-    """Rows whose settings are not those of a preset, each compared with the row of its preset.
-
-    Args:
-        title: data set and number of shots.
-        plain: rows of the presets.
-        tagged: rows with other settings.
-    """
+    """Rows whose settings are not those of a preset, each compared with the row of its preset."""
     records = [_record(group, _reference(group, plain, group.cell.row)) for group in tagged]
-    rows = [
-        [
-            r["method"], group.preset, r["tag"], r["settings"] or "nothing", _ours(r), _interval(r), _difference(r),
-            _paired_text(r),
-        ]
-        for r, group in zip(records, tagged, strict=True)
-    ]  # fmt: skip
+    rows = []
+    for r, group in zip(records, tagged, strict=True):
+        ours, difference, interval, pair = _texts(r)
+        settings = r["settings"] or "nothing"
+        rows.append([r["method"], group.preset, r["tag"], settings, ours, interval, difference, pair])
     notes = run_notes(tagged, "table1")
     return Sheet(f"Other settings, accuracy: {title}", _OTHER_COLUMNS, rows, records, notes, is_part=True)
 
@@ -125,27 +117,24 @@ def paired(result: Result | None, reference: Result | None) -> tuple[float, floa
 def _row(record: Record, group: Group) -> list[str]:
     is_one = record["clean_spread"] is None
     seeds = "-" if is_one else f"{with_spread(record['clean'], record['clean_spread'])} (n = {record['n_seeds']})"
-    return [record["method"], group.preset, *comparison(record), _interval(record), seeds, _paired_text(record)]
+    _, _, interval, paired_text = _texts(record)
+    return [record["method"], group.preset, *comparison(record), interval, seeds, paired_text]
 
 
 def comparison(record: Record) -> list[str]:
     """The paper's number, ours, their difference, and whether it is inside of the paper's spread, as text."""
-    is_inside, difference = record["inside_paper_spread"], record["difference"]
-    inside = "-" if is_inside is None else "yes" if is_inside else "above" if difference > 0 else "below"
-    return [with_spread(record["paper"], record["paper_spread"]), _ours(record), _difference(record), inside]
+    is_inside, above = record["inside_paper_spread"], (record["difference"] or 0) > 0
+    inside = "-" if is_inside is None else "yes" if is_inside else "above" if above else "below"
+    ours, difference, *_ = _texts(record)
+    return [with_spread(record["paper"], record["paper_spread"]), ours, difference, inside]
 
 
-def _ours(record: Record) -> str:
-    return NOT_RUN if record["ours"] is None else with_spread(record["ours"], record["ours_spread"])
-
-
-def _difference(record: Record) -> str:
-    return "-" if record["difference"] is None else f"{record['difference']:+.2f}"
-
-
-def _interval(record: Record) -> str:
-    return "-" if record["interval_95"] is None else f"± {record['interval_95']:.2f}"
-
-
-def _paired_text(record: Record) -> str:
-    return "-" if record["paired"] is None else f"{record['paired']:+.2f} ± {record['paired_interval_95']:.2f}"
+def _texts(record: Record) -> tuple[str, str, str, str]:
+    """Our number, its difference from the paper's, its interval, and the difference in pairs."""
+    ours, difference, interval, pair = (record.get(key) for key in ("ours", "difference", "interval_95", "paired"))
+    return (
+        NOT_RUN if ours is None else with_spread(ours, record["ours_spread"]),
+        "-" if difference is None else f"{difference:+.2f}",
+        "-" if interval is None else f"± {interval:.2f}",
+        "-" if pair is None else f"{pair:+.2f} ± {record['paired_interval_95']:.2f}",
+    )

@@ -5,16 +5,7 @@ from collections.abc import Sequence
 from mirrorshot.paper.cells import Cell
 from mirrorshot.paper.published import STUDIES, TABLE_3, Value
 from mirrorshot.paper.table1 import INSIDE, compared, comparison, other_settings_sheet
-from mirrorshot.paper.tables import (
-    Group,
-    Record,
-    Sheet,
-    column_title,
-    columns_of,
-    general_notes,
-    run_notes,
-    with_spread,
-)
+from mirrorshot.paper.tables import Group, Record, Sheet, columns_of, general_notes, run_notes, with_spread
 
 _COLUMNS = ("preset", "paper", "ours", "difference", "inside", "seconds of training")
 _SECONDS = "Seconds of training: - where it took several sessions. Runs may have shared a GPU; the result files say so."
@@ -27,12 +18,12 @@ def study_sheets(groups: Sequence[Group], *, show_missing: bool = True) -> list[
     for title, plain, tagged in columns_of(groups):
         for study, rows in STUDIES.items():
             part = [group for row in rows for group in plain if group.cell.row == row]
-            sheets += [_study_sheet(study, part, show_missing)] if part else []
+            sheets += [_study_sheet(study, title, part, show_missing)] if part else []
         sheets += [other_settings_sheet(title, plain, tagged)] if tagged else []
     return sheets
 
 
-def _study_sheet(study: str, groups: Sequence[Group], show_missing: bool) -> Sheet:
+def _study_sheet(study: str, column: str, groups: Sequence[Group], show_missing: bool) -> Sheet:
     values = dict(zip(STUDIES[study], TABLE_3[study], strict=True))
     records = [_record(study, values[group.cell.row], group) for group in groups]
     rows = [
@@ -40,8 +31,7 @@ def _study_sheet(study: str, groups: Sequence[Group], show_missing: bool) -> She
         for r, group in zip(records, groups, strict=True)
         if show_missing or group.first
     ]
-    title = f"Study of {study}, accuracy, %: {column_title(*groups[0].cell[1:3])}"
-    general = general_notes(groups, INSIDE, _SECONDS)
+    title, general = f"Study of {study}, accuracy, %: {column}", general_notes(groups, INSIDE, _SECONDS)
     return Sheet(title, (study, *_COLUMNS), rows, records, run_notes(groups, "table3"), general)
 
 

@@ -41,13 +41,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def measure_times(data: str, n_shot: int, *, n_tasks: int) -> Record:
-    """Time the methods of table 4.
-
-    Args:
-        data: name of the data set.
-        n_shot: labelled items of a class.
-        n_tasks: tasks that the medians are over, and episodes of the timed epoch, which is scaled to 100.
-    """
+    """Time the methods of table 4: medians over `n_tasks`, and an epoch of as many, scaled to 100."""
     dataset = load_dataset(data, splits=("train",))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     times = {}

@@ -17,16 +17,9 @@ Record = dict[str, Any]
 
 
 class Sheet(NamedTuple):
-    """A table.
+    """A table: rows of text for Markdown, records of numbers for CSV and JSON, and notes below it.
 
-    Attributes:
-        title: its heading.
-        columns: heads of the columns of the Markdown table.
-        rows: its cells as text.
-        records: one for each row, with numbers, for CSV and JSON; the same keys in all.
-        notes: sentences below it.
-        general: sentences that hold for all tables of its kind; a page of many tables says them once.
-        is_part: whether it belongs to the table before it.
+    `general` notes hold for all tables of its kind, and a page says them once. A part belongs to the table before it.
     """
 
     title: str
