@@ -48,7 +48,7 @@ format: $(STAMP) ## Format the code and apply the safe fixes
 bench: $(STAMP) ## Run the benchmarks (BENCH=file for one)
 	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
 
-results: $(STAMP) ## Write docs/results.md from the results that exist
+results: $(STAMP) ## Write docs/results.md and docs/results_details.md from the results that exist
 	$(BIN)/mirrorshot reproduce tables
 
 # NO_MKDOCS_2_WARNING: the theme's notice about its successor is not a message about these pages.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.reproduce.provenance import save_result
+from mirrorshot.paper.cells import save_result
 
 RESULTS = Path(__file__).parent.parent / "results"
 

@@ -1,4 +1,4 @@
-"""What CDKT's bound makes of photographs: Conv4 on CUB at 32 x 32, a few steps, with published and with our settings.
+"""Training on CDKT's bound on photographs: Conv4 on CUB at 32 x 32, a few steps, with published and with our settings.
 
     MIRRORSHOT_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/cdkt_collapse.py
 
@@ -18,9 +18,9 @@ from _common import save
 from mirrorshot.backbones import make_backbone
 from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler, load_dataset
-from mirrorshot.inference.logistic_softmax import make_labels, mean_field, mean_field_elbo
+from mirrorshot.inference.logistic_softmax import make_labels, mean_field
 from mirrorshot.methods import FewShotMethod, make_method
-from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
+from mirrorshot.paper.released import ReleasedLogisticSoftmaxGP
 from mirrorshot.presets import preset_settings
 from mirrorshot.training.optimizers import make_optimizers
 
@@ -46,7 +46,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, its options,
 }
 
 
-class Carried(LogisticSoftmaxGP):
+class Carried(ReleasedLogisticSoftmaxGP):
     """CDKT that starts each task where the task before has ended, as the released code does; one task a step.
 
     The first starts at random means and a variance of 0.01. The labels of all tasks stand in the same order.
@@ -65,7 +65,7 @@ class Carried(LogisticSoftmaxGP):
         assert self.prior_mean == 0  # or the mean of the posterior would have to be given back with it
         q = mean_field(K, labels, n_steps=self.n_steps, start=self._carried)
         self._carried = q.posterior.mean.detach(), q.posterior.var.detach()
-        return mean_field_elbo(q, labels, released=self.released_bound)
+        return self._elbo(q, labels, 0.0)
 
 
 def small(split: ClassSource) -> ClassSource:
@@ -94,7 +94,8 @@ def learn(
     """Train with the optimiser and the tasks of a step that a preset has for photographs, on smaller ones."""
     backbone = make_backbone("conv4", generator=torch.Generator().manual_seed(SEED), image_size=SIDE)
     options = {"kernel": "cosine", **options}
-    method = Carried(backbone, **options) if name == CARRIED else make_method(name, backbone, **options)
+    cls = {CARRIED: Carried, CDKT: ReleasedLogisticSoftmaxGP}.get(name)
+    method = cls(backbone, **options) if cls else make_method(name, backbone, **options)
     settings = preset_settings(preset, "cub", 1, CDKT if name == CARRIED else name)
     shared = ("optimizer", "lr", "kernel_lr", "tasks_per_step")
     config = Config().replace(**{key: settings[key] for key in shared if key in settings})

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from _common import save, table
-from mirrorshot.reproduce.cells import Cell
-from mirrorshot.reproduce.provenance import read_result
-from mirrorshot.reproduce.published import DATA
-from mirrorshot.reproduce.runner import Places, run_cells
+from mirrorshot.paper.cells import Cell, read_result
+from mirrorshot.paper.published import DATA
+from mirrorshot.paper.runner import Places, run_cells
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ LAYERS = (
     {"encoders", "export"},
     {"models"},
     {"doctor"},
-    {"reproduce", "demo"},
+    {"paper", "demo"},
     {"serve"},
     {"cli"},
     {"__main__"},

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from mirrorshot.reproduce.targets import BUDGETS, TARGETS
+from mirrorshot.paper import BUDGETS, TARGETS
 
 SMOKE = ("--budget", "smoke", "--quiet")
 
@@ -148,7 +148,7 @@ def test_the_page_of_results_is_made_of_what_there_is(run, tmp_path):
     smoke.rename(tmp_path / "results/table4_glyphs_1shot_cpu.json")
     result = run("reproduce", "tables", "--output", tmp_path / "docs/results.md")
     assert result.exit_code == 0, result.output
-    page = (tmp_path / "docs/results.md").read_text()
+    page = (tmp_path / "docs/results_details.md").read_text()
     assert "| CDKT (ML) | 0.0141 |" in page
     assert "Not run: `mirrorshot reproduce figure3`" in page
     assert (

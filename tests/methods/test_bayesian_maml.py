@@ -25,52 +25,45 @@ def make(cls=BayesianMAML, **options):
     return cls(make_backbone("identity", in_features=D), n_way=WAY, **options).double()
 
 
-def energy(W, log_lambda, x, y, rule="svgd"):
+def energy(W, log_lambda, x, y):
     """Minus the log-density of weights, precision and labels of one task, with torch's distributions."""
     logits = x @ W[:, :-1].T + W[:, -1]
     fit = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
     if log_lambda is None:
         return fit - torch.distributions.Normal(0.0, 1.0).log_prob(W).sum()
-    sd = torch.exp(-log_lambda) if rule == "ove" else torch.exp(-0.5 * log_lambda)
-    prior = torch.distributions.Normal(0.0, sd).log_prob(W).sum()
+    prior = torch.distributions.Normal(0.0, torch.exp(-0.5 * log_lambda)).log_prob(W).sum()
     hyper = torch.distributions.Gamma(1.0, 0.1).log_prob(log_lambda.exp())
-    return fit - prior - hyper - (0.0 if rule == "ove" else log_lambda)
+    return fit - prior - hyper - log_lambda
 
 
-def autograd_step(W, log_lambda, x, y, rule, step_size):
+def autograd_step(W, log_lambda, x, y, step_size):
     """One step of all particles of one task by loops over them, with the particles' coordinates of the method."""
     n_weights = W[0].numel()
-    unit = 1.0 if rule == "ove" else math.sqrt(n_weights / 2)
+    unit = math.sqrt(n_weights / 2)
     theta = torch.cat([W.flatten(1), unit * log_lambda[:, None]], 1)
 
     def one(vector):
-        return energy(vector[:-1].reshape(W[0].shape), vector[-1] / unit, x, y, rule)
+        return energy(vector[:-1].reshape(W[0].shape), vector[-1] / unit, x, y)
 
     gradients = torch.stack([torch.func.grad(one)(vector) for vector in theta])
     P, distance = len(theta), torch.cdist(theta, theta)
     moved = theta.clone()
     for i in range(P):
         for j in range(P):
-            if rule == "svgd":
-                pairs = sorted(float(distance[a, b]) for a in range(P) for b in range(a))
-                h = pairs[(len(pairs) - 1) // 2] ** 2 / math.log(P)
-                k = math.exp(-(distance[i, j] ** 2) / h)
-                moved[i] += step_size / P * (-k * gradients[j] + 2 / h * k * (theta[i] - theta[j]))
-            else:
-                h = distance.flatten().sort().values[(P * P - 1) // 2] / math.log(P)
-                k = math.exp(-distance[i, j] / h)
-                moved[i] -= step_size * (k * gradients[j] - k * (theta[i] - theta[j]) / h)
+            pairs = sorted(float(distance[a, b]) for a in range(P) for b in range(a))
+            h = pairs[(len(pairs) - 1) // 2] ** 2 / math.log(P)
+            k = math.exp(-(distance[i, j] ** 2) / h)
+            moved[i] += step_size / P * (-k * gradients[j] + 2 / h * k * (theta[i] - theta[j]))
     return moved[:, :-1].reshape(W.shape), moved[:, -1] / unit
 
 
-@pytest.mark.parametrize("rule", ["svgd", "ove"])
-def test_predictions_are_those_of_loops_over_tasks_and_particles(drawn, rule):
+def test_predictions_are_those_of_loops_over_tasks_and_particles(drawn):
     tasks, _ = drawn
-    method = make(n_particles=4, n_steps=3, rule=rule)
+    method = make(n_particles=4, n_steps=3)
     for t in range(4):
         W, log_lambda = method.head.detach(), method.log_lambda.detach()
         for _ in range(3):
-            W, log_lambda = autograd_step(W, log_lambda, tasks.support_x[t], tasks.support_y[t], rule, 0.01)
+            W, log_lambda = autograd_step(W, log_lambda, tasks.support_x[t], tasks.support_y[t], 0.01)
         logits = tasks.query_x[t] @ W[..., :-1].mT + W[:, None, :, -1]
         assert torch.allclose(method.predict(tasks)[t].exp(), logits.softmax(-1).mean(0))
 
@@ -199,13 +192,12 @@ def test_the_chaser_has_a_fixed_prior(drawn):
 
 def test_particles_in_one_place_stay_finite_and_together(drawn):
     tasks, query_y = drawn
-    for rule in ("svgd", "ove"):
-        method = make(n_particles=3, rule=rule)
-        with torch.no_grad():
-            method.head.copy_(method.head[:1].expand(3, -1, -1).clone())
-        method.loss(tasks, query_y).sum().backward()
-        assert method.head.grad.isfinite().all()
-        assert torch.allclose(method.head.grad[0], method.head.grad[2])
+    method = make(n_particles=3)
+    with torch.no_grad():
+        method.head.copy_(method.head[:1].expand(3, -1, -1).clone())
+    method.loss(tasks, query_y).sum().backward()
+    assert method.head.grad.isfinite().all()
+    assert torch.allclose(method.head.grad[0], method.head.grad[2])
 
 
 def test_a_head_for_more_classes_predicts_as_one_with_only_its_slots(drawn):
@@ -225,8 +217,6 @@ def test_many_features_stay_finite():
     tasks, query_y = EpisodeSampler(source, 5, 5, 3, seed=0).draw(2)
     backbone = make_backbone("identity", in_features=1600)
     assert BayesianMAML(backbone).loss(tasks, query_y).isfinite().all()
-    assert BayesianMAML(backbone, rule="ove", n_steps=1).loss(tasks, query_y).isfinite().all()
-    assert not BayesianMAML(backbone, rule="ove").loss(tasks, query_y).isfinite().all()  # as documented
 
 
 def test_one_direction_of_two_particles_is_the_formula():
@@ -243,7 +233,6 @@ def test_one_direction_of_two_particles_is_the_formula():
         ({"n_way": 1}, "`n_way` to be at least 2.*but got 1"),
         ({"n_particles": 0}, "`n_particles` to be at least 1, but got 0"),
         ({"n_steps": 0}, "`n_steps` to be at least 1"),
-        ({"rule": "rbf"}, "'svgd' or 'ove', but got 'rbf'"),
         ({"step_size": 0.0}, "`step_size` to be positive, but got 0.0"),
     ],
 )

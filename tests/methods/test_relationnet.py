@@ -100,15 +100,6 @@ def test_probabilities_are_relation_scores_over_their_sum():
     torch.testing.assert_close(method.predict(tasks).exp(), relation / relation.sum(-1, keepdim=True))
 
 
-def test_the_published_probabilities_are_an_option_that_is_never_sure():
-    tasks, _ = draw()
-    method, published = make(), make(probabilities="sigmoid_logits")
-    prob = published.predict(tasks).exp()
-    torch.testing.assert_close(prob, method.scores(tasks).sigmoid().softmax(-1))
-    assert prob.max() <= torch.tensor([1.0, 0.0, 0.0]).softmax(0)[0]
-    assert torch.equal(prob.argmax(-1), method.predict(tasks).argmax(-1))
-
-
 @pytest.mark.parametrize("norm", ["episode", "task"])
 def test_in_eval_mode_a_batch_of_tasks_is_its_tasks_one_by_one(norm):
     tasks, query_y = draw(n_tasks=3)
@@ -210,7 +201,6 @@ def test_maps_that_are_too_small_are_refused():
 def test_options_that_make_no_sense_are_explained():
     for options, message in (
         ({"loss": "hinge"}, "'mse' or 'softmax', but got 'hinge'"),
-        ({"probabilities": "raw"}, "'normalised' or 'sigmoid_logits', but got 'raw'"),
         ({"momentum": 0.0}, "above 0 and at most 1, but got 0.0"),
     ):
         with pytest.raises(InvalidInputError, match=message):

@@ -49,15 +49,15 @@ def complete_preset(incomplete: str) -> list[str]:
 
 
 def complete_target(incomplete: str) -> list[str]:
-    """What can be reproduced and begins like this."""
-    from mirrorshot.reproduce.targets import TARGETS
+    """Targets of `mirrorshot reproduce` that begin like this."""
+    from mirrorshot.paper import TARGETS
 
     return [name for name in TARGETS if name.startswith(incomplete)]
 
 
 def complete_budget(incomplete: str) -> list[str]:
     """Budgets that begin like this."""
-    from mirrorshot.reproduce.targets import BUDGETS
+    from mirrorshot.paper import BUDGETS
 
     return [name for name in BUDGETS if name.startswith(incomplete)]
 

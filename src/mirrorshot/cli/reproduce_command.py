@@ -8,10 +8,10 @@ import typer
 
 from mirrorshot.cli.names import complete_budget, complete_data, complete_preset, complete_setting, complete_target
 from mirrorshot.cli.terminal import check_folder, errors_as_messages, progress_bar, refuse, wrong_usage
-from mirrorshot.reproduce.targets import BUDGETS, TARGETS
+from mirrorshot.paper import BUDGETS, TARGETS
 
 if TYPE_CHECKING:
-    from mirrorshot.reproduce.request import Reproduction, Request
+    from mirrorshot.paper.program import Reproduction, Request
 
 _LIST = "\n".join(
     f"[cyan]{name:<11}[/cyan]{target.what} [dim]({target.cost})[/dim]\n" for name, target in TARGETS.items()
@@ -34,8 +34,8 @@ REPRODUCE_EXAMPLES = f"""[bold]Targets[/bold], and what they cost at the paper's
 Every method of table 1 on the glyphs.
 
 [cyan]mirrorshot reproduce table1 --dataset cub --method mirror_gp,dkt --seeds 1,2,3 --jobs 6[/cyan]
-Six trainings at a time, each a process of its own; they may share one GPU. What has a result is not run again.
-What was stopped goes on. Machines that share the folders of --results and --runs share the work.
+Six trainings at a time, each a process of its own; they may share one GPU. Cells that have a result are not run again.
+A stopped training is resumed. Machines that share the folders of --results and --runs share the work.
 
 [cyan]mirrorshot reproduce table1 --dataset cub --method 'ove_gp*' --seconds 500[/cyan]
 All rows of a method; no further training begins after 500 seconds.
@@ -44,7 +44,7 @@ All rows of a method; no further training begins after 500 seconds.
 Bound over steps for mirror descent, gradient descent, GPyTorch's natural gradient and the released formula.
 
 [cyan]mirrorshot reproduce tables[/cyan]
-docs/results.md from all results in --results.
+docs/results.md and docs/results_details.md from all results in --results.
 """
 
 _WHAT, _HOW, _WHERE = "What", "How", "Where"  # panels of the help
@@ -126,9 +126,8 @@ def reproduce(
     check_folder("--output", output or Path("reproduction"))
     numbers = {"--shots": _numbers("--shots", shots, 1), "--seeds": _numbers("--seeds", seeds, 0)}
     with errors_as_messages():
-        from mirrorshot.reproduce.program import completed, failures
-        from mirrorshot.reproduce.request import Request
-        from mirrorshot.reproduce.runner import Places
+        from mirrorshot.paper.program import Request, completed
+        from mirrorshot.paper.runner import Places
 
         request = Request(
             target, _words(dataset), _words(method), numbers["--shots"], numbers["--seeds"], preset, budget,
@@ -140,19 +139,18 @@ def reproduce(
         try:
             found = _run(request, quiet, as_json)
         except KeyboardInterrupt:
-            typer.echo("Stopped. The same command goes on from here.", err=True)
+            typer.echo("Stopped. The same command resumes it.", err=True)
             raise typer.Exit(130) from None
     _print(found, as_json)
-    failed = failures(found.outcomes)
-    if failed:
-        typer.echo(f"Error: {failed}", err=True)
+    if found.failures:
+        typer.echo(f"Error: {found.failures}", err=True)
         raise typer.Exit(1)
 
 
 def _run(request: "Request", quiet: bool, as_json: bool) -> "Reproduction":
     import sys
 
-    from mirrorshot.reproduce.program import reproduce as work
+    from mirrorshot.paper.program import reproduce as work
 
     def say(line: str) -> None:
         if not quiet:
@@ -166,16 +164,16 @@ def _run(request: "Request", quiet: bool, as_json: bool) -> "Reproduction":
 
 
 def _print(found: "Reproduction", as_json: bool) -> None:
-    from mirrorshot.reproduce import sheets
+    from mirrorshot.paper import tables
 
     if as_json:
-        tables = [sheets.as_json(sheet) for sheet in found.sheets]
+        sheets = [tables.as_json(sheet) for sheet in found.sheets]
         cells = [{"name": o.cell.name, "status": o.status, "detail": o.detail} for o in found.outcomes]
-        record = {"tables": tables, "cells": cells, "files": [str(path) for path in found.files]}
+        record = {"tables": sheets, "cells": cells, "files": [str(path) for path in found.files]}
         typer.echo(json.dumps(record, indent=2, allow_nan=False))
         return
     for sheet in found.sheets:
-        typer.echo(sheets.markdown(sheet))
+        typer.echo(tables.markdown(sheet))
     for path in found.files:
         typer.echo(f"written: {path}")
 
@@ -189,9 +187,9 @@ def _refuse_options_of_others(given: dict[str, object]) -> None:
 def _page(results: Path, page: Path) -> None:
     check_folder("--output", page.parent)
     with errors_as_messages():
-        from mirrorshot.reproduce.pages import write_results_page
+        from mirrorshot.paper.page import write_results
 
-        for path in write_results_page(results, page):
+        for path in write_results(results, page):
             typer.echo(f"written: {path}")
 
 

@@ -147,17 +147,13 @@ def _log_cosh_half(mean: Tensor, var: Tensor) -> Tensor:
     return tilt / 2 + torch.log1p(torch.exp(-tilt)) - math.log(2)
 
 
-def mean_field_elbo(
-    q: MeanField, labels: Labels, *, prior_mean: float = 0.0, released: bool = False
-) -> Float[Tensor, " T"]:
+def mean_field_elbo(q: MeanField, labels: Labels, *, prior_mean: float = 0.0) -> Float[Tensor, " T"]:
     """Evidence lower bound of each task.
 
     Args:
         q: the result of `mean_field`.
         labels: the same labels.
         prior_mean: the same prior mean.
-        released: as in the authors' code, which subtracts `E lambda` where the derivation has `C E lambda`; the result
-            is larger, and no bound.
     """
     Y, weight, _ = labels
     mean, var = prior_mean + q.posterior.mean, q.posterior.var
@@ -169,7 +165,7 @@ def mean_field_elbo(
     per_class = per_class + gamma * (1 - log_gamma + psi - log_classes)
     # entropy of q(lambda) = Gamma(alpha, rate C), and - C E lambda
     entropy = alpha - log_classes + torch.lgamma(alpha) + (1 - alpha) * psi
-    per_point = per_class.sum(1, keepdim=True) + entropy - (alpha / labels.n_classes if released else alpha)
+    per_point = per_class.sum(1, keepdim=True) + entropy - alpha
     return (weight * per_point).sum((1, 2)) - kl_to_prior(q.posterior).sum(-1)
 
 

@@ -197,8 +197,6 @@ def one_vs_each_scores(
     mean: Float[Tensor, "T C M"],
     covariance: Float[Tensor, "T M C C"],
     class_mask: Bool[Tensor, "T C"],
-    *,
-    released: bool = False,
 ) -> Float[Tensor, "T M C"]:
     """`sum_{i != c} E log sigma(f_c - f_i)` of every class, by Gauss-Hermite quadrature.
 
@@ -206,13 +204,12 @@ def one_vs_each_scores(
         mean: means of the latents.
         covariance: their covariances between the classes.
         class_mask: which classes exist.
-        released: as in the authors' code, which passes variances where the rule takes standard deviations.
     """
     difference = mean.mT[..., :, None] - mean.mT[..., None, :]
     own = covariance.diagonal(dim1=-2, dim2=-1)
     var = (own[..., :, None] + own[..., None, :] - 2 * covariance).clamp(min=1e-10)
     z, weight = hermite(_N_HERMITE, mean.dtype, mean.device)
-    psi = difference[..., None] + (var if released else var.sqrt())[..., None] * z
+    psi = difference[..., None] + var.sqrt()[..., None] * z
     expected = -(torch.logaddexp(torch.zeros_like(psi), -psi) * weight).sum(-1)
     pair = class_mask[:, None, None, :] & ~torch.eye(mean.shape[1], dtype=torch.bool, device=mean.device)
     return (expected * pair).sum(-1)

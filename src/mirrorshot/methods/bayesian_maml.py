@@ -10,7 +10,7 @@ steps, or (the chaser loss) the distance to where more steps with the labels of 
 """
 
 import math
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,8 +23,7 @@ from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.slots import check_n_way, mean_of_softmax, used_slots, xavier_rows
 from mirrorshot.types import InvalidInputError, TaskBatch
 
-Rule = Literal["svgd", "ove"]
-_RATE = 0.1  # of the exponential prior of lambda
+RATE = 0.1  # of the exponential prior of lambda
 
 
 class LabelledPoints(NamedTuple):
@@ -35,18 +34,14 @@ class LabelledPoints(NamedTuple):
     weight: Float[Tensor, "T N"]
 
 
-def svgd_direction(
-    theta: Float[Tensor, "T P V"], gradient: Float[Tensor, "T P V"], rule: Rule = "svgd"
-) -> Float[Tensor, "T P V"]:
+def svgd_direction(theta: Float[Tensor, "T P V"], gradient: Float[Tensor, "T P V"]) -> Float[Tensor, "T P V"]:
     """Where Stein variational gradient descent moves particles: along minus the energy's gradient, and apart.
+
+    The kernel is exp(-d^2 / h), where h is the squared median distance over log P.
 
     Args:
         theta: particles.
         gradient: of the energy, at the particles.
-        rule: "svgd", with kernel exp(-d^2 / h), where h is the squared median distance over log P. "ove": as the code
-            of J. Snell and R. Zemel, "Bayesian Few-Shot Classification with One-vs-Each Polya-Gamma Augmented Gaussian
-            Processes", 2021: exp(-d / h), the median with the zeros of the diagonal, sums instead of means, and the
-            repulsion of another kernel. It has no defined target.
 
     Example:
         >>> theta = torch.tensor([[[0.0], [1.0]]])
@@ -56,21 +51,18 @@ def svgd_direction(
     P = theta.shape[1]
     if P == 1:
         return -gradient
-    d2 = _squared_distances(theta)
-    if rule == "ove":
-        d = d2.masked_fill(d2 == 0, 1.0).sqrt().masked_fill(d2 == 0, 0.0)  # the root has no derivative at zero
-        h, factor, scale = d.flatten(1).median(-1).values / math.log(P), 1.0, 1.0
-    else:
-        i, j = torch.triu_indices(P, P, 1, device=theta.device)
-        d, h, factor, scale = d2, d2[:, i, j].median(-1).values / math.log(P), 2.0, 1.0 / P
+    d2 = squared_distances(theta)
+    i, j = torch.triu_indices(P, P, 1, device=theta.device)
+    h = d2[:, i, j].median(-1).values / math.log(P)
     h = h.clamp(min=torch.finfo(h.dtype).eps)[:, None, None]  # for particles in one place
-    K = torch.exp(-d / h)
+    K = torch.exp(-d2 / h)
     # φ_i = (1/P) Σ_j [-k_ij ∇U(θ_j) + (2/h) k_ij (θ_i - θ_j)]
     repulsion = K.sum(-1, keepdim=True) * theta - K @ theta
-    return scale * (factor / h * repulsion - K @ gradient)
+    return (1 / P) * (2 / h * repulsion - K @ gradient)
 
 
-def _squared_distances(theta: Float[Tensor, "T P V"]) -> Float[Tensor, "T P P"]:
+def squared_distances(theta: Float[Tensor, "T P V"]) -> Float[Tensor, "T P P"]:
+    """Squared distances between the particles of each task."""
     centred = theta - theta.mean(1, keepdim=True)
     G = centred @ centred.mT
     squares = G.diagonal(dim1=-2, dim2=-1)
@@ -86,7 +78,6 @@ class BayesianMAML(FewShotMethod):
     Design note: the curvature of the energy in log lambda is half the number of weights, 4000 for Conv4, so that
     a step that is right for the weights throws it to infinity. Particles move it in units of the width of its
     posterior (`log lambda * sqrt(n_weights / 2)`), which is SVGD of the same posterior in another coordinate.
-    `rule="ove"` does not, and is finite with one step only unless features are few.
 
     Args:
         backbone: from items to features.
@@ -94,8 +85,6 @@ class BayesianMAML(FewShotMethod):
         n_particles: how many particles hold the posterior.
         n_steps: steps of a task, in training and at test.
         step_size: of each step.
-        rule: "svgd", or "ove" as the published code (see `svgd_direction`): there the prior's standard deviation is
-            1 / lambda, and the density of lambda is not transformed to log lambda.
         seed: of the initial weights of the particles; the trainer derives it from that of the run.
 
     Example:
@@ -125,7 +114,6 @@ class BayesianMAML(FewShotMethod):
         n_particles: int = 10,
         n_steps: int = 5,
         step_size: float = 0.01,
-        rule: Rule = "svgd",
         seed: int = 0,
     ) -> None:
         super().__init__(backbone)
@@ -135,9 +123,7 @@ class BayesianMAML(FewShotMethod):
                 raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {value}.")
         if step_size <= 0.0:
             raise InvalidInputError(f"Expected `step_size` to be positive, but got {step_size}.")
-        if rule not in get_args(Rule):
-            raise InvalidInputError(f"Expected `rule` to be 'svgd' or 'ove', but got {rule!r}.")
-        self.n_way, self.n_steps, self.step_size, self.rule = n_way, n_steps, step_size, rule
+        self.n_way, self.n_steps, self.step_size = n_way, n_steps, step_size
         generator = torch.Generator().manual_seed(seed)
         self.head = nn.Parameter(xavier_rows(n_particles, n_way, backbone.out_features, generator))
         if self.has_precision:
@@ -160,18 +146,18 @@ class BayesianMAML(FewShotMethod):
     ) -> Float[Tensor, "T P V"]:
         """The particles after `n_steps` steps on labelled points."""
         for _ in range(self.n_steps):
-            theta = theta + step_size * svgd_direction(theta, self.energy_gradient(theta, points, used), self.rule)
+            theta = theta + step_size * self._direction(theta, self.energy_gradient(theta, points, used))
         return theta
+
+    def _direction(self, theta: Tensor, gradient: Tensor) -> Float[Tensor, "T P V"]:
+        return svgd_direction(theta, gradient)
 
     def energy_gradient(
         self, theta: Float[Tensor, "T P V"], points: LabelledPoints, used: Bool[Tensor, "T S"]
     ) -> Float[Tensor, "T P V"]:
         """Gradient of the energy U, minus the log-density of particle and labels."""
         W = self._rows(theta)
-        logits = (points.x[:, None] @ W.mT).masked_fill(~used[:, None, None, :], -torch.inf)
-        # ∂/∂W Σ_n CE_n = Σ_n (p_n - y_n) x_n^T
-        residual = points.weight[:, None, :, None] * (logits.softmax(-1) - points.Y[:, None])
-        fit = residual.mT @ points.x[:, None]
+        fit = self._fit_gradient(W, points, used)
         if not self.has_precision:
             return (fit + W).flatten(2)
         n, unit = _n_weights(used, W), self._unit(used, W)
@@ -179,12 +165,15 @@ class BayesianMAML(FewShotMethod):
         squares = W.square().sum((-2, -1))
         # U = Σ CE + λ |W|^2 / 2 - (n/2) log λ + 0.1 λ - log λ, the last for the density of log λ
         precision = log_lambda.exp()
-        slope = 0.5 * precision * squares - 0.5 * n + _RATE * precision - 1.0
-        if self.rule == "ove":  # U = Σ CE + λ^2 |W|^2 / 2 - n log λ + 0.1 λ
-            slope = precision.square() * squares - n + _RATE * precision
-            precision = precision.square()
+        slope = 0.5 * precision * squares - 0.5 * n + RATE * precision - 1.0
         gradient = fit + precision[..., None, None] * W
         return torch.cat([gradient.flatten(2), (slope / unit)[..., None]], -1)
+
+    def _fit_gradient(self, W: Tensor, points: LabelledPoints, used: Tensor) -> Float[Tensor, "T P S D1"]:
+        logits = (points.x[:, None] @ W.mT).masked_fill(~used[:, None, None, :], -torch.inf)
+        # ∂/∂W Σ_n CE_n = Σ_n (p_n - y_n) x_n^T
+        residual = points.weight[:, None, :, None] * (logits.softmax(-1) - points.Y[:, None])
+        return residual.mT @ points.x[:, None]
 
     def _start(self, used: Bool[Tensor, "T S"], dtype: torch.dtype) -> Float[Tensor, "T P V"]:
         """The learned particles. Rows of unused slots are zero, where all gradients leave them."""
@@ -201,8 +190,7 @@ class BayesianMAML(FewShotMethod):
 
     def _unit(self, used: Bool[Tensor, "T S"], W: Float[Tensor, "T P S D1"]) -> Float[Tensor, "T 1"]:
         """What log lambda is multiplied by in a particle."""
-        n = _n_weights(used, W)
-        return torch.ones_like(n) if self.rule == "ove" else (0.5 * n).sqrt()
+        return (0.5 * _n_weights(used, W)).sqrt()
 
     def _points(self, x: Float[Tensor, "T N D1"], y: Int[Tensor, "T N"], weight: Tensor) -> LabelledPoints:
         return LabelledPoints(x, one_hot(y, self.n_way, x.dtype).mT, weight.to(x.dtype))

@@ -13,13 +13,14 @@ ascends the bound, or the evidence given the draws, of support and query.
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mirrorshot.backbones import Backbone
 from mirrorshot.gaussian import GaussianPosterior, predict_latent
 from mirrorshot.inference.logistic_softmax import (
     Labels,
+    MeanField,
     Start,
     augmented_evidence,
     augmented_posterior,
@@ -28,10 +29,10 @@ from mirrorshot.inference.logistic_softmax import (
     mean_field,
     mean_field_elbo,
 )
-from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob, mean_log_sigmoid
+from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.shared import class_log_softmax, with_mask
+from mirrorshot.methods.shared import with_mask
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Inference = Literal["mean_field", "gibbs"]
@@ -41,10 +42,9 @@ _STEPS = {"mean_field": (2, 30), "gibbs": (1, 50)}  # in training and at test, a
 class LogisticSoftmaxGP(GPMethod):
     """Gaussian process with the logistic-softmax likelihood: CDKT, and with inference="gibbs" that of Snell and Zemel.
 
-    Differences from the released codes, all deliberate: the bound is a bound (theirs is with `released_bound`); each
-    task starts at the prior or at its labels, never from random values or the task before; training and test have one
-    prior mean unless `test_prior_mean` says otherwise; class probabilities are integrals (`geometric` has their mean of
-    logarithms).
+    Differences from the released codes, all deliberate: the bound is a bound; each task starts at the prior or at its
+    labels, never from random values or the task before; training and test have one prior mean; class probabilities are
+    integrals.
 
     Args:
         backbone: from items to features.
@@ -54,11 +54,8 @@ class LogisticSoftmaxGP(GPMethod):
         n_test_steps: the same at test; None: 30 or 50, as published.
         n_chains: Gibbs chains of a task.
         prior_mean: constant mean of the latents under the prior.
-        test_prior_mean: another one for predictions, -5 in the released test scripts; None: the same.
         start: where mean-field steps begin, "prior" or "labels" (see `mean_field`); Gibbs chains begin at draws of the
-            prior. The released code goes on from the task before, whose labels stand in the same order.
-        released_bound: train on what the released code takes for the bound.
-        geometric: probabilities proportional to `exp E log sigma`, as in the released "pl" loss and Gibbs sampler.
+            prior.
         **options: those of `GPMethod`; Gibbs sampling has no objective "cml".
 
     Example:
@@ -85,10 +82,7 @@ class LogisticSoftmaxGP(GPMethod):
         n_test_steps: int | None = None,
         n_chains: int = 20,
         prior_mean: float = 0.0,
-        test_prior_mean: float | None = None,
         start: Start = "prior",
-        released_bound: bool = False,
-        geometric: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(backbone, **options)
@@ -110,8 +104,6 @@ class LogisticSoftmaxGP(GPMethod):
             if not getattr(self, name) > 0:
                 raise InvalidInputError(f"Expected `{name}` to be positive, but got {getattr(self, name)}.")
         self.prior_mean, self.start = prior_mean, start
-        self.test_prior_mean = prior_mean if test_prior_mean is None else test_prior_mean
-        self.released_bound, self.geometric = released_bound, geometric
 
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         # the latents f / tau have covariance K / tau^2
@@ -119,7 +111,7 @@ class LogisticSoftmaxGP(GPMethod):
         labels = make_labels(y, weight, class_mask, K.dtype)
         if self.inference == "mean_field":
             q = mean_field(K, labels, n_steps=self.n_steps, prior_mean=a, start=self.start)
-            return mean_field_elbo(q, labels, prior_mean=a, released=self.released_bound)
+            return self._elbo(q, labels, a)
         K, labels = self._chains(K), Labels(*(self._chains(part) for part in labels))
         draw = gibbs(K, labels, n_steps=self.n_steps, generator=self.generator, prior_mean=a)
         return self._mean_over_chains(augmented_evidence(K, labels, draw, prior_mean=a))
@@ -133,16 +125,20 @@ class LogisticSoftmaxGP(GPMethod):
         if is_gibbs:
             K, K_cross, prior_var, mask = (self._chains(x) for x in (K, K_cross, prior_var, mask))
             labels = Labels(*(self._chains(part) for part in labels))
-        a = (self.prior_mean if differentiable else self.test_prior_mean) / self.likelihood_temperature
+        a = self.prior_mean / self.likelihood_temperature
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
             posterior = self._posterior(K, labels, a, self.n_steps if differentiable else self.n_test_steps)
             mean, var = predict_latent(posterior, K_cross, prior_var)
-            if self.geometric:
-                score = mean_log_sigmoid(a + mean, var)
-                score = (self._mean_over_chains(score) if is_gibbs else score).mT
-                return class_log_softmax(score, tasks)
-            prob = logistic_softmax_prob(a + mean, var, mask)
-            return with_mask(self._mean_over_chains(prob) if is_gibbs else prob, tasks.class_mask)
+            return self._log_likelihood(a + mean, var, mask, tasks.class_mask)
+
+    def _elbo(self, q: MeanField, labels: Labels, a: float) -> Float[Tensor, " T"]:
+        return mean_field_elbo(q, labels, prior_mean=a)
+
+    def _log_likelihood(
+        self, mean: Tensor, var: Tensor, mask: Tensor, class_mask: Bool[Tensor, "T C"]
+    ) -> Float[Tensor, "T M C"]:
+        prob = logistic_softmax_prob(mean, var, mask)
+        return with_mask(self._mean_over_chains(prob) if self.inference == "gibbs" else prob, class_mask)
 
     def _posterior(self, K: Tensor, labels: Labels, a: float, n_steps: int) -> GaussianPosterior:
         if self.inference == "mean_field":

@@ -43,8 +43,6 @@ class OneVsEachGP(GPMethod):
             one costs as much as the evidence.
         n_test_steps: Gibbs steps at test.
         n_chains: chains of a task, each of which contributes its last draw.
-        released_quadrature: take variances for standard deviations in the expectations, as the released code does.
-        geometric: average the scores of the chains, as the released code does, and not their probabilities.
         **options: those of `GPMethod`; there is no objective "cml".
 
     Example:
@@ -69,8 +67,6 @@ class OneVsEachGP(GPMethod):
         n_steps: int = 1,
         n_test_steps: int = 50,
         n_chains: int = 20,
-        released_quadrature: bool = False,
-        geometric: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(backbone, **options)
@@ -83,7 +79,6 @@ class OneVsEachGP(GPMethod):
             if value < 1:
                 raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {value}.")
         self.n_steps, self.n_test_steps, self.n_chains = n_steps, n_test_steps, n_chains
-        self.released_quadrature, self.geometric = released_quadrature, geometric
 
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         """Mean evidence given the draws, over the chains."""
@@ -101,17 +96,15 @@ class OneVsEachGP(GPMethod):
             pairs = pairs.repeat(self.n_chains)
             posterior = condition_pairs(pairs, omega.flatten(0, 1))
             cross, prior = (x.repeat_interleave(self.n_chains, 0) for x in (K_cross, prior_var))
-            scores = one_vs_each_scores(
-                *predict_pairs(pairs, posterior, cross, prior),
-                tasks.class_mask.repeat_interleave(self.n_chains, 0),
-                released=self.released_quadrature,
-            )
+            mean, covariance = predict_pairs(pairs, posterior, cross, prior)
+            scores = self._scores(mean, covariance, tasks.class_mask.repeat_interleave(self.n_chains, 0))
             return self._combine(scores.unflatten(0, (-1, self.n_chains)), tasks)
+
+    def _scores(self, mean: Tensor, covariance: Tensor, class_mask: Tensor) -> Float[Tensor, "TS M C"]:
+        return one_vs_each_scores(mean, covariance, class_mask)
 
     def _combine(self, scores: Float[Tensor, "T S M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         absent = ~tasks.class_mask[:, None, :]
-        if self.geometric:
-            return torch.log_softmax(scores.mean(1).masked_fill(absent, -torch.inf), -1)
         log_prob = torch.log_softmax(scores.masked_fill(absent[:, None], -torch.inf), -1)
         # classes that do not exist are zero in between: -inf in all chains has no gradient
         mean = log_prob.masked_fill(absent[:, None], 0.0).logsumexp(1) - math.log(self.n_chains)

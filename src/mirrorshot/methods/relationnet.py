@@ -22,7 +22,6 @@ from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Loss = Literal["mse", "softmax"]
-Probabilities = Literal["normalised", "sigmoid_logits"]
 _CHANNELS, _HIDDEN = 64, 8  # of the relation network
 
 
@@ -32,9 +31,7 @@ class RelationNet(FewShotMethod):
     How scores become probabilities, with `s` what enters the sigmoid:
 
     - `loss="mse"`, the paper's: the squared error to one-hot labels is smallest where `sigmoid(s_c)` is the
-      probability of class c, so probabilities are the sigmoids divided by their sum. The published calibration took the
-      sigmoids as logits of a softmax, which makes five classes at most 40 % sure: `probabilities="sigmoid_logits"`. The
-      predicted classes are the same.
+      probability of class c, so probabilities are the sigmoids divided by their sum.
     - `loss="softmax"`: softmax of `s`.
 
     In train mode the relation network normalises like the backbone, over all pairs of a call or of each task (`norm` of
@@ -47,7 +44,6 @@ class RelationNet(FewShotMethod):
     Args:
         backbone: from items to feature maps.
         loss: "mse" or "softmax".
-        probabilities: with "mse", "normalised" or "sigmoid_logits".
         momentum: of the running statistics of the relation network.
         seed: of its initial weights; the trainer derives it from that of the run.
 
@@ -75,14 +71,13 @@ class RelationNet(FewShotMethod):
         backbone: Backbone,
         *,
         loss: Loss = "mse",
-        probabilities: Probabilities = "normalised",
         momentum: float = 0.1,
         seed: int = 0,
     ) -> None:
         super().__init__(backbone)
-        _check_options(loss, probabilities, momentum)
+        _check_options(loss, momentum)
         channels, side, padding = _check_maps(backbone)
-        self.loss_name, self.probabilities, self.padding = loss, probabilities, padding
+        self.loss_name, self.padding = loss, padding
         generator = torch.Generator().manual_seed(seed)
         self.blocks = nn.ModuleList(
             ConvBlock(n_in, _CHANNELS, padding=padding, pool=True, generator=generator)
@@ -109,7 +104,7 @@ class RelationNet(FewShotMethod):
 
     def _log_prob(self, scores: Float[Tensor, "T M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         if self.loss_name == "mse":
-            scores = F.logsigmoid(scores) if self.probabilities == "normalised" else scores.sigmoid()
+            scores = F.logsigmoid(scores)
         return scores.masked_fill(~tasks.class_mask[:, None, :], -torch.inf).log_softmax(-1)
 
     def scores(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
@@ -155,13 +150,9 @@ def _after_block(side: int, padding: int) -> int:
     return (side + 2 * padding - 2) // 2
 
 
-def _check_options(loss: str, probabilities: str, momentum: float) -> None:
+def _check_options(loss: str, momentum: float) -> None:
     if loss not in get_args(Loss):
         raise InvalidInputError(f"Expected `loss` to be 'mse' or 'softmax', but got {loss!r}.")
-    if probabilities not in get_args(Probabilities):
-        raise InvalidInputError(
-            f"Expected `probabilities` to be 'normalised' or 'sigmoid_logits', but got {probabilities!r}."
-        )
     if not 0 < momentum <= 1:
         raise InvalidInputError(f"Expected `momentum` to be above 0 and at most 1, but got {momentum}.")
 

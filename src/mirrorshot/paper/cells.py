@@ -1,0 +1,243 @@
+"""Cells of the tables, each a method that is trained and tested, and their result files."""
+
+import functools
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from mirrorshot.checkpoint import write_atomically
+from mirrorshot.config import Config, field_types, merged, parse_override
+from mirrorshot.methods import METHODS, method_options
+from mirrorshot.paper import BUDGETS
+from mirrorshot.paper.published import Row, all_rows
+from mirrorshot.paper.released import released_options
+from mirrorshot.presets import PRESETS, preset_settings
+from mirrorshot.types import DataError, InvalidInputError
+
+FREE = ("device", "save_every", "tensorboard")
+"""Settings that do not change the result of a cell."""
+
+
+class Cell(NamedTuple):
+    """One number of a table.
+
+    Attributes:
+        row: name of a row of the paper's tables, or of another method.
+        data: name or path of the data.
+        n_shot: labelled items of a class.
+        preset, budget, seed: of its training.
+        tag: ending of the name, where settings were changed.
+        changes: these changes, `name=value`.
+
+    Example:
+        >>> Cell("dkt", "cub", 5, seed=2).name
+        'accuracy_cub_5shot_dkt_paper_seed2'
+    """
+
+    row: str
+    data: str
+    n_shot: int
+    preset: str = "paper"
+    budget: str = "paper"
+    seed: int = 1
+    tag: str = ""
+    changes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of its result and of its run."""
+        row = "" if self.row == "mirror_gp" else f"_{self.row}"
+        seed = "" if self.seed == 1 else f"_seed{self.seed}"
+        ending = f"{budget_suffix(self.budget)}{seed}{self.tag}"
+        return f"accuracy_{Path(self.data).stem}_{self.n_shot}shot{row}_{self.preset}{ending}"
+
+    def config(self) -> Config:
+        """Settings of its training. Later ones win: preset, row, budget, changes."""
+        row, budget = row_of(self.row), BUDGETS[self.budget]
+        settings = preset_settings(self.preset, self.data, self.n_shot, row.method)
+        config = Config(data=self.data, n_shot=self.n_shot, seed=self.seed).replace(**settings)
+        config = config.replace(method_options=row.options, **budget.settings)
+        n_episodes = round(budget.share * config.n_episodes)
+        config = config.replace(n_episodes=min(n_episodes, budget.most_episodes or n_episodes))
+        changes: dict[str, Any] = functools.reduce(merged, map(parse_override, self.changes), {})
+        return config.replace(**changes)
+
+    def command(self, target: str = "table1") -> str:
+        """The command that runs it."""
+        parts = ["mirrorshot", "reproduce", target, "--dataset", self.data, "--shots", str(self.n_shot)]
+        defaults = Cell._field_defaults
+        for option, field in (("method", "row"), ("preset", "preset"), ("budget", "budget"), ("seeds", "seed")):
+            value = getattr(self, field)
+            parts += [f"--{option}", str(value)] if value and value != defaults.get(field) else []
+        parts += [part for text in self.changes for part in ("--set", text)]
+        return shlex.join([*parts, *(["--tag", self.tag.removeprefix("_")] if self.tag else [])])
+
+
+def budget_suffix(budget: str) -> str:
+    """Part of file names that says which budget; empty for the paper's."""
+    return "" if budget == "paper" else f"_{budget}"
+
+
+def row_of(name: str) -> Row:
+    """The row of that name; a method that the paper does not have is a row too."""
+    rows = all_rows()
+    if name in rows:
+        return rows[name]
+    if name in METHODS:
+        return Row(name, name)
+    raise InvalidInputError(
+        f"Expected a method or a row ({', '.join(dict.fromkeys([*rows, *METHODS]))}), but got {name!r}."
+    )
+
+
+class Result(NamedTuple):
+    """The result file of a cell: the cell by its name, and its content."""
+
+    cell: Cell
+    path: Path
+    record: dict[str, Any]
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """Metrics of the test."""
+        found: dict[str, Any] = self.record["evaluation"]
+        return found
+
+
+def parse_name(name: str) -> Cell | None:
+    """The cell that a result belongs to, from its name; None for other names.
+
+    Example:
+        >>> parse_name("accuracy_omniglot_to_emnist_1shot_paper_envelope")[:3]
+        ('mirror_gp', 'omniglot_to_emnist', 1)
+    """
+    rows, presets = _any_of({*all_rows(), *METHODS}), _any_of(PRESETS)
+    budgets = _any_of(budget for budget in BUDGETS if budget != "paper")
+    pattern = rf"accuracy_(.+?)_(\d+)shot(?:_({rows}))?_({presets})(?:_({budgets}))?(?:_seed(\d+))?(_.*)?"
+    found = re.fullmatch(pattern, name)
+    if found is None:
+        return None
+    data, n_shot, row, preset, budget, seed, tag = found.groups()
+    return Cell(row or "mirror_gp", data, int(n_shot), preset, budget or "paper", int(seed or 1), tag or "")
+
+
+def _any_of(names: Any) -> str:
+    return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+
+
+def read_results(folder: Path) -> list[Result]:
+    """All results of cells in a folder, by name."""
+    found = []
+    for path in sorted(folder.glob("accuracy_*.json")):
+        cell, record = parse_name(path.stem), _cell_record(path)
+        if cell is None:
+            raise DataError(f"Expected {path} to be the result of a cell, but its name is not. Move it.")
+        found.append(Result(cell, path, record))
+    return found
+
+
+def _cell_record(path: Path) -> dict[str, Any]:
+    """The content of a cell's result, checked for the parts that tables need."""
+    record = read_result(path)
+    found, config = record.get("evaluation"), record.get("config")
+    needed = {"protocol", "accuracy", "accuracy_sd", "raw"}
+    if not (isinstance(config, dict) and isinstance(found, dict) and needed <= set(found)):
+        raise DataError(f"Expected {path} to be the result of a cell, but its content is not. Move it.")
+    return record
+
+
+def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str = "asked for") -> list[str]:
+    """Settings in which a result differs from ours: `name = theirs (asked for: ours)`.
+
+    A setting that the result lacks counts as its default: it may not have existed then.
+    """
+    ours, theirs = config.to_dict(), Config().to_dict() | {k: v for k, v in stored.items() if k in field_types()}
+    defaults = released_options(config.method) | method_options(config.method)
+    asked, made = ({**defaults, **options} for options in (ours.pop("method_options"), theirs.pop("method_options")))
+    differences = [(n, theirs[n], ours[n]) for n in ours if n not in FREE and theirs[n] != ours[n]]
+    for name in sorted({*asked, *made}):
+        if made.get(name) != asked.get(name):
+            differences.append((f"method_options.{name}", made.get(name), asked.get(name)))
+    return [f"{name} = {made} ({ours_are}: {asked})" for name, made, asked in differences]
+
+
+def has_result(cell: Cell, folder: Path) -> bool:
+    """Whether a cell has a result; raises `InvalidInputError` if that has other settings."""
+    path = folder / f"{cell.name}.json"
+    if not path.exists():
+        return False
+    record = _cell_record(path)
+    differences = different_settings(cell.config(), record["config"])
+    protocol, budget = record["evaluation"]["protocol"], BUDGETS[cell.budget]
+    if (protocol.get("n_tasks"), protocol.get("seeds")) != (budget.n_tasks, list(budget.seeds)):
+        differences.append(f"test tasks {protocol.get('n_tasks')} x {protocol.get('seeds')}")
+    if differences:
+        raise InvalidInputError(
+            f"Expected {path} to have the settings asked for, but got {'; '.join(differences)}. Give --tag another "
+            "name, --results another folder, or --again to run it anew."
+        )
+    return True
+
+
+def save_result(path: Path, result: Mapping[str, Any], *, command: str, seed: int, started: float) -> None:
+    """Write a result with its provenance, atomically; entries of `result` win over those of the provenance.
+
+    Args:
+        path: name of the file; its folder is made.
+        result: the numbers, ready for JSON.
+        command: the command that repeats it.
+        seed: seed of every random draw.
+        started: `time.perf_counter()` at the start.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = {
+        "commit": commit(), "command": command, "device": device_name(), "python": platform.python_version(),
+        "torch": torch.__version__, "seed": seed, "wall_time_s": round(time.perf_counter() - started, 1), **result,
+    }  # fmt: skip
+    write_atomically(path, (json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read a result; raises `DataError` if the file is none."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(
+            f"Expected {path} to be a result of mirrorshot, but it cannot be read: {error}. Move it away, then run "
+            "the command again."
+        ) from error
+    if not isinstance(record, dict):
+        raise DataError(f"Expected {path} to be a result of mirrorshot, but got a {type(record).__name__}. Move it.")
+    return record
+
+
+def device_name() -> str:
+    """The accelerator, or the number of threads of the processor."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+
+
+def commit() -> str:
+    """The commit of the sources, marked if they have changes; MIRRORSHOT_COMMIT names it where git cannot."""
+    if "MIRRORSHOT_COMMIT" in os.environ:
+        return os.environ["MIRRORSHOT_COMMIT"]
+    if not _git("ls-files", Path(__file__).name):  # no checkout, or another project's
+        return "unknown"
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "..")
+    return _git("rev-parse", "HEAD") + ("+changes" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    command, folder = ["git", *arguments], Path(__file__).parent
+    try:
+        return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False).stdout.strip()
+    except OSError:  # git is not installed
+        return ""

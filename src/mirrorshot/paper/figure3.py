@@ -1,0 +1,209 @@
+"""Figure 3: how fast inner loops climb the bound, on the paper's fixed episode and on fresh ones."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mirrorshot.inference import amortise, gradient_descent, mirror_descent
+from mirrorshot.paper.episodes import N_WAY, Laboratory, best_elbo, covariances
+from mirrorshot.paper.natural_gradient import natural_descent
+from mirrorshot.paper.released import released_descent
+from mirrorshot.paper.tables import Record, Sheet, shots
+from mirrorshot.views.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, VERMILION
+
+if TYPE_CHECKING:  # matplotlib is imported when something is drawn
+    import matplotlib.figure
+
+RHO = 0.005
+"""The paper's step size for both mirror and gradient descent."""
+CLOSE = 1e-3
+"""Nats per point: an inner loop that is so near the optimum has converged."""
+NUGGET = 1e-6
+SIZES: dict[str, dict[str, int]] = {"smoke": {"n_steps": 4, "n_fresh": 1, "n_known": 4, "n_repeats": 1}}
+
+Loop = Callable[[Tensor, Tensor], Tensor]
+MIRROR, PLAIN, FAIR = f"MD, rho = {RHO}", f"GD, plain, rho = {RHO}", "GD, safeguarded"
+NATURAL, RELEASED = f"natural gradient by GPyTorch, {RHO}", f"released formula, rho = {RHO}"
+_STYLES: dict[str, dict[str, Any]] = {  # colour: the algorithm; line and marker: its variant
+    MIRROR: {"color": BLUE, "marker": "o"},
+    PLAIN: {"color": VERMILION, "marker": "s"},
+    FAIR: {"color": VERMILION, "linestyle": "--", "marker": "D"},
+    NATURAL: {"color": INK, "linestyle": ":", "marker": "x"},
+    RELEASED: {"color": PURPLE, "marker": "v"},
+    "MD, rho = 0.5": {"color": BLUE, "linestyle": "--", "marker": "^"},
+    "released formula, rho = 0.5": {"color": PURPLE, "linestyle": "--", "marker": "P"},
+    "MD, rho = 1": {"color": BLUE, "linestyle": ":", "marker": "*"},
+    "MD, safeguarded": {"color": GREEN, "marker": "D"},
+    "MD, safeguarded, amortised start": {"color": ORANGE, "marker": "o"},
+}
+_SMALLEST_GAP = 1e-7  # nats per point that are shown
+
+
+def inner_loops(n_steps: int, start: Any) -> dict[str, Loop]:
+    """Inner loops by name: from covariances and labels to the bound at the start and after each step."""
+    sizes: dict[str, int] = {"n_way": N_WAY, "max_steps": n_steps}
+
+    def loop(descent: Callable[..., Any], **options: Any) -> Loop:
+        return lambda K, y: descent(K, y, **sizes, **options)[1].elbo
+
+    def natural(K: Tensor, y: Tensor) -> Tensor:
+        one = zip(K[:, 0], y, strict=True)
+        return torch.stack([natural_descent(k, t, **sizes, step_size=RHO).elbo for k, t in one])
+
+    return {
+        MIRROR: loop(mirror_descent, step_size=RHO),
+        PLAIN: loop(gradient_descent, step_size=RHO, form="plain"),
+        FAIR: loop(gradient_descent, step_size=RHO, form="cholesky"),
+        NATURAL: natural,
+        RELEASED: loop(released_descent, step_size=RHO),
+        "MD, rho = 0.5": loop(mirror_descent, step_size=0.5),
+        "released formula, rho = 0.5": loop(released_descent, step_size=0.5),
+        "MD, rho = 1": loop(mirror_descent, step_size=1.0),
+        "MD, safeguarded": loop(mirror_descent, tol=1e-9),
+        "MD, safeguarded, amortised start": loop(mirror_descent, tol=1e-9, start=start),
+    }
+
+
+def measure_inner_loop(
+    data: str, n_shot: int, *, n_steps: int = 30, n_fresh: int = 10, n_known: int = 16, n_repeats: int = 5
+) -> Record:
+    """Run all inner loops, with an untrained network and the kernel of the preset.
+
+    The comparison is repeated on `n_fresh` tasks; the amortised start learns from `n_known` further ones.
+    """
+    laboratory = Laboratory(data, n_shot)
+    method = laboratory.method()
+    K, y = covariances(method, laboratory.fixed(), nugget=NUGGET)
+    fresh, fresh_y = covariances(method, laboratory.fresh(n_fresh), nugget=NUGGET)
+    known, known_y = covariances(method, laboratory.fresh(n_known, first=n_fresh), nugget=NUGGET)
+    solved, _ = mirror_descent(known, known_y, n_way=N_WAY, max_steps=100, tol=1e-10)
+    optimum, fresh_optimum = best_elbo(K, y), best_elbo(fresh, fresh_y)
+    n_points, curves, found = K.shape[-1], {}, {}
+    for name, loop in inner_loops(n_steps, amortise(known, known_y, solved)).items():
+        elbo, elbo_fresh = loop(K, y), loop(fresh, fresh_y)
+        found[name] = elbo, elbo_fresh
+        gaps = (fresh_optimum[:, None] - elbo_fresh) / fresh.shape[-1]
+        moved = elbo[0].diff().nonzero()
+        curves[name] = {
+            "elbo": elbo[0].tolist(),
+            "n_steps": int(moved.max()) + 1 if len(moved) else 0,
+            "seconds": _seconds(loop, K, y, n_repeats),
+            "steps_to_optimum": _first_close((optimum - elbo[0]) / n_points),
+            "steps_to_optimum_fresh_median": _median([_first_close(gap) for gap in gaps]),
+        }
+    above = {other: [_above(a, b) for a, b in zip(found[MIRROR], found[other], strict=True)] for other in (PLAIN, FAIR)}
+    return {
+        "data": data, "n_shot": n_shot, "n_steps": n_steps, "n_points": n_points, "optimum": float(optimum),
+        "smallest_eigenvalue": float(torch.linalg.eigvalsh(K).min()), "curves": curves,
+        "mirror_above": {
+            other: {"fixed": fixed == 1.0, "share_of_fresh": share} for other, (fixed, share) in above.items()
+        },
+    }  # fmt: skip
+
+
+def _first_close(gap: Tensor) -> int | None:
+    close = (gap <= CLOSE).nonzero()
+    return int(close[0, 0]) if len(close) else None
+
+
+def _median(values: list[int | None]) -> float | None:
+    """Lower median, where None is larger than every number."""
+    middle = sorted(values, key=lambda v: float("inf") if v is None else v)[(len(values) - 1) // 2]
+    return None if middle is None else float(middle)
+
+
+def _above(mirror: Tensor, other: Tensor) -> float:
+    """Share of the tasks in which mirror descent is above at every step."""
+    return float((mirror[:, 1:] > other[:, 1:]).all(1).double().mean())
+
+
+def _seconds(loop: Loop, K: Tensor, y: Tensor, n_repeats: int) -> float:
+    """Wall time of a loop that has run before: median of some repetitions."""
+    times = []
+    for _ in range(n_repeats):
+        started = time.perf_counter()
+        loop(K, y)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def inner_loop_sheet(record: Record) -> Sheet:
+    """The figure in numbers."""
+    n_steps, n_points, optimum = record["n_steps"], record["n_points"], record["optimum"] / record["n_points"]
+
+    def steps(value: float | None) -> str:
+        return f"more than {n_steps}" if value is None else f"{value:g}"
+
+    rows, records = [], []
+    for name, curve in record["curves"].items():
+        last, counts = curve["elbo"][-1] / n_points, ("steps_to_optimum", "steps_to_optimum_fresh_median")
+        rows.append([name, f"{last:.4f}", f"{optimum - last:.1e}", *(steps(curve[count]) for count in counts),
+                     f"{1e3 * curve['seconds']:.0f}"])  # fmt: skip
+        records.append({"data": record["data"], "n_shot": record["n_shot"], "loop": name, "elbo_per_point": last,
+                        "gap_per_point": optimum - last, **{count: curve[count] for count in counts},
+                        "seconds": curve["seconds"]})  # fmt: skip
+    notes = [
+        f"One fixed episode of {n_points} points, untrained network, float64; optimum "
+        f"{optimum:.4f} nats per point, smallest eigenvalue of the prior covariance "
+        f"{record['smallest_eigenvalue']:.1e}. A loop that leaves the positive definite matrices stays where it was. "
+        "Milliseconds are those of all steps."
+    ]
+    for other, above in record["mirror_above"].items():
+        notes.append(
+            f"{MIRROR} is above {other} at every step: {'yes' if above['fixed'] else 'no'} on the fixed episode, in "
+            f"{above['share_of_fresh']:.0%} of the fresh ones."
+        )
+    columns = ("inner loop", f"bound per point after {n_steps} steps", "gap", f"steps to {CLOSE:g} nats per point",
+               "the same, median of fresh episodes", "ms")  # fmt: skip
+    title = f"Inner loop: {record['data']}, {shots(record['n_shot'])}"
+    return Sheet(title, columns, rows, records, notes)
+
+
+def inner_loop_figure(record: Record) -> "matplotlib.figure.Figure":
+    """The bound over steps as in the paper, and the gap to the optimum over steps and seconds."""
+    figure, axes = panels(3)
+    n, optimum = record["n_points"], record["optimum"]
+    for name, curve in record["curves"].items():
+        style = {"linewidth": 1.6, "markersize": 5, "markeredgecolor": "white", "label": name, **_STYLES[name]}
+        if style["marker"] == "x":
+            style["markeredgecolor"] = style["color"]
+        steps = range(len(curve["elbo"]))
+        every = max(1, len(steps) // 8)
+        gap = [max(_SMALLEST_GAP, (optimum - value) / n) for value in curve["elbo"]]
+        seconds = [1e3 * curve["seconds"] * step / max(1, curve["n_steps"]) for step in steps]
+        if name in list(_STYLES)[:5]:
+            axes[0].plot(steps, [value / n for value in curve["elbo"]], markevery=every, **style)
+        axes[1].semilogy(steps, gap, markevery=every, **style)
+        taken = slice(1, curve["n_steps"] + 1)
+        axes[2].loglog(seconds[taken], gap[taken], markevery=every, **style)
+    axes[0].axhline(optimum / n, color=GREY, linewidth=1.0, linestyle="--")
+    axes[0].annotate("optimum", (0, optimum / n), (2, -4), textcoords="offset points", va="top", color=GREY)
+    name_axes(axes[0], "bound, nats per point", "inner steps")
+    name_axes(axes[1], "gap to the optimum, nats per point", "inner steps")
+    name_axes(axes[2], "gap to the optimum, nats per point", "milliseconds")
+    handles, labels = axes[1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
+    figure.suptitle(f"Inner loop: {record['data']}, {shots(record['n_shot'])}, one fixed episode, untrained network")
+    return figure
+
+
+def panels(n: int) -> tuple["matplotlib.figure.Figure", Any]:
+    """A figure with a row of panels."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(4.4 * n, 4.4), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
+    return figure, figure.subplots(1, n)
+
+
+def name_axes(ax: Any, title: str, axis: str) -> None:
+    """Write the title of a panel and of its horizontal axis."""
+    ax.set_title(title, loc="left", fontsize="medium", fontweight="bold")
+    ax.set_xlabel(axis)
+    ax.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_axisbelow(True)

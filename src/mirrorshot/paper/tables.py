@@ -1,0 +1,219 @@
+"""Tables as Markdown, CSV and JSON, and the rows of results that tables 1 to 3 are made of."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mirrorshot.checkpoint import write_atomically
+from mirrorshot.data.benchmarks import DATASETS
+from mirrorshot.paper.cells import Cell, Result, different_settings, row_of
+from mirrorshot.paper.published import DATA_TITLES, ROWS, STUDIES, rows_in_paper
+
+NOT_RUN = "not run"
+Record = dict[str, Any]
+
+
+class Sheet(NamedTuple):
+    """A table: rows of text for Markdown, records of numbers for CSV and JSON, and notes below it.
+
+    `general` notes hold for all tables of its kind, and a page says them once. A part belongs to the table before it.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+    records: list[Record]
+    notes: list[str]
+    general: tuple[str, ...] = ()
+    is_part: bool = False
+
+
+def markdown(sheet: Sheet, *, level: int = 2) -> str:
+    """The table as Markdown, with its title and its notes.
+
+    Example:
+        >>> print(markdown(Sheet("Times", ("method", "seconds"), [["MD", "0.1"]], [], ["On a CPU."])))
+        ## Times
+        <BLANKLINE>
+        | method | seconds |
+        |---|---|
+        | MD | 0.1 |
+        <BLANKLINE>
+        On a CPU.
+        <BLANKLINE>
+    """
+    lines = [f"{'#' * (level + sheet.is_part)} {sheet.title}", ""]
+    if sheet.rows:
+        lines += ["| " + " | ".join(sheet.columns) + " |", "|" + "---|" * len(sheet.columns)]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in sheet.rows]
+        lines.append("")
+    for note in (*sheet.general, *sheet.notes):
+        lines += [note, ""]
+    return "\n".join(lines)
+
+
+def as_json(sheet: Sheet) -> Record:
+    """The table with its numbers, for JSON."""
+    return {"title": sheet.title, "records": sheet.records, "notes": [*sheet.general, *sheet.notes]}
+
+
+def write_sheets(name: str, sheets: Sequence[Sheet], folder: Path) -> list[Path]:
+    """Write tables as one Markdown, one CSV and one JSON file; returns their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    records = [{"table": sheet.title, **record} for sheet in sheets for record in sheet.records]
+    contents = {
+        ".md": "\n".join(markdown(sheet) for sheet in sheets),
+        ".csv": _csv(records),
+        ".json": json.dumps([as_json(sheet) for sheet in sheets], indent=1, allow_nan=False) + "\n",
+    }
+    for suffix, text in contents.items():
+        write_atomically(folder / f"{name}{suffix}", text.encode())
+    return [folder / f"{name}{suffix}" for suffix in contents]
+
+
+def _csv(records: Sequence[Record]) -> str:
+    buffer = io.StringIO()
+    names = dict.fromkeys(name for record in records for name in record)
+    writer = csv.DictWriter(buffer, list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return buffer.getvalue()
+
+
+def with_spread(mean: float | None, spread: float | None, digits: int = 2) -> str:
+    """A number and its spread, where they are known.
+
+    Example:
+        >>> with_spread(65.447, 0.42), with_spread(1.0, None, 1), with_spread(None, None)
+        ('65.45 ± 0.42', '1.0', '-')
+    """
+    if mean is None:
+        return "-"
+    return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
+def shots(n_shot: int) -> str:
+    """A number of shots in words: "1 shot", "5 shots"."""
+    return f"{n_shot} shot{'s' if n_shot > 1 else ''}"
+
+
+class Group(NamedTuple):
+    """Results of a cell that differ in the seed of training only; none: the cell was not run."""
+
+    cell: Cell
+    results: list[Result]
+
+    @property
+    def first(self) -> Result | None:
+        """The result of the first seed, which the paper's protocol takes."""
+        return min(self.results, key=lambda result: result.cell.seed, default=None)
+
+    @property
+    def title(self) -> str:
+        """Name of the row; a row of table 3 names its study."""
+        name, title = self.cell.row, row_of(self.cell.row).title
+        study = next((study for study, rows in STUDIES.items() if name in rows and name not in ROWS), None)
+        return f"{ROWS['mirror_gp'].title}, {study} {title}" if study else title
+
+    @property
+    def preset(self) -> str:
+        """Name of the preset, and of the budget if it is not the paper's."""
+        cell = self.cell
+        return cell.preset if cell.budget == "paper" else f"{cell.preset} (budget {cell.budget})"
+
+    @property
+    def changes(self) -> list[str]:
+        """Settings that are not those of the preset: `name = value (preset: its value)`."""
+        if not self.first and not self.cell.changes:
+            return []
+        preset = self.cell._replace(changes=()).config()
+        stored = self.first.record["config"] if self.first else self.cell.config().to_dict()
+        return [text.removeprefix("method_options.") for text in different_settings(preset, stored, "preset")]
+
+
+def grouped(cells: Sequence[Cell], results: Sequence[Result]) -> list[Group]:
+    """The results of each of the cells, of all training seeds."""
+    groups = {_key(cell): Group(cell._replace(seed=1), []) for cell in cells}
+    for result in results:
+        if _key(result.cell) in groups:
+            groups[_key(result.cell)].results.append(result)
+    return list(groups.values())
+
+
+def untagged_cells(cells: Sequence[Cell], results: Sequence[Result]) -> list[Cell]:
+    """Cells with the unchanged settings of those that have a tag, where they have a result."""
+    wanted = {_key(cell._replace(tag="")) for cell in cells if cell.tag}
+    return [result.cell for result in results if _key(result.cell) in wanted]
+
+
+def _key(cell: Cell) -> str:
+    """Equal for cells that differ in the seed only; results know the name of their data, not the path."""
+    return cell._replace(seed=1).name
+
+
+def by_column(groups: Sequence[Group]) -> dict[tuple[str, int], list[Group]]:
+    """Rows of each data set and number of shots, in the order of the paper, other methods last."""
+    place = {row: i for i, row in enumerate(ROWS)}
+
+    def order(group: Group) -> tuple[int, str, bool, bool, str]:
+        cell = group.cell
+        return place.get(cell.row, len(place)), cell.row, cell.budget != "paper", cell.preset != "paper", cell.tag
+
+    columns: dict[tuple[str, int], list[Group]] = {}
+    for group in sorted(groups, key=order):
+        columns.setdefault((group.cell.data, group.cell.n_shot), []).append(group)
+    return columns
+
+
+def columns_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group], list[Group]]]:
+    """Title of each data set and number of shots, its rows with the settings of a preset, and those with others."""
+    for column, part in by_column(groups).items():
+        yield column_title(*column), [g for g in part if not g.cell.tag], [g for g in part if g.cell.tag]
+
+
+def column_title(data: str, n_shot: int) -> str:
+    """A data set and a number of shots, in words.
+
+    Example:
+        >>> column_title("cub", 5)
+        'CUB, 5 shots'
+    """
+    return f"{DATA_TITLES.get(data, data)}, {shots(n_shot)}"
+
+
+def general_notes(groups: Sequence[Group], *notes: str) -> tuple[str, ...]:
+    """The notes, and differences of data and rows from the paper's set-up; none if nothing was run."""
+    run = [group.cell for group in groups if group.first]
+    found = list(notes) if run else []
+    for data in dict.fromkeys(cell.data for cell in run):
+        if data in DATASETS and DATASETS[data].deviations:
+            found.append(f"{DATA_TITLES.get(data, data)}: {'. '.join(DATASETS[data].deviations)}.")
+    rows = {cell.row for cell in run}
+    return (*found, *(f"{row.title}: {row.note}" for name, row in ROWS.items() if name in rows and row.note))
+
+
+def run_notes(groups: Sequence[Group], target: str) -> list[str]:
+    """Budgets and settings that are not those of the preset, and the command of the cells that were not run."""
+    run, notes = [group for group in groups if group.first], []
+    if run and all(group.cell.budget != "paper" for group in run):
+        notes.append(f"Budget: {run[0].cell.budget}, not the paper's; these numbers are no reproduction.")
+    for group in run:
+        if group.changes and not group.cell.tag:
+            notes.append(f"{group.title}, preset {group.preset}, was run with {'; '.join(group.changes)}.")
+    return notes + _waiting_note(groups, target)
+
+
+def _waiting_note(groups: Sequence[Group], target: str) -> list[str]:
+    """Cells that were not run, and their command; it names no rows where the whole table is meant."""
+    waiting = [group.cell for group in groups if not group.first]
+    if not waiting:
+        return []
+    first, rows = waiting[0], [cell.row for cell in waiting]
+    whole = set(rows_in_paper(target, first.data, first.n_shot))
+    is_short = len(rows) > 3 and set(rows) <= whole <= {group.cell.row for group in groups}
+    command = first._replace(row="" if is_short else ",".join(rows)).command(target)
+    what = f", {len(rows)} of {len(whole)} rows of the paper" if is_short else ""
+    return [f"Not run with the preset {first.preset}{what}: `{command}`"]

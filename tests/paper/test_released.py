@@ -1,0 +1,264 @@
+"""Imitations of released code: formulas against independent ones, and cells whose settings ask for an imitation."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from mirrorshot.backbones import make_backbone
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.gaussian import predict_latent
+from mirrorshot.inference import mirror_descent
+from mirrorshot.inference.logistic_softmax import make_labels, mean_field, mean_field_elbo
+from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob, mean_log_sigmoid
+from mirrorshot.inference.one_vs_each import one_vs_each_scores
+from mirrorshot.likelihoods import softmax_moments
+from mirrorshot.methods import METHODS, make_method, method_options
+from mirrorshot.paper.cells import Cell, different_settings, read_results
+from mirrorshot.paper.released import (
+    RELEASED,
+    ReleasedBayesianMAML,
+    ReleasedLogisticSoftmaxGP,
+    ReleasedOneVsEachGP,
+    ReleasedRelationNet,
+    imitation,
+    released_descent,
+    released_elbo,
+    released_options,
+    released_scores,
+)
+from mirrorshot.paper.runner import run_cells
+from mirrorshot.types import InvalidInputError
+
+D, F64 = 8, torch.float64
+
+
+@pytest.fixture
+def drawn():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(10, 1, D, generator=generator, dtype=F64)
+    x = centres + 0.7 * torch.randn(10, 20, D, generator=generator, dtype=F64)
+    source = ClassSource.from_arrays(x.reshape(-1, D), torch.arange(10).repeat_interleave(20))
+    return EpisodeSampler(source, 5, 2, 3, seed=0).draw(3)
+
+
+def make(cls, **options):
+    return cls(make_backbone("identity", in_features=D), **options).double()
+
+
+def cosine_tasks(n_tasks, n_way, n_shot, scale):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(n_tasks, n_way, 1, 64, generator=g, dtype=F64)
+    x = x + torch.randn(n_tasks, n_way, n_shot, 64, generator=g, dtype=F64)
+    z = torch.nn.functional.normalize(x.flatten(1, 2), dim=-1)
+    return scale * (z @ z.mT)[:, None], torch.arange(n_way).repeat_interleave(n_shot).expand(n_tasks, -1)
+
+
+def test_the_released_formula_converges_to_a_lower_bound():
+    K, y = cosine_tasks(3, 5, 5, 3.0)
+    options = {"n_way": 5, "max_steps": 60, "step_size": 0.5}
+    _, paper = mirror_descent(K, y, **options)
+    posterior, released = released_descent(K, y, **options)
+    assert_close(released.elbo[:, -1], released.elbo[:, -2], rtol=0, atol=1e-6)  # at its fixed point
+    assert (released.elbo[:, -1] < paper.elbo[:, -1] - 0.5).all()
+    # m = (K^-1 + W)^-1 (1 + W) g_m, that is b = (1 + w) g_m
+    moments = softmax_moments(posterior.mean.mT, posterior.var.mT)
+    g_m = torch.nn.functional.one_hot(y, 5).mT - moments.prob.mT
+    shift, w = posterior.sites
+    assert_close(shift, (1 + w) * g_m, rtol=0, atol=1e-5)
+
+
+def test_the_released_formula_is_the_papers_for_an_identity_kernel():
+    K, y = torch.eye(6, dtype=F64)[None, None], torch.tensor([[0, 1, 2, 0, 1, 2]])
+    options = {"n_way": 3, "max_steps": 60, "step_size": 0.5}
+    assert_close(released_descent(K, y, **options)[0].mean, mirror_descent(K, y, **options)[0].mean)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_released_bound_is_above_the_derived_one_by_a_share_of_the_rates(n_classes):
+    K, y = cosine_tasks(1, n_classes, 2, 3.0)
+    labels = make_labels(y, torch.ones(y.shape), torch.ones(1, n_classes, dtype=torch.bool), F64)
+    q = mean_field(K, labels, n_steps=20, prior_mean=-1.0)
+    bound = mean_field_elbo(q, labels, prior_mean=-1.0)
+    surplus = (1 - 1 / n_classes) * q.alpha.sum()
+    assert_close(released_elbo(q, labels, prior_mean=-1.0), bound + surplus)
+
+
+def test_released_scores_have_the_spread_of_squared_variances():
+    g = torch.Generator().manual_seed(0)
+    mean, root = torch.randn(1, 3, 1, generator=g, dtype=F64), torch.randn(3, 3, generator=g, dtype=F64)
+    scores = released_scores(mean, (root @ root.mT)[None, None], torch.ones(1, 3).bool())
+    f = mean[0, :, 0] + torch.randn(400_000, 3, generator=g, dtype=F64) @ root.mT
+    psi = f[:, :, None] - f[:, None, :]
+    psi = psi.mean(0) + (psi - psi.mean(0)) * psi.std(0)
+    log_sigmoid = torch.nn.functional.logsigmoid(psi).mean(0)
+    assert_close(scores[0, 0], log_sigmoid.sum(-1) - log_sigmoid.diagonal(), rtol=0, atol=0.02)
+
+
+def test_cdkt_trains_on_the_released_bound(drawn):
+    tasks, query_y = drawn
+    method = make(ReleasedLogisticSoftmaxGP, prior_mean=-1.0, released_bound=True, likelihood_temperature=0.5)
+    K = method.kernel(torch.cat([tasks.support_x, tasks.query_x], 1)) / 0.25
+    y = torch.cat([tasks.support_y, query_y], 1)
+    labels = make_labels(y, torch.ones(y.shape), tasks.class_mask, F64)
+    q = mean_field(K, labels, n_steps=2, prior_mean=-2.0)
+    assert_close(method.loss(tasks, query_y), -released_elbo(q, labels, prior_mean=-2.0) / 25)
+
+
+def latents(method, tasks, prior_mean):
+    labels = make_labels(tasks.support_y, torch.ones(tasks.support_y.shape), tasks.class_mask, F64)
+    q = mean_field(method.kernel(tasks.support_x), labels, n_steps=30, prior_mean=prior_mean)
+    prior_var = method.kernel.diagonal(tasks.query_x)
+    mean, var = predict_latent(q.posterior, method.kernel(tasks.support_x, tasks.query_x), prior_var)
+    return mean + prior_mean, var
+
+
+def test_cdkt_has_another_prior_mean_at_test_and_mean_logarithms(drawn):
+    tasks, query_y = drawn
+    options = {"likelihood_temperature": 1.0}
+    method = make(ReleasedLogisticSoftmaxGP, test_prior_mean=-5.0, **options)
+    prob = logistic_softmax_prob(*latents(method, tasks, -5.0), tasks.class_mask)
+    assert_close(method.predict(tasks).exp(), prob.mT, rtol=0, atol=1e-8)
+    plain = make_method("logistic_softmax_gp", make_backbone("identity", in_features=D), **options).double()
+    assert_close(method.loss(tasks, query_y), plain.loss(tasks, query_y))
+    method = make(ReleasedLogisticSoftmaxGP, geometric=True, **options)
+    expected = torch.log_softmax(mean_log_sigmoid(*latents(method, tasks, 0.0)).mT, -1)
+    assert_close(method.predict(tasks), expected)
+
+
+@pytest.mark.parametrize("released_quadrature", [False, True])
+def test_ove_averages_the_scores_of_the_chains(drawn, released_quadrature, monkeypatch):
+    tasks, _ = drawn
+    method = make(ReleasedOneVsEachGP, n_chains=3, geometric=True, released_quadrature=released_quadrature)
+    seen, combine = [], method._combine
+    monkeypatch.setattr(method, "_combine", lambda scores, tasks: seen.append(scores) or combine(scores, tasks))
+    given, scores = [], method._scores
+    monkeypatch.setattr(method, "_scores", lambda *latent: given.append(latent) or scores(*latent))
+    log_prob = method.predict(tasks)
+    assert_close(log_prob, seen[0].mean(1).log_softmax(-1))
+    formula = released_scores if released_quadrature else one_vs_each_scores
+    assert_close(seen[0].flatten(0, 1), formula(*given[0]))
+
+
+def test_published_relation_probabilities_are_never_sure():
+    images = torch.randint(256, (12, 1, 28, 28), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    tasks, _ = EpisodeSampler(ClassSource.from_arrays(images, torch.arange(12) % 3), 3, 1, 2, seed=0).draw(2)
+    tasks = tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255)
+    backbone = make_backbone("conv4snp", generator=torch.Generator().manual_seed(0))
+    method = ReleasedRelationNet(backbone, probabilities="sigmoid_logits")
+    prob = method.predict(tasks).exp()
+    assert_close(prob, method.scores(tasks).sigmoid().softmax(-1))
+    assert prob.max() <= torch.tensor([1.0, 0.0, 0.0]).softmax(0)[0]
+    plain = ReleasedRelationNet(backbone).predict(tasks)
+    assert torch.equal(prob.argmax(-1), plain.argmax(-1))
+
+
+def ove_step(W, log_lambda, x, y):
+    """One step of 0.01 of all particles of a task, by loops over them and gradients of the density."""
+    theta = torch.cat([W.flatten(1), log_lambda[:, None]], 1)
+
+    def energy(vector):
+        W_one, log_one = vector[:-1].reshape(W[0].shape), vector[-1]
+        fit = torch.nn.functional.cross_entropy(x @ W_one[:, :-1].T + W_one[:, -1], y, reduction="sum")
+        prior = torch.distributions.Normal(0.0, torch.exp(-log_one)).log_prob(W_one).sum()
+        return fit - prior - torch.distributions.Gamma(1.0, 0.1).log_prob(log_one.exp())
+
+    gradients = torch.stack([torch.func.grad(energy)(vector) for vector in theta])
+    P, distance = len(theta), torch.cdist(theta, theta)
+    h, moved = distance.flatten().sort().values[(P * P - 1) // 2] / math.log(P), theta.clone()
+    for i in range(P):
+        for j in range(P):
+            k = math.exp(-distance[i, j] / h)
+            moved[i] -= 0.01 * (k * gradients[j] - k * (theta[i] - theta[j]) / h)
+    return moved[:, :-1].reshape(W.shape), moved[:, -1]
+
+
+def test_bayesian_maml_takes_the_steps_of_the_code_of_ove(drawn):
+    tasks, _ = drawn
+    method = make(ReleasedBayesianMAML, n_particles=4, n_steps=3, rule="ove")
+    for t in range(3):
+        W, log_lambda = method.head.detach(), method.log_lambda.detach()
+        for _ in range(3):
+            W, log_lambda = ove_step(W, log_lambda, tasks.support_x[t], tasks.support_y[t])
+        logits = tasks.query_x[t] @ W[..., :-1].mT + W[:, None, :, -1]
+        assert_close(method.predict(tasks)[t].exp(), logits.softmax(-1).mean(0))
+
+
+def test_the_rule_of_ove_stays_finite_in_one_place_and_not_with_many_features(drawn):
+    tasks, query_y = drawn
+    method = make(ReleasedBayesianMAML, n_particles=3, rule="ove")
+    with torch.no_grad():
+        method.head.copy_(method.head[:1].expand(3, -1, -1).clone())
+    method.loss(tasks, query_y).sum().backward()
+    assert method.head.grad.isfinite().all()
+    source = ClassSource.from_arrays(
+        torch.rand(60, 1600, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 6
+    )
+    tasks, query_y = EpisodeSampler(source, 5, 5, 3, seed=0).draw(2)
+    backbone = make_backbone("identity", in_features=1600)
+    assert ReleasedBayesianMAML(backbone, rule="ove", n_steps=1).loss(tasks, query_y).isfinite().all()
+    assert not ReleasedBayesianMAML(backbone, rule="ove").loss(tasks, query_y).isfinite().all()  # as documented
+
+
+@pytest.mark.parametrize("name", sorted(set(RELEASED) - {"relationnet"}))
+def test_with_their_defaults_imitations_do_as_the_methods(name, drawn):
+    found = []
+    for cls in (METHODS[name], RELEASED[name][0]):
+        method = make(cls)
+        method.seed(0)
+        found.append((method.loss(*drawn), method.predict(drawn[0])))
+    assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("name", sorted(RELEASED))
+def test_imitations_add_the_listed_options_to_those_of_the_method(name, monkeypatch):
+    own = method_options(name)
+    monkeypatch.setitem(METHODS, name, RELEASED[name][0])
+    assert method_options(name) == own | released_options(name)
+    assert not set(own) & set(released_options(name))
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "message"),
+    [
+        (ReleasedBayesianMAML, {"rule": "rbf"}, "'svgd' or 'ove', but got 'rbf'"),
+        (ReleasedRelationNet, {"probabilities": "raw"}, "'normalised' or 'sigmoid_logits', but got 'raw'"),
+    ],
+)
+def test_a_wrong_choice_is_refused(cls, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        cls(make_backbone("conv4snp", generator=torch.Generator()), **options)
+
+
+def test_methods_of_users_have_no_option_of_an_imitation():
+    with pytest.raises(InvalidInputError, match="but got geometric"):
+        make_method("ove_gp", make_backbone("identity", in_features=D), geometric=True)
+
+
+def test_only_settings_that_name_an_option_are_imitated():
+    cell = Cell("ove_gp", "cub", 5)
+    with imitation(cell.config()):
+        assert METHODS["ove_gp"] is not ReleasedOneVsEachGP
+    with imitation(cell._replace(changes=("method_options.geometric=true",)).config()):
+        assert METHODS["ove_gp"] is ReleasedOneVsEachGP
+    assert METHODS["ove_gp"] is not ReleasedOneVsEachGP
+
+
+def test_a_cell_with_an_option_of_an_imitation_is_run_by_the_same_command(data, places):
+    changes = ("method_options.released_bound=true", "device=cpu", "save_every=0")
+    cell = Cell("logistic_softmax_gp", data, 1, budget="smoke", tag="_released", changes=changes)
+    (outcome,) = run_cells([cell], places, say=lambda line: None)
+    assert outcome.status == "done", outcome.detail
+    (result,) = read_results(places.results)
+    assert result.record["config"]["method_options"]["released_bound"] is True
+    plain = cell._replace(changes=("device=cpu",))
+    assert different_settings(plain.config(), result.record["config"]) == [
+        "method_options.released_bound = True (asked for: False)"
+    ]
+
+
+def test_results_that_store_the_defaults_of_an_imitation_are_those_of_the_method():
+    config = Cell("logistic_softmax_gp", "cub", 5).config()
+    stored = config.replace(method_options=released_options("logistic_softmax_gp")).to_dict()
+    assert different_settings(config, stored) == []
