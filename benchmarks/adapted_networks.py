@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 
 from _common import save, table
-from mirrorshot.config import Config
 from mirrorshot.data import ClassSource
 from mirrorshot.data.benchmarks import Dataset, load_dataset
-from mirrorshot.presets import preset_settings
 from mirrorshot.training import train
+from mirrorshot.training.config import Config
+from mirrorshot.training.presets import preset_settings
 
 CHARACTERS, PHOTOGRAPHS, SEED = "omniglot_to_emnist", "cub", 1
 EPISODES, SIDE = {CHARACTERS: 400, PHOTOGRAPHS: 1000}, 32

@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from _common import save, table
-from mirrorshot.config import Config
 from mirrorshot.methods.abml import ABML
 from mirrorshot.methods.maml import MAML
 from mirrorshot.methods.per_task import ItemConv
-from mirrorshot.presets import preset_settings
+from mirrorshot.training.config import Config
+from mirrorshot.training.presets import preset_settings
 from speed import median_time, noise_dataset, training
 
 CASES = (("maml", "conv4", 1), ("maml", "conv4", 5), ("abml", "conv4s", 5))

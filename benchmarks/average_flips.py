@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from _common import save, table
-from mirrorshot.checkpoint import read_config
-from mirrorshot.evaluation.results import Z_95
-from mirrorshot.runs import evaluate_run, load_run, load_test_data
+from mirrorshot.training.evaluation.results import Z_95
+from mirrorshot.training.folder import read_config
+from mirrorshot.training.runs import evaluate_run, load_run, load_test_data
 
 
 def main() -> None:

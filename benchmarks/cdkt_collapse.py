@@ -15,14 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from _common import save
-from mirrorshot.backbones import make_backbone
-from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler, load_dataset
-from mirrorshot.inference.logistic_softmax import make_labels, mean_field
+from mirrorshot.gp.logistic_softmax import make_labels, mean_field
 from mirrorshot.methods import FewShotMethod, make_method
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.paper.released import ReleasedLogisticSoftmaxGP
-from mirrorshot.presets import preset_settings
+from mirrorshot.training.config import Config
 from mirrorshot.training.optimizers import make_optimizers
+from mirrorshot.training.presets import preset_settings
 
 SIDE, SEED, N_HELD_OUT = 32, 1, 40
 CDKT, CARRIED = "logistic_softmax_gp", "carried"

@@ -23,7 +23,7 @@ from _common import sample_episodes, save
 from embedding_sets import digits
 from mirrorshot import FewShotClassifier
 from mirrorshot.classifier import fitted
-from mirrorshot.inference import mirror_descent
+from mirrorshot.gp import mirror_descent
 
 SEED = 7
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from _common import save, table
-from mirrorshot.gaussian import condition
-from mirrorshot.inference import amortise, gradient_descent, mirror_descent
+from mirrorshot.gp import amortise, gradient_descent, mirror_descent
+from mirrorshot.gp.gaussian import condition
 
 SEED = 0
 SHOWN = (1, 2, 3, 4, 6, 10)

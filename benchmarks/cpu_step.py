@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from _common import save, table
-from mirrorshot.backbones import make_backbone
-from mirrorshot.gaussian import condition
-from mirrorshot.inference import AmortisedSites, mirror_descent
-from mirrorshot.inference.bound import training_elbo
-from mirrorshot.kernels import RBF
-from mirrorshot.likelihoods import softmax_hessian, softmax_moments
+from mirrorshot.gp import AmortisedSites, mirror_descent
+from mirrorshot.gp.bound import training_elbo
+from mirrorshot.gp.gaussian import condition
+from mirrorshot.gp.kernels import RBF
 from mirrorshot.methods import make_method
-from mirrorshot.quadrature import choose_rule, grid_start, gumbel_ratios
+from mirrorshot.networks.backbones import make_backbone
+from mirrorshot.softmax.moments import softmax_hessian, softmax_moments
+from mirrorshot.softmax.quadrature import choose_rule, grid_start, gumbel_ratios
 from mirrorshot.types import TaskBatch
 
 N_WAY, N_POINTS = 5, 85

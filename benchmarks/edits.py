@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from mirrorshot import FewShotClassifier
-from mirrorshot.kernels import RBF, Linear
+from mirrorshot.gp.kernels import RBF, Linear
 
 EDITS_PER_TASK = 10
 TOLERANCE = 1e-6

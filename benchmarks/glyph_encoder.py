@@ -19,10 +19,11 @@ from PIL import Image
 
 from _common import sample_episodes, save, table
 from mirrorshot import FewShotClassifier
-from mirrorshot.checkpoint import read_log, save_sealed
 from mirrorshot.data.glyphs import load_glyphs
 from mirrorshot.encoders import make_encoder
 from mirrorshot.encoders.networks import GLYPHS_FILE, GLYPHS_KIND, GLYPHS_VERSION, glyph_parts, read_run
+from mirrorshot.files.sealed import save_sealed
+from mirrorshot.training.folder import read_log
 
 
 def make(run: Path) -> dict[str, float]:

@@ -17,15 +17,15 @@ from typing import Any
 import torch
 
 from _common import RESULTS, save, table
-from mirrorshot.config import Config
 from mirrorshot.data import load_glyphs
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.methods import METHODS
-from mirrorshot.presets import preset_settings
-from mirrorshot.runs import Run, evaluate_run, load_run
 from mirrorshot.training import build_method, train
 from mirrorshot.training.build import resolve_options
+from mirrorshot.training.config import Config
+from mirrorshot.training.presets import preset_settings
+from mirrorshot.training.runs import Run, evaluate_run, load_run
 
 NAME = "methods_cpu"
 SEED = 1

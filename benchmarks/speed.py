@@ -19,12 +19,10 @@ import torch
 from torch import Tensor
 
 from _common import save, table
-from mirrorshot.backbones import make_backbone
-from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.methods import METHODS
-from mirrorshot.presets import preset_settings
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.training import build_method, build_preprocess
 from mirrorshot.training.build import (
     backbone_name,
@@ -34,7 +32,9 @@ from mirrorshot.training.build import (
     resolve_options,
     training_sampler,
 )
+from mirrorshot.training.config import Config
 from mirrorshot.training.learner import Learner
+from mirrorshot.training.presets import preset_settings
 from mirrorshot.training.stream import NumberedTasks
 
 DATA = {

@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from _common import save, table
-from mirrorshot.checkpoint import read_config
 from mirrorshot.data import ClassSource, EpisodeSampler, load_dataset
 from mirrorshot.methods import FewShotMethod
 from mirrorshot.metrics import (
@@ -28,7 +27,8 @@ from mirrorshot.metrics import (
     fit_temperature,
     maximum_calibration_error,
 )
-from mirrorshot.runs import load_run, on_features
+from mirrorshot.training.folder import read_config
+from mirrorshot.training.runs import load_run, on_features
 from mirrorshot.types import TaskBatch
 
 FULL, N_QUERY, AT_ONCE = 100, 15, 20

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from _common import save, table
-from mirrorshot.checkpoint import read_config
 from mirrorshot.data import ClassSource, EpisodeSampler, load_dataset
 from mirrorshot.methods import FewShotMethod
 from mirrorshot.metrics import accuracy
-from mirrorshot.runs import load_run
 from mirrorshot.training import build_preprocess
+from mirrorshot.training.folder import read_config
+from mirrorshot.training.runs import load_run
 from mirrorshot.training.stream import NumberedTasks
 
 STEPS, SHOTS, SEED, AT_ONCE = (5, 10, 20), (1, 5), 1, 10

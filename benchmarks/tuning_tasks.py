@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from _common import save, table
-from mirrorshot.checkpoint import read_config
 from mirrorshot.data.benchmarks import load_dataset
-from mirrorshot.runs import evaluate_run, load_run
 from mirrorshot.training.build import build_preprocess, training_sampler
+from mirrorshot.training.folder import read_config
+from mirrorshot.training.runs import evaluate_run, load_run
 from mirrorshot.training.stream import NumberedTasks
 
 FIRST_TASK = 10**7  # far beyond those of training

@@ -10,8 +10,12 @@ import time
 import torch
 
 from _common import save
-from mirrorshot.evaluation import Latents, Predictions, calibration_of
-from mirrorshot.evaluation.temperatures import fit_likelihood_temperature, fit_two_temperatures, latent_log_prob
+from mirrorshot.training.evaluation import Latents, Predictions, calibration_of
+from mirrorshot.training.evaluation.temperatures import (
+    fit_likelihood_temperature,
+    fit_two_temperatures,
+    latent_log_prob,
+)
 
 SEED = 0
 N_QUERIES, N_WAY = 75, 5

@@ -13,10 +13,10 @@ from typing import Any
 from unittest.mock import patch
 
 from _common import save, table
-from mirrorshot.config import Config
 from mirrorshot.data.benchmarks import Dataset, load_dataset
-from mirrorshot.presets import preset_settings
 from mirrorshot.training import learner, train
+from mirrorshot.training.config import Config
+from mirrorshot.training.presets import preset_settings
 
 METHODS = ("mirror_gp", "protonet", "bayesian_maml")
 RECENT = {"all steps": 1, "the last tenth": 10}

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mirrorshot import FewShotClassifier
-from mirrorshot.demo import FULL, QUICK, run_demo
+from mirrorshot.paper.demo import FULL, QUICK, run_demo
 from mirrorshot.views import (
     ReliabilityDisplay,
     RiskCoverageDisplay,

@@ -66,7 +66,7 @@ def _blobs(n_way=3, n_shot=4, n_features=6, seed=0):
     """Embeddings of classes that are easy to tell apart."""
     rng = np.random.default_rng(seed)
     X = np.repeat(3 * rng.normal(size=(n_way, n_features)), n_shot, 0) + rng.normal(size=(n_way * n_shot, n_features))
-    from mirrorshot.models import Items
+    from mirrorshot.tool import Items
 
     labels = [f"class {c}" for c in range(n_way) for _ in range(n_shot)]
     return Items("embedding", [f"item {i}" for i in range(len(X))], X, labels)

@@ -12,10 +12,10 @@ import torch
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from mirrorshot.checkpoint import read_config
 from mirrorshot.cli import main
-from mirrorshot.config import Config, read_toml
 from mirrorshot.methods import METHODS, make_method
+from mirrorshot.training.config import Config, read_toml
+from mirrorshot.training.folder import read_config
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -1,6 +1,6 @@
 """`python -m mirrorshot` is the command `mirrorshot`; `torchrun -m mirrorshot` runs it in several processes."""
 
-from mirrorshot.import_path import leave_out_working_folder
+from mirrorshot.files.import_path import leave_out_working_folder
 
 leave_out_working_folder(is_program=__name__ == "__main__")
 

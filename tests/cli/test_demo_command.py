@@ -3,7 +3,7 @@ import json
 import pytest
 
 import mirrorshot
-import mirrorshot.demo
+import mirrorshot.paper.demo
 from mirrorshot.types import NumericalError
 
 
@@ -66,7 +66,7 @@ def test_an_error_of_mirrorshot_is_a_message_and_exit_code_1(run, tmp_path, monk
     def fail(*_, **__):
         raise NumericalError("out of range")
 
-    monkeypatch.setattr(mirrorshot.demo, "run_demo", fail)
+    monkeypatch.setattr(mirrorshot.paper.demo, "run_demo", fail)
     result = run("demo", "--quick", "--output", tmp_path)
     assert (result.exit_code, result.stderr) == (1, "Error: out of range\n")
 
@@ -75,8 +75,8 @@ def test_a_report_that_cannot_be_written_is_a_message(run, tmp_path, monkeypatch
     def fail(*_, **__):
         raise PermissionError(13, "Permission denied", "report.html")
 
-    monkeypatch.setattr(mirrorshot.demo, "run_demo", lambda *_, **__: None)
-    monkeypatch.setattr(mirrorshot.demo, "write_demo", fail)
+    monkeypatch.setattr(mirrorshot.paper.demo, "run_demo", lambda *_, **__: None)
+    monkeypatch.setattr(mirrorshot.paper.demo, "write_demo", fail)
     result = run("demo", "--quick", "--output", tmp_path)
     assert result.exit_code == 1
     assert "report.html" in result.stderr

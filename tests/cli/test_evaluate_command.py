@@ -28,8 +28,8 @@ def test_an_evaluation_is_a_table_and_a_file(train, run, tmp_path):
 
 
 def test_two_temperatures_have_columns_of_their_own_beside_the_raw_ones(train, run, tmp_path, monkeypatch):
-    monkeypatch.setattr("mirrorshot.evaluation.temperatures.PAPER_GRID", (0.3, 1.0, 1.5))
-    monkeypatch.setattr("mirrorshot.evaluation.temperatures._MAX_NLL_QUERIES", 200)
+    monkeypatch.setattr("mirrorshot.training.evaluation.temperatures.PAPER_GRID", (0.3, 1.0, 1.5))
+    monkeypatch.setattr("mirrorshot.training.evaluation.temperatures._MAX_NLL_QUERIES", 200)
     folder = train(tmp_path / "one")
     result = run("evaluate", folder, *QUICK, "--two-temperatures")
     assert result.exit_code == 0, result.output

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from mirrorshot.checkpoint.files import load_checkpoint
-from mirrorshot.checkpoint.sealed import save_sealed
 from mirrorshot.cli import main
-from mirrorshot.models import Items, Model
+from mirrorshot.files.checkpoint import load_checkpoint
+from mirrorshot.files.sealed import save_sealed
+from mirrorshot.tool import Items, Model
 
 EVIL, TURNED, FORMULA = "\x1b]0;owned\x07\x1b[2J", "a\u202egnp.exe", "=HYPERLINK(1)"
 

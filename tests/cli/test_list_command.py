@@ -2,16 +2,16 @@ import json
 
 import pytest
 
-from mirrorshot.backbones import BACKBONES
 from mirrorshot.cli.list_command import Topic
 from mirrorshot.cli.listing import LISTS, attribute_docs
-from mirrorshot.config import Config
 from mirrorshot.data.benchmarks import DATASETS
 from mirrorshot.encoders import ENCODERS
-from mirrorshot.kernels import make_kernel
+from mirrorshot.gp.kernels import make_kernel
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.methods.gp import KERNEL_OPTIONS
-from mirrorshot.presets import PRESETS
+from mirrorshot.networks.backbones import BACKBONES
+from mirrorshot.training.config import Config
+from mirrorshot.training.presets import PRESETS
 
 REGISTRIES = {
     "methods": METHODS,

@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mirrorshot.cli import main
-from mirrorshot.models import Model
+from mirrorshot.tool import Model
 
 
 @pytest.fixture

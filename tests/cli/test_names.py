@@ -1,7 +1,7 @@
 from mirrorshot.cli import names
 from mirrorshot.data.benchmarks import DATASETS
 from mirrorshot.methods import METHODS
-from mirrorshot.presets import PRESETS
+from mirrorshot.training.presets import PRESETS
 
 
 def test_completed_names_are_those_of_the_registries():

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from mirrorshot.checkpoint import load_checkpoint, save_checkpoint
+from mirrorshot.files.checkpoint import load_checkpoint, save_checkpoint
 
 QUICK = ("--n-tasks", 4, "--seeds", "1,2", "--n-query", 4)
 

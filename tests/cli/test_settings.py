@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from mirrorshot.cli.settings import check_names, compose, run_folder
-from mirrorshot.config import Config
-from mirrorshot.presets import preset_settings
+from mirrorshot.training.config import Config
+from mirrorshot.training.presets import preset_settings
 from mirrorshot.types import InvalidInputError
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import mirrorshot.training
-from mirrorshot.checkpoint import read_config, read_log
+from mirrorshot.training.folder import read_config, read_log
 from mirrorshot.training.validation import Score, Validator
 from mirrorshot.types import NumericalError
 

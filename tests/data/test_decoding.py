@@ -6,7 +6,7 @@ from PIL import Image
 
 from mirrorshot.data import decoding
 from mirrorshot.data.decoding import decode, decode_all, why_damaged
-from mirrorshot.imaging import ImageError, reading
+from mirrorshot.files.imaging import ImageError, reading
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "1", "I;16"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.inference import mirror_descent
+from mirrorshot.gp import mirror_descent
 from mirrorshot.types import DataError, InvalidInputError, TaskBatch
 
 

@@ -245,10 +245,10 @@ def test_a_function_from_a_file_needs_trust(module):
 
 @pytest.mark.parametrize("average_flips", [False, True])
 def test_the_network_of_a_run_encodes_as_the_run_does(tmp_path, monkeypatch, average_flips):
-    from mirrorshot.config import Config
     from mirrorshot.data.benchmarks import load_dataset
-    from mirrorshot.runs import embed, load_run
     from mirrorshot.training import build_preprocess, train
+    from mirrorshot.training.config import Config
+    from mirrorshot.training.runs import embed, load_run
 
     config = Config(
         data="glyphs", n_query=3, n_episodes=2, validate_every=2, n_validation_tasks=2, n_tune_tasks=2,

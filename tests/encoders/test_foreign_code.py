@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 
 import mirrorshot
-from mirrorshot.checkpoint import save_sealed
-from mirrorshot.checkpoint.files import load_checkpoint
 from mirrorshot.encoders import EncoderError, make_encoder, restore_encoder
 from mirrorshot.encoders.guards import without_pickled_code
-from mirrorshot.models import Items, Model
+from mirrorshot.files.checkpoint import load_checkpoint
+from mirrorshot.files.sealed import save_sealed
+from mirrorshot.tool import Items, Model
 
 SOURCE = str(Path(mirrorshot.__file__).parents[1])
 

@@ -3,11 +3,11 @@ import copy
 import pytest
 import torch
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.methods.abml import ABML, Gaussian, kl_divergence
 from mirrorshot.methods.maml import MAML
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 D, WAY = 4, 3

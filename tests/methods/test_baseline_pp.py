@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError
 
 D = 8

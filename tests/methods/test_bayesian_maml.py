@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.methods.bayesian_maml import BayesianMAML, ChaserBayesianMAML, LabelledPoints, svgd_direction
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError
 
 D, WAY = 5, 3

@@ -8,9 +8,9 @@ from sklearn.gaussian_process.kernels import DotProduct
 from torch import nn
 from torch.testing import assert_close
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods.dkt import DKT, masked_batch_norm
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError
 
 D = 8

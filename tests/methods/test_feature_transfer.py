@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 D = 8

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods import METHODS, make_method
+from mirrorshot.networks.backbones import make_backbone
+from mirrorshot.softmax.moments import log_predictive
 
 WITH_LATENTS = ("mirror_gp", "gd_gp")
 

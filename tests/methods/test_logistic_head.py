@@ -7,11 +7,11 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.methods.logistic_head import Problem, fit_logistic
 from mirrorshot.methods.shared import support_one_hot
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError, NumericalError
 
 

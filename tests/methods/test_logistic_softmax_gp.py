@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.gaussian import predict_latent
-from mirrorshot.inference.logistic_softmax import make_labels, mean_field, mean_field_elbo
-from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob
+from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.gp.logistic_softmax import make_labels, mean_field, mean_field_elbo
 from mirrorshot.methods import logistic_softmax_gp as module
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
+from mirrorshot.networks.backbones import make_backbone
+from mirrorshot.softmax.logistic import logistic_softmax_prob
 from mirrorshot.types import InvalidInputError
 
 D = 8

@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mirrorshot.backbones import Backbone, make_backbone
-from mirrorshot.blocks import ConvBlock
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods.maml import MAML, _step
+from mirrorshot.networks.backbones import Backbone, make_backbone
+from mirrorshot.networks.blocks import ConvBlock
 from mirrorshot.types import InvalidInputError
 
 SIDE, WIDTH = 6, 3

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods.matchingnet import MatchingNet
+from mirrorshot.networks.backbones import make_backbone
 
 D = 5
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.inference import elbo, mirror_descent
+from mirrorshot.gp import elbo, mirror_descent
 from mirrorshot.methods import make_method
 from mirrorshot.methods.mirror_gp import MirrorGP
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 D = 8

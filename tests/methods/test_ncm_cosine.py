@@ -4,10 +4,10 @@ import pytest
 import torch
 from sklearn.metrics.pairwise import cosine_similarity
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.metrics import fit_temperature
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError
 
 D = 8

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.inference.one_vs_each import (
+from mirrorshot.gp.one_vs_each import (
     condition_pairs,
     gibbs_pairs,
     make_pairs,
@@ -16,6 +15,7 @@ from mirrorshot.inference.one_vs_each import (
 )
 from mirrorshot.methods import ove_gp as module
 from mirrorshot.methods.ove_gp import OneVsEachGP
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError
 
 D = 8

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method, per_task
 from mirrorshot.methods.per_task import ItemConv, replace_layers, side_by_side
+from mirrorshot.networks.backbones import make_backbone
 
 
 def drawn():

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from mirrorshot.backbones import Backbone, make_backbone
-from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.methods.relationnet import RelationNet
+from mirrorshot.networks.backbones import Backbone, make_backbone
 from mirrorshot.training.build import backbone_name
+from mirrorshot.training.config import Config
 from mirrorshot.types import InvalidInputError
 
 

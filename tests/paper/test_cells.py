@@ -10,7 +10,7 @@ from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.cells import Cell, different_settings, has_result, parse_name, read_results
 from mirrorshot.paper.program import normal_tag
 from mirrorshot.paper.published import all_rows
-from mirrorshot.presets import PRESETS
+from mirrorshot.training.presets import PRESETS
 from mirrorshot.types import DataError, InvalidInputError
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mirrorshot.inference import gradient_descent
+from mirrorshot.gp import gradient_descent
 from mirrorshot.paper import departures
 from mirrorshot.paper.episodes import N_WAY, Laboratory
 from mirrorshot.paper.figure3 import FAIR, MIRROR, PLAIN, inner_loop_sheet, measure_inner_loop

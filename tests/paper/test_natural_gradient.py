@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from mirrorshot.gaussian import covariance
-from mirrorshot.inference import gradient_descent, mirror_descent
+from mirrorshot.gp import gradient_descent, mirror_descent
+from mirrorshot.gp.gaussian import covariance
 from mirrorshot.paper.natural_gradient import natural_descent
 
 

@@ -1,10 +1,10 @@
 import pytest
 
-from mirrorshot.config import Config
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper.cells import Cell
 from mirrorshot.paper.program import rows_named
 from mirrorshot.paper.published import DATA, ROWS, STUDIES, TABLE_1, TABLE_2, TABLE_3, TABLE_4, all_rows
+from mirrorshot.training.config import Config
 from mirrorshot.types import InvalidInputError
 
 # the numbers that the paper prints in bold

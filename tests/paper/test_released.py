@@ -6,15 +6,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.gaussian import predict_latent
-from mirrorshot.inference import mirror_descent
-from mirrorshot.inference.logistic_softmax import make_labels, mean_field, mean_field_elbo
-from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob, mean_log_sigmoid
-from mirrorshot.inference.one_vs_each import one_vs_each_scores
-from mirrorshot.likelihoods import softmax_moments
+from mirrorshot.gp import mirror_descent
+from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.gp.logistic_softmax import make_labels, mean_field, mean_field_elbo
+from mirrorshot.gp.one_vs_each import one_vs_each_scores
 from mirrorshot.methods import METHODS, make_method, method_options
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.paper.cells import Cell, different_settings, read_results
 from mirrorshot.paper.released import (
     RELEASED,
@@ -29,6 +27,8 @@ from mirrorshot.paper.released import (
     released_scores,
 )
 from mirrorshot.paper.runner import run_cells
+from mirrorshot.softmax.logistic import logistic_softmax_prob, mean_log_sigmoid
+from mirrorshot.softmax.moments import softmax_moments
 from mirrorshot.types import InvalidInputError
 
 D, F64 = 8, torch.float64

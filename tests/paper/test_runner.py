@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from mirrorshot.checkpoint.lock import RunLock
+from mirrorshot.files.lock import RunLock
 from mirrorshot.methods import method_options
 from mirrorshot.paper.cells import Cell, different_settings, read_results
 from mirrorshot.paper.runner import TenSeconds, plan, run_cells

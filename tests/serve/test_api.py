@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from mirrorshot.encoders import make_encoder
-from mirrorshot.models import Items, Model, read_labelled
 from mirrorshot.serve import Limits
+from mirrorshot.tool import Items, Model, read_labelled
 
 PNG = {"content-type": "image/png"}
 

@@ -64,7 +64,7 @@ def test_a_model_that_is_none_is_refused(tmp_path):
 
 
 def test_a_model_of_embeddings_is_refused(tmp_path, points):
-    from mirrorshot.models import Model
+    from mirrorshot.tool import Model
 
     Model.fit(points).save(tmp_path / "model")
     result = run(tmp_path / "model", "--data-folder", tmp_path / "data")

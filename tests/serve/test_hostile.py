@@ -186,7 +186,7 @@ def test_a_class_name_is_refused_or_only_ever_text(user, name):
 
 
 def test_names_of_classes_and_pictures_come_back_from_a_model_as_they_were(user, picture_of, tmp_path):
-    from mirrorshot.models import Model
+    from mirrorshot.tool import Model
 
     for name in ("<script>alert(1)</script>", "'; DROP TABLE picture; --"):
         user.add(picture_of("bar"), user.make_class(name), "../../x.png")

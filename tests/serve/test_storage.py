@@ -34,7 +34,7 @@ def test_a_download_that_cannot_be_written_says_so_without_a_path(serve, picture
     def fail(*_):
         raise OSError(code, os.strerror(code), str(server.folder / "download-1"))
 
-    monkeypatch.setattr("mirrorshot.checkpoint.files.os.fsync", fail)
+    monkeypatch.setattr("mirrorshot.files.checkpoint.os.fsync", fail)
     with caplog.at_level(logging.ERROR, "mirrorshot.serve"):
         answer = user.http.get("/api/model")
     assert answer.status_code == status

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from mirrorshot.checkpoint import load_checkpoint, read_log
-from mirrorshot.config import Config
 from mirrorshot.data import ClassSource
 from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.files.checkpoint import load_checkpoint
+from mirrorshot.training.config import Config
+from mirrorshot.training.folder import read_log
 
 SETTINGS = {
     "n_way": 3, "n_shot": 1, "n_query": 2, "n_episodes": 12, "validate_every": 4, "n_validation_tasks": 6,

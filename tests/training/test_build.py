@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from mirrorshot.backbones import make_backbone
-from mirrorshot.config import Config
 from mirrorshot.methods import METHODS, make_method
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.training.build import build_method, place_method, resolve_options
+from mirrorshot.training.config import Config
 
 CPU = torch.device("cpu")
 

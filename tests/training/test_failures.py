@@ -3,10 +3,11 @@ import math
 import pytest
 import torch
 
-from mirrorshot.checkpoint import load_checkpoint, read_log
+from mirrorshot.files.checkpoint import load_checkpoint
 from mirrorshot.methods import METHODS
 from mirrorshot.methods.protonet import ProtoNet
 from mirrorshot.training import train
+from mirrorshot.training.folder import read_log
 from mirrorshot.training.learner import Learner
 from mirrorshot.types import InvalidInputError, NumericalError
 

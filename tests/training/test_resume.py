@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mirrorshot.checkpoint import CheckpointWriteError, RunError, RunFolder, load_checkpoint, read_log
+from mirrorshot.files.checkpoint import CheckpointWriteError, load_checkpoint
+from mirrorshot.files.lock import RunError
 from mirrorshot.methods import METHODS
 from mirrorshot.methods.protonet import ProtoNet
 from mirrorshot.training import train
+from mirrorshot.training.folder import RunFolder, read_log
 from mirrorshot.types import InvalidInputError
 
 CHANGES = {"n_episodes": 14, "ema": 0.9, "augment": True, "method_options": {"start": "amortised", "n_steps": 2}}

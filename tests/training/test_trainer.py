@@ -5,12 +5,14 @@ import time
 import pytest
 import torch
 
-from mirrorshot.checkpoint import load_checkpoint, load_method_state, read_config, read_log
-from mirrorshot.config import from_dict
+from mirrorshot.files.checkpoint import load_checkpoint
 from mirrorshot.methods import METHODS, FewShotMethod
 from mirrorshot.methods.protonet import ProtoNet
 from mirrorshot.training import build_method, train
 from mirrorshot.training.build import validation_sampler
+from mirrorshot.training.config import from_dict
+from mirrorshot.training.folder import read_config, read_log
+from mirrorshot.training.state import load_method_state
 from mirrorshot.types import DataError, InvalidInputError, NumericalError
 
 AMORTISED = {"start": "amortised", "n_steps": 2}

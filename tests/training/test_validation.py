@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from mirrorshot.backbones import make_backbone
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import Preprocess
 from mirrorshot.methods import make_method
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.training.stream import NumberedTasks
 from mirrorshot.training.validation import Validator
 from mirrorshot.training.world import World

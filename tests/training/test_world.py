@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mirrorshot.checkpoint import load_checkpoint, read_log
+from mirrorshot.files.checkpoint import load_checkpoint
 from mirrorshot.training import train
+from mirrorshot.training.folder import read_log
 from mirrorshot.training.world import World, choose_device
 from mirrorshot.types import InvalidInputError
 

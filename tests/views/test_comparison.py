@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from mirrorshot.config import Config
-from mirrorshot.evaluation import Evaluation, Predictions, Protocol, Tempered, calibration_of
+from mirrorshot.training.config import Config
+from mirrorshot.training.evaluation import Evaluation, Predictions, Protocol, Tempered, calibration_of
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views import (
     ReportedRun,

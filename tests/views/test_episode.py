@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from mirrorshot.backbones import make_backbone
+from mirrorshot.classifier.decisions import EntropyParts, uncertainty
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.decisions import EntropyParts, uncertainty
-from mirrorshot.likelihoods import log_predictive
 from mirrorshot.methods import make_method
+from mirrorshot.networks.backbones import make_backbone
+from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views import EpisodeDisplay, save_figure
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from mirrorshot.evaluation import Predictions, calibration_of
 from mirrorshot.metrics import aurc, risk_coverage
+from mirrorshot.training.evaluation import Predictions, calibration_of
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views import RiskCoverageDisplay, risk_coverage_figure
 

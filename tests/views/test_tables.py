@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from mirrorshot.evaluation import Calibration, Evaluation, Protocol
 from mirrorshot.metrics import calibration_bins
+from mirrorshot.training.evaluation import Calibration, Evaluation, Protocol
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views import difference_table, evaluation_table
 

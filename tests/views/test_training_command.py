@@ -3,8 +3,8 @@ import shlex
 import pytest
 
 from mirrorshot.cli.settings import compose
-from mirrorshot.config import Config
 from mirrorshot.methods import method_options
+from mirrorshot.training.config import Config
 from mirrorshot.views import training_command
 
 

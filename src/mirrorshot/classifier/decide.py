@@ -8,11 +8,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrorshot import decisions
+from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import latents, loo_proba
-from mirrorshot.gaussian import loo_latent
+from mirrorshot.gp.gaussian import loo_latent
 from mirrorshot.types import InvalidInputError
 
 

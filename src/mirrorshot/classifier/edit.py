@@ -2,7 +2,7 @@
 
 After any sequence of edits, bound and probabilities are those of a fit of the same examples in the same order, with the
 same settings, to 1e-6: centre, kernel and temperature are chosen again. The end of inference is accepted only if the
-gradient of the bound proves that it is the optimum (`mirrorshot.inference.certificate`); otherwise the examples are
+gradient of the bound proves that it is the optimum (`mirrorshot.gp.certificate`); otherwise the examples are
 solved anew, exactly as a fit does. `Fitted.start` says which happened. Several kernels to compare ("loo") and latents
 with a prior standard deviation above 16 are always solved anew.
 """
@@ -19,9 +19,9 @@ from mirrorshot.classifier.examples import Examples, check_index, join_labels
 from mirrorshot.classifier.fit import Settings, learn
 from mirrorshot.classifier.fitted import Fitted
 from mirrorshot.classifier.inputs import check_has_scores, check_scores
-from mirrorshot.gaussian import GaussianSites, predict_latent
-from mirrorshot.likelihoods import softmax_moments
-from mirrorshot.linalg import one_hot
+from mirrorshot.gp.gaussian import GaussianSites, predict_latent
+from mirrorshot.gp.linalg import one_hot
+from mirrorshot.softmax.moments import softmax_moments
 from mirrorshot.types import InvalidInputError
 
 _LOCAL_STEPS = 10

@@ -16,7 +16,6 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 from typing_extensions import Self
 
-from mirrorshot.checkpoint import load_sealed, save_sealed
 from mirrorshot.classifier import decide, edit, explain, predict, promise
 from mirrorshot.classifier.decide import Suspects, Uncertainty
 from mirrorshot.classifier.examples import Examples
@@ -26,7 +25,8 @@ from mirrorshot.classifier.fitted import Fitted
 from mirrorshot.classifier.inputs import check_embeddings, check_scores, check_share, query_prior_mean, to_numpy
 from mirrorshot.classifier.promise import Rejection
 from mirrorshot.classifier.save import HEAD_VERSION, HeadState, head_state, restore_head
-from mirrorshot.kernels import Kernel
+from mirrorshot.files.sealed import load_sealed, save_sealed
+from mirrorshot.gp.kernels import Kernel
 from mirrorshot.types import InvalidInputError
 
 _LEARNED = {  # attribute of the estimator, field of `Fitted`
@@ -56,7 +56,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     `MIRRORSHOT_MAX_MEMORY_GIB` sets another limit). Embeddings are finite, with absolute values from 1e-100 to 1e100.
 
     Args:
-        kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.kernels.Kernel`,
+        kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.gp.kernels.Kernel`,
             whose parameters are then used as they are.
         outputscale: prior variance of the latents, or "loo" to choose it among 3, 10 and 30. It mostly changes how
             sharp the probabilities are, which the temperature undoes.
@@ -74,7 +74,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             example that is left out is taken out in closed form; the sites of the others, kernel and centre stay.
         elbo_: lower bound of the log evidence of the labels, in nats.
         gap_: nats by which `elbo_` is below the best bound, at most: proven by its gradient
-            (`mirrorshot.inference.certificate`), up to the accuracy of the quadrature.
+            (`mirrorshot.gp.certificate`), up to the accuracy of the quadrature.
         start_: where inference started: "prior", or "previous" if an edit got from the earlier posterior to the new one
             with a proof. An edit without one is solved anew, and says "prior".
         n_iter_: steps of inference taken.
@@ -319,7 +319,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """Which `k` of some unlabelled examples to label next: rows of `X_pool`, the most useful first.
 
         Each is the one whose label, whatever it turns out to be, takes most uncertainty off the whole pool, given the
-        earlier ones (`mirrorshot.decisions.suggest` says how). Memory grows with the square of the pool: of more than
+        earlier ones (`mirrorshot.classifier.decisions.suggest` says how). Memory grows with the square of the pool: of more than
         10,000, draw a part.
 
         Example:
@@ -355,7 +355,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """What each example changes in the probabilities, shape (n_queries, n_classes, n_examples).
 
         The probability of a class minus the one predicted without the example: its Gaussian site is taken out in
-        closed form (`mirrorshot.decisions.effects`) while kernel, centre, temperature and the other sites stay. A fit
+        closed form (`mirrorshot.classifier.decisions.effects`) while kernel, centre, temperature and the other sites stay. A fit
         without the example differs a little, because the others then move; `remove` gives that exactly.
 
         Example:

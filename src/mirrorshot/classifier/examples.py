@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mirrorshot.selection import Support
+from mirrorshot.classifier.selection import Support
 from mirrorshot.types import InvalidInputError
 
 

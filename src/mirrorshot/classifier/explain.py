@@ -8,12 +8,12 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrorshot import decisions
+from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import log_proba
-from mirrorshot.gaussian import predict_latent
-from mirrorshot.likelihoods import log_predictive
+from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.softmax.moments import log_predictive
 
 
 class Evidence(NamedTuple):

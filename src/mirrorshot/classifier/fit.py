@@ -11,10 +11,10 @@ from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_not_tiny
 from mirrorshot.classifier.memory import check_memory
+from mirrorshot.classifier.selection import Candidate, Support, choose_centre, make_candidates, select
 from mirrorshot.classifier.solve import SCREENING_TOLERANCE, descend, refine, solve
-from mirrorshot.gaussian import GaussianSites
-from mirrorshot.kernels import KERNELS, Kernel
-from mirrorshot.selection import Candidate, Support, choose_centre, make_candidates, select
+from mirrorshot.gp.gaussian import GaussianSites
+from mirrorshot.gp.kernels import KERNELS, Kernel
 from mirrorshot.types import InvalidInputError
 
 
@@ -104,7 +104,7 @@ def _check_kernel(kernel: object) -> None:
     if not isinstance(kernel, (str, Kernel)):
         raise InvalidInputError(
             f"Expected `kernel` to be a name or a mirrorshot Kernel, but got {type(kernel).__name__}. "
-            "Wrap a GPyTorch kernel in mirrorshot.kernels.GPyTorchKernel."
+            "Wrap a GPyTorch kernel in mirrorshot.gp.kernels.GPyTorchKernel."
         )
 
 

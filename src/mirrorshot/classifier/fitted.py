@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mirrorshot.classifier.examples import Examples
-from mirrorshot.gaussian import GaussianPosterior
-from mirrorshot.kernels import Kernel
-from mirrorshot.selection import Support
-from mirrorshot.threads import one_thread
+from mirrorshot.classifier.selection import Support
+from mirrorshot.gp.gaussian import GaussianPosterior
+from mirrorshot.gp.kernels import Kernel
+from mirrorshot.gp.threads import one_thread
 
 _SMALL = 2**12  # latents that one thread computes fastest
 

@@ -6,10 +6,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrorshot import decisions
+from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
-from mirrorshot.gaussian import predict_latent
-from mirrorshot.likelihoods import log_predictive
+from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.softmax.moments import log_predictive
 
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 

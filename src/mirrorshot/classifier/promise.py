@@ -13,13 +13,13 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrorshot import decisions
+from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.predict import loo_proba, proba
-from mirrorshot.gaussian import predict_latent
-from mirrorshot.likelihoods import log_predictive
-from mirrorshot.linalg import one_hot
-from mirrorshot.selection import Candidate, centre_leak
+from mirrorshot.classifier.selection import Candidate, centre_leak
+from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.gp.linalg import one_hot
+from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError
 
 _CONTRADICTION = 0.01  # probability of so many errors, below which the probabilities are not believed

@@ -8,15 +8,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrorshot.checkpoint import CheckpointError
 from mirrorshot.classifier import checks
 from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fit import Settings
 from mirrorshot.classifier.fitted import Fitted
 from mirrorshot.classifier.inputs import query_prior_mean
 from mirrorshot.classifier.predict import log_proba
-from mirrorshot.gaussian import GaussianPosterior, GaussianSites, gain_of
-from mirrorshot.kernels import Kernel, build_kernel, describe_kernel
+from mirrorshot.files.checkpoint import CheckpointError
+from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, gain_of
+from mirrorshot.gp.kernels import Kernel, build_kernel, describe_kernel
 from mirrorshot.types import InvalidInputError
 
 HEAD_VERSION = 1

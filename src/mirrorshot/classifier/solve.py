@@ -6,11 +6,11 @@ from typing import NamedTuple
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from mirrorshot.gaussian import GaussianPosterior, GaussianSites
-from mirrorshot.inference import MirrorInfo, mirror_descent, newton_solve
-from mirrorshot.inference.certificate import gap_bound
-from mirrorshot.inference.objective import evaluate, make_problem
-from mirrorshot.selection import Support
+from mirrorshot.classifier.selection import Support
+from mirrorshot.gp import MirrorInfo, mirror_descent, newton_solve
+from mirrorshot.gp.certificate import gap_bound
+from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites
+from mirrorshot.gp.objective import evaluate, make_problem
 
 _MAX_STEPS = 100
 SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates

@@ -122,7 +122,7 @@ def export(
     """Write the classifier of a model as ONNX. It takes embeddings: the encoder stays where it is."""
     check_folder("--output", output.parent)
     with work():
-        from mirrorshot.export import export_onnx
+        from mirrorshot.classifier.export import export_onnx
 
         fitted = load_model(model)
         export_onnx(fitted.head, output)

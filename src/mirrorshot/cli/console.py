@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.segment import Segment
 
-from mirrorshot.texts import harmless
+from mirrorshot.files.texts import harmless
 
 
 class HarmlessConsole(Console):

@@ -56,7 +56,7 @@ def demo(
     # this when torch is imported, which is below.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with errors_as_messages():
-        from mirrorshot.demo import FULL, QUICK, demo_tables, in_words, run_demo, write_demo
+        from mirrorshot.paper.demo import FULL, QUICK, demo_tables, in_words, run_demo, write_demo
 
         output.mkdir(parents=True, exist_ok=True)
         settings = QUICK if quick else FULL

@@ -10,7 +10,7 @@ from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, e
 from mirrorshot.cli.terminal import make_console, progress_bar, say
 
 if TYPE_CHECKING:
-    from mirrorshot.doctor import Report
+    from mirrorshot.tool.doctor import Report
 
 DOCTOR_EXAMPLES = """[bold]Examples[/bold]
 
@@ -38,7 +38,7 @@ def doctor(
 ) -> None:
     """Find what makes results bad before you wonder about them; every finding says what to do."""
     with work():
-        from mirrorshot.doctor import examine
+        from mirrorshot.tool.doctor import examine
 
         with progress_bar(quiet=quiet) as stage:
             report = examine(folder, against, encoder=encoder, download=download, progress=stage("Examining"))

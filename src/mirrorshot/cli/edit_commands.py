@@ -12,7 +12,7 @@ from mirrorshot.cli.model_options import AsJson, Download, ModelFile, Quiet, Ski
 from mirrorshot.cli.terminal import progress_bar, refuse, say
 
 if TYPE_CHECKING:
-    from mirrorshot.models import Items, Model
+    from mirrorshot.tool import Items, Model
 
 ADD_EXAMPLES = """[bold]Examples[/bold]
 
@@ -52,8 +52,8 @@ def add(
     """Add examples to a model, also of new classes. Nothing is trained again."""
     groups = _groups(pictures, label)
     with work():
-        from mirrorshot.models import encode_items, read_unlabelled
-        from mirrorshot.models.encoding import check_damaged
+        from mirrorshot.tool import encode_items, read_unlabelled
+        from mirrorshot.tool.encoding import check_damaged
 
         fitted = load_model(model, trust_encoder=trust_encoder, download=download)
         batches = {name: read_unlabelled(paths) for name, paths in groups.items()}

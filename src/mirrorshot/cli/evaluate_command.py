@@ -21,8 +21,8 @@ from mirrorshot.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from mirrorshot.config import Config
-    from mirrorshot.evaluation import Evaluation
+    from mirrorshot.training.config import Config
+    from mirrorshot.training.evaluation import Evaluation
 
 EVALUATE_EXAMPLES = """[bold]Examples[/bold]
 
@@ -142,8 +142,8 @@ def parse_seeds(text: str) -> list[int]:
 
 def read_configs(runs: Sequence[Path]) -> dict[Path, "Config"]:
     """Settings of the runs, each of which must be there once, in a folder that can be written."""
-    from mirrorshot.checkpoint import read_config
-    from mirrorshot.config import from_dict
+    from mirrorshot.training.config import from_dict
+    from mirrorshot.training.folder import read_config
 
     if len(set(runs)) < len(runs):
         refuse("Expected every RUN once, but got one twice.")
@@ -172,7 +172,7 @@ def _evaluate(
     quiet: bool,
     **protocol: Any,
 ) -> dict[Path, "Evaluation"]:
-    from mirrorshot.runs import evaluate_run, load_run, load_test_data
+    from mirrorshot.training.runs import evaluate_run, load_run, load_test_data
     from mirrorshot.training.world import choose_device
 
     with wrong_usage():

@@ -8,7 +8,7 @@ from mirrorshot.cli.model_options import end_with_findings, load_model, shown, t
 from mirrorshot.cli.terminal import make_console, plain_table, progress_bar, refuse, say
 
 if TYPE_CHECKING:
-    from mirrorshot.models.scores import Scores
+    from mirrorshot.tool.scores import Scores
 
 
 def evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, quiet: bool, as_json: bool) -> None:
@@ -24,8 +24,8 @@ def evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, qu
     if len(paths) != 2:
         refuse(f"Expected a model and a folder of labelled pictures, but got {len(paths)} paths.")
     with work():
-        from mirrorshot.models import encode_items, read_labelled
-        from mirrorshot.models.scores import score
+        from mirrorshot.tool import encode_items, read_labelled
+        from mirrorshot.tool.scores import score
 
         model = load_model(paths[0], trust_encoder=trust_encoder, download=download)
         items = read_labelled(paths[1])

@@ -11,7 +11,7 @@ from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, S
 from mirrorshot.cli.terminal import check_folder, progress_bar, quoted, refuse, say
 
 if TYPE_CHECKING:
-    from mirrorshot.models import Model
+    from mirrorshot.tool import Model
 
 FIT_EXAMPLES = """[bold]Examples[/bold]
 
@@ -57,7 +57,7 @@ def fit(
         refuse(f"Expected --output to be a file, but got the folder {output}. Name a file in it.")
     check_folder("--output", output.parent)
     with work():
-        from mirrorshot.models import Model, read_labelled
+        from mirrorshot.tool import Model, read_labelled
 
         items = read_labelled(support)
         chosen = pick_encoder(encoder, items, download=download, quiet=quiet)

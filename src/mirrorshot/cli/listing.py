@@ -53,21 +53,21 @@ def data() -> list[Row]:
 
 def presets() -> list[Row]:
     """Presets."""
-    from mirrorshot.presets import PRESETS
+    from mirrorshot.training.presets import PRESETS
 
     return [{"name": name, "what": about} for name, about in PRESETS.items()]
 
 
 def backbones() -> list[Row]:
     """Networks."""
-    from mirrorshot.backbones import BACKBONES
+    from mirrorshot.networks.backbones import BACKBONES
 
     return [{"name": name, "what": _BACKBONES.get(name, "")} for name in BACKBONES]
 
 
 def kernels() -> list[Row]:
     """Kernels that are chosen by name, with how they start where nothing else is said."""
-    from mirrorshot.kernels import KERNELS
+    from mirrorshot.gp.kernels import KERNELS
     from mirrorshot.methods.gp import KERNEL_OPTIONS
 
     return [
@@ -100,7 +100,7 @@ def encoders() -> list[Row]:
 
 def settings() -> list[Row]:
     """Settings of a run with their defaults."""
-    from mirrorshot.config import Config
+    from mirrorshot.training.config import Config
 
     meaning = attribute_docs(Config)
     defaults = Config().to_dict()

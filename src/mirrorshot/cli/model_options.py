@@ -11,11 +11,11 @@ import typer
 
 from mirrorshot.cli.names import complete_encoder
 from mirrorshot.cli.terminal import errors_as_messages, progress_bar, say
-from mirrorshot.texts import harmless
+from mirrorshot.files.texts import harmless
 
 if TYPE_CHECKING:
     from mirrorshot.encoders import Encoder
-    from mirrorshot.models import Encoded, Items, Model
+    from mirrorshot.tool import Encoded, Items, Model
 
 FINDINGS = 3
 """Exit code: done, but some pictures could not be read, or the doctor found errors."""
@@ -55,7 +55,7 @@ def work() -> Iterator[None]:
 
 def load_model(path: Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":
     """The model in a file."""
-    from mirrorshot.models import Model
+    from mirrorshot.tool import Model
 
     return Model.load(path, trust_encoder=trust_encoder, download=download)
 
@@ -63,7 +63,7 @@ def load_model(path: Path, *, trust_encoder: bool = False, download: bool = Fals
 def pick_encoder(name: str, items: "Items", *, download: bool, quiet: bool) -> "Encoder":
     """The encoder of that name; `auto` is decided by the items, and the user is told."""
     from mirrorshot.encoders import make_encoder
-    from mirrorshot.models import decide
+    from mirrorshot.tool import decide
 
     if name == "auto" or items.kind == "embedding":
         choice = decide(items)
@@ -77,7 +77,7 @@ def read_queries(
     path: Path, arguments: Sequence[str], *, label: str, trust_encoder: bool, download: bool, quiet: bool
 ) -> "tuple[Model, Encoded]":
     """The model in a file, and items as it sees them; `-` is standard input, `label` names the progress bar."""
-    from mirrorshot.models import encode_items, read_unlabelled
+    from mirrorshot.tool import encode_items, read_unlabelled
 
     model = load_model(path, trust_encoder=trust_encoder, download=download)
     items = read_unlabelled(arguments, sys.stdin if "-" in arguments else ())

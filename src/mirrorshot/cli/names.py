@@ -43,7 +43,7 @@ def complete_encoder(incomplete: str) -> list[str]:
 
 def complete_preset(incomplete: str) -> list[str]:
     """Presets that begin like this."""
-    from mirrorshot.presets import PRESETS
+    from mirrorshot.training.presets import PRESETS
 
     return [name for name in PRESETS if name.startswith(incomplete)]
 
@@ -71,7 +71,7 @@ def complete_setting(incomplete: str) -> list[str]:
     """
     from dataclasses import fields
 
-    from mirrorshot.config import Config
+    from mirrorshot.training.config import Config
 
     names = [f"{field.name}{'.' if field.name == 'method_options' else '='}" for field in fields(Config)]
     return [name for name in names if name.startswith(incomplete)]

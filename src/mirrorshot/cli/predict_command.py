@@ -21,10 +21,10 @@ from mirrorshot.cli.model_options import (
     work,
 )
 from mirrorshot.cli.terminal import make_console, plain_table, refuse, say
-from mirrorshot.texts import csv_cell
+from mirrorshot.files.texts import csv_cell
 
 if TYPE_CHECKING:
-    from mirrorshot.models import Prediction
+    from mirrorshot.tool import Prediction
 
 PREDICT_EXAMPLES = """[bold]Examples[/bold]
 

@@ -11,10 +11,10 @@ from mirrorshot.cli.evaluate_command import parse_seeds, read_configs
 from mirrorshot.cli.terminal import check_page, errors_as_messages, print_tables, progress_bar, refuse, say, wrong_usage
 
 if TYPE_CHECKING:
-    from mirrorshot.config import Config
     from mirrorshot.data.benchmarks import Dataset
-    from mirrorshot.evaluation import Evaluation
-    from mirrorshot.runs import Run
+    from mirrorshot.training.config import Config
+    from mirrorshot.training.evaluation import Evaluation
+    from mirrorshot.training.runs import Run
     from mirrorshot.views import EpisodeDisplay, Gate, ReportedRun
 
 REPORT_EXAMPLES = """[bold]Examples[/bold]
@@ -77,7 +77,7 @@ def report(
         refuse(f"Expected --gate-on to be raw or calibrated, but got {gate_on!r}.")
     check_page("--output", output)
     with errors_as_messages():
-        from mirrorshot.checkpoint import write_atomically
+        from mirrorshot.files.checkpoint import write_atomically
         from mirrorshot.views import check_gate, comparison_record, comparison_sections, write_report
 
         shown = _collect(runs, wanted, again=again, n_cards=cards, device=device, quiet=quiet)
@@ -120,8 +120,8 @@ def _collect(
     folders: Sequence[Path], wanted: _Wanted, *, again: bool, n_cards: int, device: str, quiet: bool
 ) -> dict[str, "ReportedRun"]:
     """All runs with their evaluations, stored or made now."""
-    from mirrorshot.checkpoint import read_log
     from mirrorshot.cli.results import read_stored, shown_names
+    from mirrorshot.training.folder import read_log
     from mirrorshot.training.world import choose_device
     from mirrorshot.views import ReportedRun
 
@@ -151,14 +151,14 @@ class _Loader:
         self.runs: dict[Path, Run] = {}
 
     def data(self, name: str) -> "Dataset":
-        from mirrorshot.runs import load_test_data
+        from mirrorshot.training.runs import load_test_data
 
         if name not in self.datasets:
             self.datasets[name] = load_test_data(name, progress=self.stage("Loading data"))
         return self.datasets[name]
 
     def run(self, folder: Path, data: str) -> "Run":
-        from mirrorshot.runs import load_run
+        from mirrorshot.training.runs import load_run
 
         if folder not in self.runs:
             self.runs[folder] = load_run(folder, self.data(data), device=self.device)
@@ -168,7 +168,7 @@ class _Loader:
 def _evaluate(folder: Path, config: "Config", wanted: _Wanted, loader: _Loader, progress: Any) -> "Evaluation":
     """Evaluate a run as `mirrorshot evaluate` does, and leave the result in its folder."""
     from mirrorshot.cli.results import Results, write_json
-    from mirrorshot.runs import evaluate_run
+    from mirrorshot.training.runs import evaluate_run
 
     given: Mapping[str, Any] = {
         name: value for name, value in wanted._asdict().items() if value is not None and name != "two_temperatures"

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mirrorshot.checkpoint import load_info, read_log, write_atomically
 from mirrorshot.cli.terminal import package_version, print_tables, say
-from mirrorshot.config import Config
-from mirrorshot.evaluation import Evaluation
+from mirrorshot.files.checkpoint import load_info, write_atomically
+from mirrorshot.training.config import Config
+from mirrorshot.training.evaluation import Evaluation
+from mirrorshot.training.folder import read_log
 from mirrorshot.views import (
     ReportedRun,
     Table,

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mirrorshot.config import Config, merged, parse_override, read_toml
-from mirrorshot.presets import preset_settings
+from mirrorshot.training.config import Config, merged, parse_override, read_toml
+from mirrorshot.training.presets import preset_settings
 from mirrorshot.types import InvalidInputError
 
 
@@ -35,9 +35,9 @@ def compose(preset: str, file: Path | None, flags: Mapping[str, Any], overrides:
 
 def check_names(config: Config) -> None:
     """Refuse names and options that do not exist before any data are read."""
-    from mirrorshot.backbones import BACKBONES, make_backbone
     from mirrorshot.methods import METHODS, make_method, method_options
     from mirrorshot.methods.gp import GPMethod
+    from mirrorshot.networks.backbones import BACKBONES, make_backbone
 
     if config.backbone not in ("auto", *BACKBONES):
         raise InvalidInputError(f"Expected `backbone` to be auto, {', '.join(BACKBONES)}, but got {config.backbone!r}.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from mirrorshot.texts import harmless
+from mirrorshot.files.texts import harmless
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
 if TYPE_CHECKING:

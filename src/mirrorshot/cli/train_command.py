@@ -22,8 +22,8 @@ from mirrorshot.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from mirrorshot.config import Config
     from mirrorshot.training import TrainResult
+    from mirrorshot.training.config import Config
 
 TRAIN_EXAMPLES = """[bold]Examples[/bold]
 
@@ -172,8 +172,8 @@ def _old_run(
     if given or preset != "default" or file or overrides or output:
         refuse("Expected --resume without other settings, which are those of the run; only --device may change.")
     with errors_as_messages():
-        from mirrorshot.checkpoint import read_config
-        from mirrorshot.config import from_dict
+        from mirrorshot.training.config import from_dict
+        from mirrorshot.training.folder import read_config
 
         settings = from_dict(read_config(folder))
     return settings.replace(device=flags["device"]) if flags["device"] else settings

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.regular_files import open_regular
+from mirrorshot.files.regular import open_regular
 from mirrorshot.types import DataError
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mirrorshot.data.cache import MAX_BYTES
-from mirrorshot.imaging import ImageError
-from mirrorshot.imaging.reading import open_image, read_image
-from mirrorshot.regular_files import NotRegularFileError, open_regular
+from mirrorshot.files.imaging import ImageError
+from mirrorshot.files.imaging.reading import open_image, read_image
+from mirrorshot.files.regular import NotRegularFileError, open_regular
 from mirrorshot.types import DataError
 
 Encoded = Path | bytes

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from mirrorshot.backbones import BACKBONES, Backbone, make_backbone
-from mirrorshot.checkpoint import load_checkpoint, load_sealed, read_config
 from mirrorshot.data.augment import Preprocess
 from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, checked_embeddings, unit
 from mirrorshot.encoders.characters import as_character
-from mirrorshot.threads import one_thread
+from mirrorshot.files.checkpoint import load_checkpoint
+from mirrorshot.files.sealed import load_sealed
+from mirrorshot.gp.threads import one_thread
+from mirrorshot.networks.backbones import BACKBONES, Backbone, make_backbone
+from mirrorshot.training.folder import read_config
 from mirrorshot.types import InvalidInputError
 
 GLYPHS_FILE = Path(__file__).parent / "glyphs.safetensors"
@@ -59,7 +61,7 @@ def read_run(folder: Path) -> RunNetwork:
         RunError: there is no run.
         EncoderError: the run has no network for pictures.
     """
-    from mirrorshot.runs import load_run, stand_in
+    from mirrorshot.training.runs import load_run, stand_in
 
     config = read_config(folder)
     dataset = stand_in(str(config.get("data", "")), load_checkpoint(Path(folder) / "best.safetensors"))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from mirrorshot.types import InvalidInputError
 
 if TYPE_CHECKING:
-    from mirrorshot.backbones import Backbone
     from mirrorshot.methods.base import FewShotMethod, PretrainedMethod
+    from mirrorshot.networks.backbones import Backbone
 
 __all__ = ["METHODS", "FewShotMethod", "PretrainedMethod", "make_method", "method_options"]
 
@@ -73,7 +73,7 @@ def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
         **options: arguments of its class.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> make_method("protonet", make_backbone("identity", in_features=8)).backbone.out_features
         8
     """

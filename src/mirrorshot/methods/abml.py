@@ -17,11 +17,11 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import grad
 
-from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.methods.per_task import call_network, compiled, replace_layers, side_by_side
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.slots import check_n_way, masked_log_softmax, mean_of_softmax, used_slots, xavier_rows
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 KLStep = Literal["proximal", "gradient"]
@@ -91,7 +91,7 @@ class ABML(FewShotMethod):
         seed: of the initial weights of the head and of log sigma; the trainer derives it from that of the run.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone, Identity, ImageBackbone
 from mirrorshot.methods.recipe import Recipe
+from mirrorshot.networks.backbones import Backbone, Identity, ImageBackbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone
 from mirrorshot.methods.feature_transfer import FeatureTransfer, Head
 from mirrorshot.methods.frozen_heads import initial_weights_
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError
 
 _EPS = 1e-5  # added to the length of features
@@ -64,7 +64,7 @@ class BaselinePP(FeatureTransfer):
         **options: those of `FeatureTransfer`.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

@@ -16,11 +16,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.linalg import one_hot
+from mirrorshot.gp.linalg import one_hot
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.slots import check_n_way, mean_of_softmax, used_slots, xavier_rows
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 RATE = 0.1  # of the exponential prior of lambda
@@ -88,7 +88,7 @@ class BayesianMAML(FewShotMethod):
         seed: of the initial weights of the particles; the trainer derives it from that of the run.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
@@ -209,7 +209,7 @@ class ChaserBayesianMAML(BayesianMAML):
         **options: those of `BayesianMAML`.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> ChaserBayesianMAML(make_backbone("identity", in_features=8), n_way=3).leader_step_size
         0.005
     """

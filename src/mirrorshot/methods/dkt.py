@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.inference.regression import Regression, regress, regression_mean
-from mirrorshot.linalg import one_hot
+from mirrorshot.gp.linalg import one_hot
+from mirrorshot.gp.regression import Regression, regress, regression_mean
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.shared import class_log_softmax
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 
@@ -42,7 +42,7 @@ class DKT(GPMethod):
         **options: those of `GPMethod`.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import PretrainedMethod
 from mirrorshot.methods.shared import class_log_softmax, in_parts
 from mirrorshot.metrics import fit_temperature
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.inference import FullGaussian, GradientInfo, gradient_descent
-from mirrorshot.likelihoods import log_predictive
+from mirrorshot.gp import FullGaussian, GradientInfo, gradient_descent
 from mirrorshot.methods.gp import GPMethod
+from mirrorshot.networks.backbones import Backbone
+from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 

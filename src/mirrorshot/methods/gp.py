@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.kernels import KERNELS, Kernel, make_kernel
+from mirrorshot.gp.kernels import KERNELS, Kernel, make_kernel
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.methods.shared import in_parts
 from mirrorshot.metrics import fit_temperature
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Objective = Literal["ml", "cml", "pl"]

@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.linalg import cholesky_of_shifted
+from mirrorshot.gp.linalg import cholesky_of_shifted
 from mirrorshot.methods.frozen_heads import FrozenFeatureMethod
 from mirrorshot.methods.shared import class_log_softmax, support_one_hot
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 
 _HALVINGS = 10  # of a Newton step
@@ -49,7 +49,7 @@ class LogisticHead(FrozenFeatureMethod):
         seed: as in `FrozenFeatureMethod`.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

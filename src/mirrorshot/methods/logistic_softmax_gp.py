@@ -16,9 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.gaussian import GaussianPosterior, predict_latent
-from mirrorshot.inference.logistic_softmax import (
+from mirrorshot.gp.gaussian import GaussianPosterior, predict_latent
+from mirrorshot.gp.logistic_softmax import (
     Labels,
     MeanField,
     Start,
@@ -29,10 +28,11 @@ from mirrorshot.inference.logistic_softmax import (
     mean_field,
     mean_field_elbo,
 )
-from mirrorshot.inference.logistic_softmax_integrals import logistic_softmax_prob
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.shared import with_mask
+from mirrorshot.networks.backbones import Backbone
+from mirrorshot.softmax.logistic import logistic_softmax_prob
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Inference = Literal["mean_field", "gibbs"]
@@ -59,7 +59,7 @@ class LogisticSoftmaxGP(GPMethod):
         **options: those of `GPMethod`; Gibbs sampling has no objective "cml".
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import grad
 
-from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.per_task import call_network, compiled, replace_layers, side_by_side
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Weights = Mapping[str, Tensor]
@@ -56,7 +56,7 @@ class MAML(FewShotMethod):
         seed: of the initial weights of the head, whose biases are zero; the trainer derives it from that of the run.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

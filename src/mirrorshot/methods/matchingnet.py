@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import TaskBatch
 
 _SCALE = 100.0  # of the similarities, as in the reference
@@ -44,7 +44,7 @@ class MatchingNet(FewShotMethod):
         seed: of the initial weights of the LSTMs, uniform as in torch; the trainer derives it from that of the run.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

@@ -14,16 +14,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.gaussian import GaussianPosterior, predict_latent
-from mirrorshot.inference import AmortisedSites, amortise, mirror_descent
-from mirrorshot.inference.bound import TrainingGradient, training_elbo
-from mirrorshot.inference.objective import make_problem
-from mirrorshot.inference.steps import Solution, can_fuse, fits_fused, predict_from, solve
-from mirrorshot.likelihoods import log_predictive
+from mirrorshot.gp import AmortisedSites, amortise, mirror_descent
+from mirrorshot.gp.bound import TrainingGradient, training_elbo
+from mirrorshot.gp.gaussian import GaussianPosterior, predict_latent
+from mirrorshot.gp.objective import make_problem
+from mirrorshot.gp.steps import Solution, can_fuse, fits_fused, predict_from, solve
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.shared import in_parts, with_mask
+from mirrorshot.networks.backbones import Backbone
+from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 _N_FEATURES = 6  # of AmortisedSites
@@ -43,7 +43,7 @@ class MirrorGP(GPMethod):
         **options: those of `GPMethod`.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
@@ -120,7 +120,7 @@ class MirrorGP(GPMethod):
     ) -> Float[Tensor, "T M C"]:
         mean, var = self._latent(tasks, K, K_cross, prior_var, differentiable=differentiable)
         if can_fuse(K, tasks.n_way) and not differentiable:
-            from mirrorshot.inference.fused import prob_fused
+            from mirrorshot.gp.fused import prob_fused
 
             return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
         return log_predictive(mean.mT, var.mT, tasks.class_mask[:, None, :])

@@ -22,7 +22,7 @@ class NCMCosine(TemperedMethod):
 
     Example:
         >>> import torch
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

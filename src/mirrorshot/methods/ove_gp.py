@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.inference.one_vs_each import (
+from mirrorshot.gp.one_vs_each import (
     condition_pairs,
     gibbs_pairs,
     make_pairs,
@@ -27,6 +26,7 @@ from mirrorshot.inference.one_vs_each import (
 )
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 
@@ -46,7 +46,7 @@ class OneVsEachGP(GPMethod):
         **options: those of `GPMethod`; there is no objective "cml".
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

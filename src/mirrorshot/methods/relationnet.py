@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.blocks import ConvBlock
-from mirrorshot.linalg import one_hot
+from mirrorshot.gp.linalg import one_hot
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
+from mirrorshot.networks.backbones import Backbone
+from mirrorshot.networks.blocks import ConvBlock
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Loss = Literal["mse", "softmax"]
@@ -48,7 +48,7 @@ class RelationNet(FewShotMethod):
         seed: of its initial weights; the trainer derives it from that of the run.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> pictures = torch.randint(256, (12, 1, 28, 28), dtype=torch.uint8)
         >>> source = ClassSource.from_arrays(pictures, torch.arange(12) % 3)

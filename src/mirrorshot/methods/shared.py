@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mirrorshot.linalg import one_hot
+from mirrorshot.gp.linalg import one_hot
 from mirrorshot.types import TaskBatch
 
 _TASKS_AT_ONCE = {"cuda": 50}

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.backbones import Backbone
 from mirrorshot.methods.frozen_heads import TemperedMethod
 from mirrorshot.methods.shared import class_means, in_parts
+from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Transform = Literal["cl2n", "l2n", "un"]
@@ -37,7 +37,7 @@ class SimpleShot(TemperedMethod):
         **options: those of `TemperedMethod`.
 
     Example:
-        >>> from mirrorshot.backbones import make_backbone
+        >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource, EpisodeSampler
         >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
         >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.linalg import one_hot
+from mirrorshot.gp.linalg import one_hot
 from mirrorshot.metrics.inputs import TopLabel, checked, top_label
 from mirrorshot.types import InvalidInputError
 

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mirrorshot.checkpoint import write_atomically
-from mirrorshot.config import Config, field_types, merged, parse_override
+from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.published import Row, all_rows
 from mirrorshot.paper.released import released_options
-from mirrorshot.presets import PRESETS, preset_settings
+from mirrorshot.training.config import Config, field_types, merged, parse_override
+from mirrorshot.training.presets import PRESETS, preset_settings
 from mirrorshot.types import DataError, InvalidInputError
 
 FREE = ("device", "save_every", "tensorboard")

@@ -10,15 +10,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mirrorshot.gaussian import GaussianSites, condition, covariance, predict_latent
-from mirrorshot.inference import mirror_descent
-from mirrorshot.inference.mirror import fixed_descent
-from mirrorshot.inference.objective import evaluate, expected_log_likelihood, make_problem
-from mirrorshot.likelihoods import log_predictive
+from mirrorshot.gp import mirror_descent
+from mirrorshot.gp.gaussian import GaussianSites, condition, covariance, predict_latent
+from mirrorshot.gp.mirror import fixed_descent
+from mirrorshot.gp.objective import evaluate, expected_log_likelihood, make_problem
 from mirrorshot.paper import departures_baselines as baselines
 from mirrorshot.paper.episodes import best_elbo, synthetic_tasks
 from mirrorshot.paper.released import released_descent
 from mirrorshot.paper.tables import Record, Sheet
+from mirrorshot.softmax.moments import log_predictive
 
 Found = dict[str, float]
 """Numbers by name, in the unit that the name says."""

@@ -4,8 +4,8 @@ import itertools
 
 import torch
 
-from mirrorshot.inference.logistic_softmax import Start, make_labels, mean_field, mean_field_elbo
-from mirrorshot.inference.one_vs_each import one_vs_each_scores
+from mirrorshot.gp.logistic_softmax import Start, make_labels, mean_field, mean_field_elbo
+from mirrorshot.gp.one_vs_each import one_vs_each_scores
 from mirrorshot.paper.episodes import synthetic_tasks
 from mirrorshot.paper.released import released_elbo, released_scores
 

@@ -16,7 +16,7 @@ from mirrorshot.paper.table1 import accuracy_sheets
 from mirrorshot.paper.table2 import calibration_sheets
 from mirrorshot.paper.table3 import study_sheets
 from mirrorshot.paper.tables import Group, column_title, grouped, markdown
-from mirrorshot.presets import PRESETS
+from mirrorshot.training.presets import PRESETS
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure

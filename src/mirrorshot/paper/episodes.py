@@ -5,14 +5,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import evaluation_pictures
 from mirrorshot.data.benchmarks import load_dataset
-from mirrorshot.inference import mirror_descent
+from mirrorshot.gp import mirror_descent
 from mirrorshot.methods import FewShotMethod
-from mirrorshot.presets import preset_settings
 from mirrorshot.training import build_method, build_preprocess
+from mirrorshot.training.config import Config
+from mirrorshot.training.presets import preset_settings
 from mirrorshot.types import DataError, TaskBatch
 
 N_WAY, N_QUERY = 5, 16

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mirrorshot.inference import amortise, gradient_descent, mirror_descent
+from mirrorshot.gp import amortise, gradient_descent, mirror_descent
 from mirrorshot.paper.episodes import N_WAY, Laboratory, best_elbo, covariances
 from mirrorshot.paper.natural_gradient import natural_descent
 from mirrorshot.paper.released import released_descent

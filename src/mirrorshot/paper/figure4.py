@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.gaussian import predict_latent
-from mirrorshot.inference import mirror_descent
-from mirrorshot.likelihoods import log_predictive, softmax_moments
+from mirrorshot.gp import mirror_descent
+from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.methods.base import query_nll
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.paper.episodes import N_WAY, Labelled, Laboratory
 from mirrorshot.paper.figure3 import name_axes, panels
 from mirrorshot.paper.tables import Record, Sheet, shots
+from mirrorshot.softmax.moments import log_predictive, softmax_moments
 from mirrorshot.views.figures import BLUE, GREEN, ORANGE, VERMILION
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.likelihoods import softmax_moments
+from mirrorshot.softmax.moments import softmax_moments
 from mirrorshot.types import InvalidInputError
 
 

@@ -18,7 +18,7 @@ from mirrorshot.paper.table1 import accuracy_sheets
 from mirrorshot.paper.table2 import calibration_sheets
 from mirrorshot.paper.table3 import study_sheets
 from mirrorshot.paper.tables import Sheet, grouped, untagged_cells, write_sheets
-from mirrorshot.presets import PRESETS
+from mirrorshot.training.presets import PRESETS
 from mirrorshot.types import DataError, InvalidInputError
 from mirrorshot.views import save_figure
 

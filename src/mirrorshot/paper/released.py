@@ -13,20 +13,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mirrorshot.backbones import Backbone
-from mirrorshot.config import Config
-from mirrorshot.gaussian import GaussianPosterior, GaussianSites, condition
-from mirrorshot.inference.logistic_softmax import Labels, MeanField, mean_field_elbo
-from mirrorshot.inference.logistic_softmax_integrals import mean_log_sigmoid
-from mirrorshot.inference.mirror import fixed_descent, towards
-from mirrorshot.inference.objective import State, make_problem
-from mirrorshot.inference.one_vs_each import one_vs_each_scores
-from mirrorshot.inference.quasi_newton import MirrorInfo
+from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
+from mirrorshot.gp.logistic_softmax import Labels, MeanField, mean_field_elbo
+from mirrorshot.gp.mirror import fixed_descent, towards
+from mirrorshot.gp.objective import State, make_problem
+from mirrorshot.gp.one_vs_each import one_vs_each_scores
+from mirrorshot.gp.quasi_newton import MirrorInfo
 from mirrorshot.methods import METHODS, FewShotMethod
 from mirrorshot.methods import bayesian_maml as bmaml
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
 from mirrorshot.methods.ove_gp import OneVsEachGP
 from mirrorshot.methods.relationnet import RelationNet
+from mirrorshot.networks.backbones import Backbone
+from mirrorshot.softmax.logistic import mean_log_sigmoid
+from mirrorshot.training.config import Config
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 

@@ -15,17 +15,17 @@ from typing import Any, Literal, NamedTuple
 import torch
 from joblib import Parallel, delayed
 
-from mirrorshot.checkpoint import RunError, read_config, read_log
-from mirrorshot.checkpoint.lock import remove_run
-from mirrorshot.config import Config
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.files.lock import RunError, remove_run
 from mirrorshot.methods import method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.cells import Cell, commit, device_name, different_settings, has_result, read_result, save_result
 from mirrorshot.paper.released import imitation
-from mirrorshot.runs import evaluate_run, load_run
 from mirrorshot.training import train
+from mirrorshot.training.config import Config
+from mirrorshot.training.folder import read_config, read_log
+from mirrorshot.training.runs import evaluate_run, load_run
 from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 
 Say = Callable[[str], None]

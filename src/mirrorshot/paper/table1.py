@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mirrorshot.evaluation.results import Z_95
 from mirrorshot.paper.cells import Result
 from mirrorshot.paper.published import TABLE_1, Value
 from mirrorshot.paper.tables import NOT_RUN, Group, Record, Sheet, columns_of, general_notes, run_notes, with_spread
+from mirrorshot.training.evaluation.results import Z_95
 
 _PRESETS = (
     "Preset: `paper` has the settings of the paper, as far as it gives them; `default` has ours, for all methods: on "

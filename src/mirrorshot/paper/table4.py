@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mirrorshot.config import Config
 from mirrorshot.data.benchmarks import Dataset, load_dataset
-from mirrorshot.inference import gradient_descent
-from mirrorshot.inference.logistic_softmax import make_labels, mean_field
-from mirrorshot.inference.objective import make_problem
-from mirrorshot.inference.steps import solve
+from mirrorshot.gp import gradient_descent
+from mirrorshot.gp.logistic_softmax import make_labels, mean_field
+from mirrorshot.gp.objective import make_problem
+from mirrorshot.gp.steps import solve
 from mirrorshot.paper.published import RELEASED_ON_H200, TABLE_4
 from mirrorshot.paper.tables import Record, Sheet, shots
-from mirrorshot.presets import preset_settings
 from mirrorshot.training import build_method
 from mirrorshot.training.build import build_stream, place_method, training_sampler
+from mirrorshot.training.config import Config
 from mirrorshot.training.learner import Learner
+from mirrorshot.training.presets import preset_settings
 
 N_STEPS = 3
 """Steps of every inner loop, as in the paper."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mirrorshot.checkpoint import write_atomically
 from mirrorshot.data.benchmarks import DATASETS
+from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.paper.cells import Cell, Result, different_settings, row_of
 from mirrorshot.paper.published import DATA_TITLES, ROWS, STUDIES, rows_in_paper
 

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mirrorshot import decisions
+from mirrorshot.classifier import decisions
 from mirrorshot.classifier.predict import loo_proba
+from mirrorshot.gp.threads import one_thread
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
-from mirrorshot.models import Encoded, Items, Prediction
 from mirrorshot.serve.fitting import Fitted
 from mirrorshot.serve.forms import Answer, Answers, Bin, Calibration, PictureAnswer, Share, Suspect, Verdict
 from mirrorshot.serve.records import Rows
-from mirrorshot.threads import one_thread
+from mirrorshot.tool import Encoded, Items, Prediction
 
 N_BINS = 5  # few examples make few bins
 SURE = 0.8  # probability that is enough while there are too few examples for sets

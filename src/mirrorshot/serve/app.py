@@ -14,7 +14,6 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from mirrorshot.models import Model
 from mirrorshot.serve.errors import RequestError, database_failed, disk_failed
 from mirrorshot.serve.guard import Guard
 from mirrorshot.serve.pictures import Encoders
@@ -23,6 +22,7 @@ from mirrorshot.serve.routes import Cookies, make_router, session_id_of
 from mirrorshot.serve.service import Service
 from mirrorshot.serve.settings import Settings
 from mirrorshot.serve.tokens import Door
+from mirrorshot.tool import Model
 from mirrorshot.types import MirrorshotError
 
 DESCRIPTION = """Build a classifier from a few pictures per class, and ask it about others.

@@ -11,12 +11,12 @@ import numpy as np
 
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.encoders import Encoder
-from mirrorshot.models import Model
-from mirrorshot.models.encoding import unique_names
-from mirrorshot.models.model import NOVELTY_RATE
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.pictures import read_previews
 from mirrorshot.serve.records import Rows
+from mirrorshot.tool import Model
+from mirrorshot.tool.encoding import unique_names
+from mirrorshot.tool.model import NOVELTY_RATE
 
 
 class Fitted(NamedTuple):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from mirrorshot.texts import checked_class_name
+from mirrorshot.files.texts import checked_class_name
 
 MAX_LABEL = 60
 _MAX_ID = 2**53 - 1  # the largest integer that every JSON reader understands

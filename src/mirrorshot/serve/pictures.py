@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mirrorshot.encoders import Encoder, choose_encoder, make_encoder
-from mirrorshot.imaging import ImageError, reading
-from mirrorshot.imaging.workers import ClosedError, DecodeWorkers, WorkerLimits
-from mirrorshot.models import Model
-from mirrorshot.models.encoding import thumbnail
+from mirrorshot.files.imaging import ImageError, reading
+from mirrorshot.files.imaging.workers import ClosedError, DecodeWorkers, WorkerLimits
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.records import New
+from mirrorshot.tool import Model
+from mirrorshot.tool.encoding import thumbnail
 from mirrorshot.types import DataError
 
 PREVIEW = 128  # pixels of a side

@@ -13,11 +13,11 @@ from typing import Any
 import uvicorn
 
 from mirrorshot.encoders import EncoderError
-from mirrorshot.models import Model
 from mirrorshot.serve.app import make_app
 from mirrorshot.serve.connections import bounded
 from mirrorshot.serve.pictures import Encoders
 from mirrorshot.serve.settings import Settings
+from mirrorshot.tool import Model
 from mirrorshot.types import DataError
 
 _GRACEFUL_SECONDS = 2  # for open requests, after a signal to stop

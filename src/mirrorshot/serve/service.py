@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from mirrorshot.checkpoint import CheckpointWriteError
-from mirrorshot.models import Model
+from mirrorshot.files.checkpoint import CheckpointWriteError
 from mirrorshot.serve import answers
 from mirrorshot.serve.backup import Backups
 from mirrorshot.serve.database import Database
@@ -26,6 +25,7 @@ from mirrorshot.serve.records import New, Session
 from mirrorshot.serve.scheduler import Scheduler
 from mirrorshot.serve.settings import Settings
 from mirrorshot.serve.store import Store, session_key, unknown_session
+from mirrorshot.tool import Model
 from mirrorshot.types import DataError
 
 _T = TypeVar("_T")

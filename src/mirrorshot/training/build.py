@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from mirrorshot.backbones import ImageBackbone, make_backbone
-from mirrorshot.blocks import hold_subtracted_biases
-from mirrorshot.config import Config
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import CROP_AREA, Preprocess
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.methods import METHODS, FewShotMethod, PretrainedMethod, make_method, method_options
+from mirrorshot.networks.backbones import ImageBackbone, make_backbone
+from mirrorshot.networks.blocks import hold_subtracted_biases
+from mirrorshot.training.config import Config
 from mirrorshot.training.stream import ItemStream, Stream, TaskStream
 from mirrorshot.types import InvalidInputError
 

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.config import Config
 from mirrorshot.methods import FewShotMethod
+from mirrorshot.training.config import Config
 from mirrorshot.training.optimizers import make_optimizers
 from mirrorshot.training.stream import Block, Stream
 from mirrorshot.types import NumericalError

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mirrorshot.config import Config
 from mirrorshot.methods import FewShotMethod
+from mirrorshot.training.config import Config
 from mirrorshot.training.muon import Muon
 from mirrorshot.types import InvalidInputError
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from mirrorshot.checkpoint import RunFolder, read_config
-from mirrorshot.config import Config, from_dict
 from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.training.build import check_shares
+from mirrorshot.training.config import Config, from_dict
+from mirrorshot.training.folder import RunFolder, read_config
 from mirrorshot.training.trainer import Progress, Trainer, TrainResult
 from mirrorshot.training.world import World, join_world
 from mirrorshot.types import InvalidInputError

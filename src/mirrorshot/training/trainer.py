@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from mirrorshot.checkpoint import RunFolder, save_checkpoint
-from mirrorshot.config import Config
 from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.files.checkpoint import save_checkpoint
 from mirrorshot.methods import FewShotMethod
 from mirrorshot.training.build import (
     build_method,
@@ -21,6 +20,8 @@ from mirrorshot.training.build import (
     training_sampler,
     validation_sampler,
 )
+from mirrorshot.training.config import Config
+from mirrorshot.training.folder import RunFolder
 from mirrorshot.training.learner import BlockStats, Learner, NotFiniteError
 from mirrorshot.training.stream import Block, NumberedTasks
 from mirrorshot.training.validation import Score, Validator

@@ -6,10 +6,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from mirrorshot.config import Config
-from mirrorshot.evaluation import Evaluation, PairedDifference, paired_difference
-from mirrorshot.evaluation.calibration import finite
-from mirrorshot.evaluation.results import same_episodes
+from mirrorshot.training.config import Config
+from mirrorshot.training.evaluation import Evaluation, PairedDifference, paired_difference
+from mirrorshot.training.evaluation.calibration import finite
+from mirrorshot.training.evaluation.results import same_episodes
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.episode import EpisodeDisplay
 from mirrorshot.views.learning import with_elbo

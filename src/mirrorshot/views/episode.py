@@ -9,11 +9,11 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrorshot import decisions
+from mirrorshot.classifier import decisions
+from mirrorshot.classifier.decisions import EntropyParts
 from mirrorshot.data import EpisodeSampler
-from mirrorshot.decisions import EntropyParts
-from mirrorshot.evaluation import Prepare, predict_latents, predict_tasks
 from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.training.evaluation import Prepare, predict_latents, predict_tasks
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import BLUE, GAP, GREY, INK, ORANGE, PURPLE, SKY, VERMILION
 

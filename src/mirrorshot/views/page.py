@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrorshot.checkpoint import write_atomically
+from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import figure_svg
 from mirrorshot.views.page_style import CSS

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from mirrorshot.evaluation import Calibration
 from mirrorshot.metrics import (
     CalibrationBins,
     bootstrap_bins,
@@ -16,6 +15,7 @@ from mirrorshot.metrics import (
     maximum_calibration_error,
     task_statistics,
 )
+from mirrorshot.training.evaluation import Calibration
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY, axes_to_draw_on, to_tensor
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from mirrorshot.evaluation import Calibration
 from mirrorshot.metrics import RiskCoverage, aurc, risk_coverage
+from mirrorshot.training.evaluation import Calibration
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, to_tensor
 

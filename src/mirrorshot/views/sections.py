@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mirrorshot.evaluation import Evaluation
+from mirrorshot.training.evaluation import Evaluation
 from mirrorshot.views.episode import EpisodeDisplay
 from mirrorshot.views.learning import learning_curve_figure
 from mirrorshot.views.page import Image, Section

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from mirrorshot.evaluation import Calibration, Evaluation, Protocol, paired_difference
+from mirrorshot.training.evaluation import Calibration, Evaluation, Protocol, paired_difference
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.page import Table
 

@@ -5,9 +5,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from mirrorshot.config import Config
 from mirrorshot.methods import METHODS, method_options
-from mirrorshot.presets import PRESETS, preset_settings
+from mirrorshot.training.config import Config
+from mirrorshot.training.presets import PRESETS, preset_settings
 
 _OWN_FLAGS = {"method": "--method", "data": "--data", "n_shot": "--n-shot", "n_way": "--n-way", "seed": "--seed"}
 _FROM_DATA = ("n_base_classes",)  # options that the trainer fills in

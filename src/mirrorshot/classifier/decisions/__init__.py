@@ -1,0 +1,35 @@
+"""What to do with a prediction: how sure it is and why, whether to trust it, and what to label next.
+
+Pure functions of the latents' Gaussian posterior. Every expectation comes from `softmax_moments`, so nothing is sampled
+and nothing is random. `FewShotClassifier` offers them with arrays.
+"""
+
+from mirrorshot.classifier.decisions.acquisition import suggest
+from mirrorshot.classifier.decisions.doubt import EntropyParts, novelty, uncertainty
+from mirrorshot.classifier.decisions.examples import Effects, contributions, effects, kept_without, loo_log_proba
+from mirrorshot.classifier.decisions.thresholds import (
+    conformal_threshold,
+    errors_tail,
+    examples_needed,
+    expected_risk_threshold,
+    risk_threshold,
+    scores_needed,
+)
+
+__all__ = [
+    "Effects",
+    "EntropyParts",
+    "conformal_threshold",
+    "contributions",
+    "effects",
+    "errors_tail",
+    "examples_needed",
+    "expected_risk_threshold",
+    "kept_without",
+    "loo_log_proba",
+    "novelty",
+    "risk_threshold",
+    "scores_needed",
+    "suggest",
+    "uncertainty",
+]

@@ -1,0 +1,85 @@
+"""What each labelled example does: to a prediction, and to what is known without it."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mirrorshot.gp.gaussian import GaussianPosterior, loo_latent, root_of
+from mirrorshot.softmax.moments import log_predictive
+
+
+def contributions(posterior: GaussianPosterior, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C N M"]:
+    """What each example adds to the latent means at new points: `k(x_i, x) alpha_ci`, whose sum over i is the mean."""
+    return K_cross * posterior.alpha[..., None]
+
+
+def loo_log_proba(
+    posterior: GaussianPosterior,
+    fraction: Float[Tensor, "T N"] | None = None,
+    *,
+    temperature: float = 1.0,
+    leak: Float[Tensor, "T C N"] | None = None,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
+) -> Float[Tensor, "T N C"]:
+    """Logarithm of the probabilities of every class at each example, predicted without it.
+
+    Args:
+        posterior: the posterior with all examples.
+        fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
+        temperature: that of the predictive.
+        leak: added to the means, see `selection.centre_leak`.
+        prior_mean: mean of the prior, added to the means too; None is zero.
+    """
+    mean, var = loo_latent(posterior, fraction)
+    for shift in (leak, prior_mean):
+        mean = mean if shift is None else mean + shift
+    return log_predictive(mean.mT, var.mT, temperature=temperature)
+
+
+class Effects(NamedTuple):
+    """What each example does to the latents at new points, each (T, C, N, M).
+
+    Attributes:
+        mean: what it adds to the mean; the mean without it is lower by that.
+        var: what it takes off the variance; the variance without it is higher by that.
+    """
+
+    mean: Float[Tensor, "T C N M"]
+    var: Float[Tensor, "T C N M"]
+
+
+def effects(
+    posterior: GaussianPosterior, K_cross: Float[Tensor, "T _ N M"], fraction: Float[Tensor, "T N"] | None = None
+) -> Effects:
+    """What would change at new points without one example, in closed form, the other sites held.
+
+    With `k_i(x)` the posterior covariance of the point and example i, and `r_i = 1 - w_i Sigma_ii` its slack:
+    `k_i alpha_i / r_i` for the mean and `k_i^2 w_i / r_i` for the variance.
+
+    Args:
+        posterior: of the examples.
+        K_cross: prior covariance of examples and new points.
+        fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
+    """
+    w = posterior.sites.precision
+    part = w.new_ones(()) if fraction is None else fraction[:, None, :]
+    scaled = torch.linalg.solve_triangular(posterior.chol, root_of(w)[..., None] * K_cross, upper=False)
+    covariance = K_cross - posterior.gain.mT @ scaled
+    left = (part / ((1 - part) + part * posterior.slack))[..., None]
+    return Effects(covariance * posterior.alpha[..., None] * left, covariance.square() * w[..., None] * left)
+
+
+def kept_without(
+    y: Int[Tensor, " N"], weight: Float[Tensor, " N"], removed: Float[Tensor, " N"], n_way: int
+) -> Bool[Tensor, " N"]:
+    """Whether the class of an example still has one when the weight `removed` of it is left out.
+
+    Example:
+        >>> import torch
+        >>> kept_without(torch.tensor([0, 0, 1]), torch.ones(3), torch.ones(3), 2)
+        tensor([ True,  True, False])
+    """
+    counts = torch.zeros(n_way, dtype=weight.dtype, device=weight.device).index_add(0, y, weight)
+    return counts[y] - removed > 1e-9

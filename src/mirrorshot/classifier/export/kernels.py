@@ -1,0 +1,114 @@
+"""Covariances of queries with the examples, as nodes of a graph; the formulas are those of `mirrorshot.gp.kernels`."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mirrorshot.classifier.export.graph import Graph, Value
+from mirrorshot.gp.kernels import Kernel, Linear, Matern, Polynomial, Product, ScaledKernel, Stationary, Sum
+from mirrorshot.types import InvalidInputError
+
+_ROUNDING = 4.0  # as in kernels.features
+_EPS = float(np.finfo(np.float64).eps)
+
+
+class Covariances(NamedTuple):
+    """Covariances (H, n, N) of queries with examples, variances (H, n) of queries, and the largest these can be."""
+
+    cross: Value
+    diagonal: Value
+    bound: float
+
+
+def covariances(graph: Graph, kernel: Kernel, x: Value, support: Tensor, centre: Tensor) -> Covariances:
+    """Nodes for the covariances of queries `x` (n, D) with the support (1, N, D).
+
+    Raises:
+        InvalidInputError: a kernel that is not of this package.
+    """
+    if isinstance(kernel, (Sum, Product)):
+        parts = [covariances(graph, part, x, support, centre) for part in kernel._parts]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = _combined(whole, part, is_sum=isinstance(kernel, Sum))
+        return whole
+    if not isinstance(kernel, ScaledKernel):
+        raise InvalidInputError(
+            f"Expected a kernel of mirrorshot, but got {type(kernel).__name__}, which has no ONNX form."
+        )
+    prepared = _prepare(graph, kernel, x, centre)
+    examples = kernel.prepare(support, centre)[0].detach().numpy()
+    scale = kernel.outputscale.detach().double().numpy()
+    if isinstance(kernel, Stationary):
+        cross = _stationary(graph, kernel, prepared, examples)
+        ones = prepared.total(-1).unsqueeze(0) * 0.0 + np.ones((len(scale), 1))
+        return Covariances(cross * scale[:, None, None], ones * scale[:, None], float(scale.max()))
+    inner, square = (prepared @ examples.T).unsqueeze(0), (prepared * prepared).total(-1).unsqueeze(0)
+    length = 1.0 if kernel.normalise else math.inf
+    if isinstance(kernel, Polynomial):
+        offset = kernel.offset.detach().double().numpy()
+        inner, square = (_power(v + c, kernel.power) for v, c in (
+            (inner, offset[:, None, None]), (square, offset[:, None])))  # fmt: skip
+        length = (length + float(offset.max())) ** kernel.power
+    elif not isinstance(kernel, Linear):
+        raise InvalidInputError(f"Expected a kernel with an ONNX form, but got {type(kernel).__name__}.")
+    return Covariances(inner * scale[:, None, None], square * scale[:, None], float(scale.max()) * length)
+
+
+def _combined(a: Covariances, b: Covariances, *, is_sum: bool) -> Covariances:
+    if is_sum:
+        return Covariances(a.cross + b.cross, a.diagonal + b.diagonal, a.bound + b.bound)
+    return Covariances(a.cross * b.cross, a.diagonal * b.diagonal, a.bound * b.bound)
+
+
+def _power(value: Value, power: int) -> Value:
+    result = value
+    for _ in range(power - 1):
+        result = result * value
+    return result
+
+
+def _prepare(graph: Graph, kernel: ScaledKernel, x: Value, centre: Tensor) -> Value:
+    """Centred and of unit norm, as the kernel says; what is not above the noise of rounding becomes zero."""
+    least = math.sqrt(float(np.finfo(np.float64).tiny))
+    noise: Value | float = least
+    if kernel.centre:
+        middle = centre[0].numpy()
+        size = graph.op("Max", x.Abs(), np.abs(middle)).largest(-1)
+        noise = (size * (2 * _ROUNDING * _EPS)).at_least(least)
+        x = x - middle
+    if not kernel.normalise:
+        return x
+    largest = x.Abs().largest(-1)
+    vanishing = graph.op("LessOrEqual", largest, noise)
+    x = graph.where(vanishing, 0.0, x / graph.where(vanishing, 1.0, largest))
+    norm = (x * x).total(-1, keep=True).Sqrt()
+    return x / graph.where(vanishing, 1.0, norm)
+
+
+def _stationary(graph: Graph, kernel: Stationary, x: Value, examples: NDArray[np.float64]) -> Value:
+    shift = examples.mean(0)
+    z, x = examples - shift, x - shift
+    total = (x * x).total(-1, keep=True) + (z * z).sum(-1)
+    square = total - (x @ z.T) * 2.0
+    noise = _ROUNDING * max(1.0, math.sqrt(z.shape[1] / 64)) * _EPS
+    square = graph.where(graph.op("LessOrEqual", square, total * noise), 0.0, square)
+    length = kernel.lengthscale.detach().double().numpy()
+    scaled = square.unsqueeze(0) / length[:, None, None] ** 2
+    if not isinstance(kernel, Matern):
+        return (scaled * -0.5).Exp()
+    r = scaled.Sqrt() * math.sqrt(2 * kernel.nu)
+    decay = (r * -1.0).Exp()
+    if kernel.nu == 0.5:
+        return decay
+    polynomial = r + 1.0 if kernel.nu == 1.5 else r + 1.0 + r * r / 3.0
+    return polynomial * decay
+
+
+def as_array(tensor: Tensor) -> NDArray[np.float64]:
+    """A tensor of the posterior as an array."""
+    return np.asarray(tensor.detach().to(torch.float64).numpy())

@@ -1,0 +1,195 @@
+"""Hyper-parameters and predictive temperature from the support set alone.
+
+Every candidate (a kernel and a centre) is one task of a batch; its leave-one-out predictive likelihood follows in
+closed form from the sites. The temperature sharpens the predictive: with a Gaussian-process prior a new point keeps
+so much variance that raw probabilities are far too modest, whatever the output scale (the variance grows with it).
+It has a prior, because a handful of points cannot determine it and one point per class says nothing about it.
+
+Prior of the log temperature: normal, centred at `log(0.29 * shots^0.15 * (outputscale / 10)^0.15)`, standard deviation
+0.25. `benchmarks/temperature_prior.py` measures the temperatures that are best on five embedding sets, and that the
+centre hardly moves when any one set is left out.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.gp.gaussian import GaussianPosterior, loo_latent
+from mirrorshot.gp.kernels import Cosine, Kernel, ScaledKernel, make_kernel
+from mirrorshot.softmax.moments import softmax_moments
+
+OUTPUTSCALES = (3.0, 10.0, 30.0)
+LENGTHSCALES = (0.5, 1.0, 2.0)  # in units of the root mean square distance of two examples
+
+PRIOR_TEMPERATURE = 0.29
+PRIOR_LOG_STD = 0.25
+_TEMPERATURES = torch.logspace(math.log10(0.04), math.log10(3.0), 64, dtype=torch.float64)
+
+
+class Support(NamedTuple):
+    """The labelled examples of one task.
+
+    Attributes:
+        x: embeddings, (1, N, D).
+        y: labels 0 .. n_way - 1, (N,).
+        weight: how often each example counts, positive, (N,).
+        n_way: number of classes; some may have no example.
+        prior_mean: mean of the prior of the latents, (1, C, N); None is zero.
+    """
+
+    x: Float[Tensor, "1 N D"]
+    y: Int[Tensor, " N"]
+    weight: Float[Tensor, " N"]
+    n_way: int
+    prior_mean: Float[Tensor, "1 C N"] | None = None
+
+
+class Candidate(NamedTuple):
+    """A kernel to choose, the centre it sees the embeddings from, and the logarithm of its prior."""
+
+    kernel: Kernel
+    centre: Float[Tensor, "1 1 D"]
+    outputscale: float
+    log_prior: float
+
+
+class Selection(NamedTuple):
+    """Outcome of `select`.
+
+    Attributes:
+        chosen: index of the chosen candidate.
+        temperature: posterior mean (of the logarithm) of its predictive temperature.
+        log_likelihood: leave-one-out predictive log-likelihood of each candidate at its own temperature, (G,).
+    """
+
+    chosen: int
+    temperature: float
+    log_likelihood: Float[Tensor, " G"]
+
+
+def make_candidates(
+    support: Support,
+    name: str,
+    centre: Float[Tensor, "1 1 D"],
+    outputscale: float | None,
+    lengthscale: float | None,
+) -> list[Candidate]:
+    """The kernels of that name with every output scale and length scale that is not given."""
+    stationary = name in ("rbf", "matern")
+    unit = _rms_distance(support) if stationary else 1.0
+    scales = OUTPUTSCALES if outputscale is None else (outputscale,)
+    lengths = [unit * factor for factor in LENGTHSCALES] if lengthscale is None else [lengthscale]
+    candidates = []
+    for length in lengths if stationary else [1.0]:
+        options: dict[str, Any] = {"centre": True}
+        if stationary:
+            options["lengthscale"] = length
+        if name == "polynomial":
+            options["normalise"] = True
+        for scale in scales:
+            kernel = make_kernel(name, **options).double().requires_grad_(False)
+            assert isinstance(kernel, ScaledKernel)
+            # the output scale is the mean prior variance, whatever the size of the embeddings
+            size = float(
+                (support.weight * kernel.diagonal(support.x, centre=centre)[0, 0]).sum() / support.weight.sum()
+            )
+            kernel.outputscale = scale / size if size > 0 else scale
+            candidates.append(Candidate(kernel, centre, scale, -0.5 * math.log(scale / 10.0) ** 2))
+    return candidates
+
+
+def choose_centre(support: Support, rule: str) -> Float[Tensor, "1 1 D"]:
+    """What to subtract from the embeddings: nothing, their mean, or ("auto") their mean shrunk towards the origin.
+
+    The positive-part James-Stein factor `1 - (variance of the mean) / |mean|^2`, with the classes as the
+    independent draws: pixels, which are far from the origin, are centred; standardised measurements stay as they are.
+    """
+    x, weight = support.x[0], support.weight
+    mean = (weight[:, None] * x).sum(0) / weight.sum()
+    if rule == "none":
+        return torch.zeros_like(mean)[None, None]
+    if rule == "mean":
+        return mean[None, None]
+    counts = torch.zeros(support.n_way, dtype=x.dtype).index_add(0, support.y, weight)
+    sums = torch.zeros(support.n_way, x.shape[1], dtype=x.dtype).index_add(0, support.y, weight[:, None] * x)
+    class_means = sums[counts > 0] / counts[counts > 0, None]
+    n = len(class_means)
+    if n == 1:
+        return torch.zeros_like(mean)[None, None]  # one class cannot tell its own place from a common offset
+    variance = (class_means - class_means.mean(0)).square().sum() / (n * (n - 1))
+    factor = (1 - variance / mean.square().sum().clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=0.0)
+    return (factor * mean)[None, None]
+
+
+def _rms_distance(support: Support) -> float:
+    x, weight = support.x[0], support.weight / support.weight.sum()
+    spread = (weight[:, None] * (x - weight @ x).square()).sum()
+    distance = math.sqrt(2.0 * float(spread))
+    return distance if distance > 0 else 1.0
+
+
+def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPosterior) -> Float[Tensor, "1 C N"]:
+    """What leaving a point out adds to its latent mean because the centre moves away from it.
+
+    The mean of the examples holds a share of each. Without point i it lies `e_i (x_i - c)` further away from it, so
+    seen from there every other point has moved towards point i, and to first order
+    `cos_ij` grows by `e_i (l_i / l_j) (1 - cos_ij^2)`, with `l` the distances from the centre. Without this correction
+    leave-one-out on centred features looks better than it is. Zero for kernels that do not measure angles.
+    """
+    if not isinstance(candidate.kernel, Cosine) or not bool(candidate.centre.abs().any()):
+        return torch.zeros_like(posterior.alpha)
+    total = support.weight.sum()
+    mean = (support.weight[:, None] * support.x[0]).sum(0) / total
+    removed = support.weight.clamp(max=1.0)
+    moved = candidate.centre.norm() / mean.norm() * removed / (total - removed)
+    length = (support.x - candidate.centre)[0].norm(dim=-1)
+    inverse = torch.where(length > 0, 1.0 / torch.where(length > 0, length, 1.0), 0.0)
+    cosine = candidate.kernel(support.x, centre=candidate.centre)[0, 0] / candidate.outputscale
+    nearer = candidate.outputscale * (moved * length)[:, None] * inverse * (1 - cosine.square())
+    leak: Tensor = posterior.alpha @ nearer.mT
+    return leak
+
+
+def select(
+    support: Support, candidates: list[Candidate], posterior: GaussianPosterior, temperature: float | None
+) -> Selection:
+    """Choose a candidate and a temperature by leave-one-out predictive likelihood.
+
+    Args:
+        support: the labelled examples.
+        candidates: kernels to choose from.
+        posterior: one converged task per candidate, (G, ...).
+        temperature: a fixed temperature; None chooses it.
+    """
+    y, weight = support.y, support.weight
+    counts = torch.zeros(support.n_way, dtype=weight.dtype).index_add(0, y, weight)
+    removed = (1.0 / weight).clamp(max=1.0)  # one unit of weight is left out
+    leak = torch.cat([centre_leak(support, c, posterior.task(g)) for g, c in enumerate(candidates)])
+    if support.prior_mean is not None:
+        leak = leak + support.prior_mean
+    log_prob = _loo_log_prob(posterior, removed, leak)  # (G, N, C)
+    outputscale = torch.tensor([c.outputscale for c in candidates], dtype=torch.float64)
+    log_prior = torch.tensor([c.log_prior for c in candidates], dtype=torch.float64)
+    shots = float(weight.sum() / (counts > 0).sum())
+    centre = math.log(PRIOR_TEMPERATURE) + 0.15 * math.log(max(shots, 1.0))
+    centres = centre + 0.15 * (outputscale / 10.0).log()
+    grid = _TEMPERATURES if temperature is None else torch.tensor([temperature], dtype=torch.float64)
+    prior = -0.5 * ((grid.log() - centres[:, None]) / PRIOR_LOG_STD).square()  # (G, K)
+    prior = prior - prior.logsumexp(-1, keepdim=True)
+    # a point counts only if its class keeps an example without it
+    counted = weight * (counts[y] - weight * removed > 1e-9)
+    scaled = log_prob[:, None] / grid[:, None, None]  # (G, K, N, C)
+    labelled = torch.log_softmax(scaled, -1).gather(-1, y.expand(*scaled.shape[:2], -1)[..., None])[..., 0]
+    likelihood = (counted * labelled).sum(-1)  # (G, K)
+    chosen = int((torch.logsumexp(likelihood + prior, -1) + log_prior).argmax())
+    belief = torch.softmax(likelihood[chosen] + prior[chosen], -1)
+    return Selection(chosen, float((belief * grid.log()).sum().exp()), likelihood.amax(-1))
+
+
+def _loo_log_prob(posterior: GaussianPosterior, removed: Tensor, shift: Tensor) -> Float[Tensor, "G N C"]:
+    mean, var = loo_latent(posterior, removed.expand(len(posterior.mean), -1))
+    prob = softmax_moments((mean + shift).mT, var.mT).prob
+    return prob.clamp(min=torch.finfo(prob.dtype).tiny).log()

@@ -1,6 +1,0 @@
-"""What is wrong with a folder of pictures, and what to do about it."""
-
-from mirrorshot.doctor.checks import Finding, Severity
-from mirrorshot.doctor.examination import Report, examine
-
-__all__ = ["Finding", "Report", "Severity", "examine"]

@@ -1,5 +1,0 @@
-"""A fitted classifier for other programs: ONNX."""
-
-from mirrorshot.export.head import ExportError, export_onnx
-
-__all__ = ["ExportError", "export_onnx"]

@@ -1,0 +1,141 @@
+"""Images from the bytes of a file, with nothing left of it but pixels."""
+
+import io
+from typing import NamedTuple
+
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    ImageOps,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
+
+from mirrorshot.files.imaging import ImageError
+from mirrorshot.files.imaging.stripping import strip
+
+MAX_WORK = 2**30
+"""Most pixels times scans that are decoded, which bounds the time."""
+
+# Imported here, so that nothing is left to import when the first image is decoded.
+_PLUGINS = (BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)
+_QUALITY = 88
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class Opened(NamedTuple):
+    """A decoded image of eight bits a channel.
+
+    Attributes:
+        image: in any mode; its `info` holds `transparency` if that is well-formed, and nothing else.
+        orientation: as of Exif, 1 to 8, which the image does not follow yet.
+    """
+
+    image: Image.Image
+    orientation: int
+
+
+def open_image(content: bytes, max_pixels: int) -> Opened:
+    """Decode the first frame of a file.
+
+    Raises:
+        ImageError: it is damaged, of another format, or exceeds the bounds.
+    """
+    stripped = strip(content)
+    if stripped.size is not None:
+        _check_pixels(stripped.size, max_pixels, stripped.passes)
+    try:
+        with Image.open(io.BytesIO(stripped.content), formats=[stripped.format]) as opened:
+            _check_pixels(opened.size, max_pixels, stripped.passes)
+            opened.load()
+            image = _eight_bits(opened)
+    except ImageError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"it has more than {max_pixels} pixels") from error
+    except UnidentifiedImageError as error:
+        raise ImageError(f"its header is not that of a {stripped.format} file that can be read") from error
+    except Exception as error:  # decoders raise all kinds
+        raise ImageError(_reason(error)) from error
+    transparency = image.info.get("transparency")
+    image.info = {"transparency": transparency} if _is_sound(transparency, image.mode) else {}
+    return Opened(image, stripped.orientation)
+
+
+def read_image(content: bytes, max_pixels: int) -> Image.Image:
+    """An image at its own size as people see it: grey ("L") or colour ("RGB"), upright, on white.
+
+    Raises:
+        ImageError: as of `open_image`.
+
+    Example:
+        >>> file = io.BytesIO()
+        >>> Image.new("RGBA", (4, 2)).save(file, "PNG")
+        >>> read_image(file.getvalue(), max_pixels=8).getpixel((0, 0))
+        (255, 255, 255)
+    """
+    image, orientation = open_image(content, max_pixels)
+    try:
+        if "transparency" in image.info or {"A", "a"} & set(image.getbands()):
+            seen = image.convert("RGBA")
+            image = Image.new("RGB", image.size, "white")
+            image.paste(seen, mask=seen.getchannel("A"))
+        image = image.convert("L" if image.mode in ("1", "L") else "RGB")
+    except ValueError as error:
+        raise ImageError(_reason(error)) from error
+    image.info = {}
+    return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+
+
+def make_preview(image: Image.Image, side: int) -> bytes:
+    """A JPEG file of the whole image on a white square, without metadata."""
+    plain = image.convert("RGB")
+    plain.info = {}  # encoders copy what they find there
+    framed = ImageOps.pad(plain, (side, side), Image.Resampling.BILINEAR, color="white")
+    file = io.BytesIO()
+    framed.save(file, "JPEG", quality=_QUALITY)
+    return file.getvalue()
+
+
+def _check_pixels(size: tuple[int, int], max_pixels: int, passes: int) -> None:
+    width, height = size
+    if width * height > max_pixels:
+        raise ImageError(f"{width} x {height} are more than {max_pixels} pixels")
+    if width * height * passes > MAX_WORK:
+        raise ImageError(f"{passes} passes over {width} x {height} pixels take too long")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Sixteen bits are cut to eight; Pillow's own conversion would cut off what is bright."""
+    if image.mode.startswith("I"):
+        return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+    if image.mode == "F":
+        raise ImageError("its pixels are floating-point numbers of unknown range")
+    return image
+
+
+def _is_sound(transparency: object, mode: str) -> bool:
+    """Whether Pillow can use it: alphas of a palette, or one colour of the image's mode."""
+    if mode == "P" and isinstance(transparency, bytes):
+        return len(transparency) <= 256
+    colour = transparency if isinstance(transparency, tuple) else (transparency,)
+    n_values = {"1": 1, "L": 1, "P": 1, "RGB": 3}.get(mode)
+    return len(colour) == n_values and all(type(value) is int and 0 <= value <= 255 for value in colour)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "it takes too much memory to decode"
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

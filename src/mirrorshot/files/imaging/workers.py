@@ -1,0 +1,231 @@
+"""Worker processes that decode images of strangers, within limits of time and memory.
+
+Design note: a decoder is a large C library that is fed by strangers. One that hangs cannot be stopped in a thread, and
+one that crashes takes the server with it; a process can be killed. Workers import Pillow and nothing else, so that a
+new one is ready within a fraction of a second. Bytes go through pipes in a format of their own.
+
+- Rejected: multiprocessing, which imports the parent's main module, and sends objects as pickles.
+- Rejected: a process for each image, which takes longer to start than most images take to decode.
+"""
+
+import contextlib
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from PIL import Image
+
+from mirrorshot.files.imaging import ImageError
+from mirrorshot.files.imaging.worker import IMAGE, REQUEST, TEXT
+
+_HOME = Path(__file__).parents[2]  # where `mirrorshot` can be imported from
+_MAX_PREVIEW, _MAX_TEXT = 2**22, 2**16
+_IMAGES_OF_ONE = 1000  # then a worker is replaced, whatever it has leaked
+
+
+class ClosedError(ImageError):
+    """The workers have been ended."""
+
+
+class Decoded(NamedTuple):
+    """An image, grey ("L") or in colour ("RGB"), and a small JPEG file of it."""
+
+    image: Image.Image
+    preview: bytes
+
+
+class WorkerLimits(NamedTuple):
+    """Bounds on the work for one image.
+
+    Attributes:
+        pixels: most pixels of an image.
+        cpu_seconds: processor time.
+        wall_seconds: time by the clock, which also passes while others use the processor.
+    """
+
+    pixels: int = 2**25
+    cpu_seconds: int = 5
+    wall_seconds: float = 15.0
+
+    @property
+    def memory(self) -> int:
+        """Most bytes of a worker: Python and Pillow, and copies of the pixels as decoders make them."""
+        return 2**28 + 24 * self.pixels
+
+
+class DecodeWorkers:
+    """Processes that decode images, one image at a time each.
+
+    Any thread may call `decode`; it waits until a worker is free. A worker that exceeds its limits or crashes is killed
+    and replaced.
+
+    Args:
+        n: number of processes.
+        side: pixels of a side of previews.
+        limits: on the work for one image.
+
+    Example:
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> Image.new("L", (40, 30)).save(file, "PNG")
+        >>> with contextlib.closing(DecodeWorkers(1, side=8)) as workers:
+        ...     workers.decode(file.getvalue()).image.size
+        (40, 30)
+    """
+
+    def __init__(self, n: int, *, side: int, limits: WorkerLimits | None = None) -> None:
+        self._side, self._limits = side, limits or WorkerLimits()
+        self._lock, self._is_closed = threading.Lock(), False
+        self._running: set[_Worker] = set()
+        self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
+        for _ in range(n):
+            self._idle.put(self._new())
+        self._end = weakref.finalize(self, _kill_all, self._running)
+
+    def decode(self, content: bytes) -> Decoded:
+        """Decode a file.
+
+        Raises:
+            ImageError: it cannot be decoded, or not within the limits.
+            ClosedError: the workers have been ended.
+        """
+        with self._worker() as worker:
+            return worker.decode(content, self._side, self._limits)
+
+    def close(self) -> None:
+        """Kill all workers at once, whatever they are doing. Threads that wait for them get a `ClosedError`."""
+        with self._lock:
+            self._is_closed = True
+        self._end()
+        self._idle.put(None)
+
+    @contextlib.contextmanager
+    def _worker(self) -> Iterator["_Worker"]:
+        worker = self._idle.get()
+        if worker is None:
+            self._idle.put(None)  # for the next one that waits
+            raise ClosedError("the server is stopping")
+        try:
+            yield worker
+        except ImageError as error:
+            if self._is_closed:
+                raise ClosedError("the server is stopping") from error
+            raise
+        finally:
+            self._idle.put(worker if worker.is_good else self._replace(worker))
+
+    def _replace(self, worker: "_Worker") -> "_Worker | None":
+        worker.kill()
+        with self._lock:
+            self._running.discard(worker)
+        return self._new()
+
+    def _new(self) -> "_Worker | None":
+        with self._lock:
+            if self._is_closed:
+                return None
+            worker = _Worker(self._limits)
+            self._running.add(worker)
+            return worker
+
+
+def _kill_all(workers: set["_Worker"]) -> None:
+    for worker in list(workers):
+        worker.kill()
+
+
+class _Worker:
+    """One process. Nothing that it replies is believed without a check: it may be in the hands of an image."""
+
+    def __init__(self, limits: WorkerLimits) -> None:
+        command = [sys.executable, "-m", "mirrorshot.files.imaging.worker", str(limits.memory), str(limits.cpu_seconds)]
+        self._n_left, self._is_late, self.is_good = _IMAGES_OF_ONE, False, True
+        self._process = subprocess.Popen(
+            command,
+            cwd=_HOME,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def decode(self, content: bytes, side: int, limits: WorkerLimits) -> Decoded:
+        """Decode one file; `is_good` is false afterwards if the worker has to be replaced."""
+        self._n_left -= 1
+        self.is_good = False
+        timer = threading.Timer(limits.wall_seconds, self._end_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            kind, found = self._exchange(content, side, limits.pixels)
+        except (OSError, EOFError, struct.error, ValueError) as error:
+            raise ImageError(self._why_ended(limits)) from error
+        finally:
+            timer.cancel()
+        self.is_good = kind in (b"I", b"E") and self._n_left > 0
+        if isinstance(found, str):
+            raise ImageError(found)
+        return found
+
+    def kill(self) -> None:
+        """End the process and close its pipes; a thread that reads from them gets the end of the file."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was not sent yet has nowhere to go
+                    pipe.close()
+
+    def _end_late(self) -> None:
+        self._is_late = True
+        self._process.kill()
+
+    def _exchange(self, content: bytes, side: int, max_pixels: int) -> tuple[bytes, Decoded | str]:
+        requests, replies = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert replies is not None
+        requests.write(REQUEST.pack(len(content), max_pixels, side))
+        requests.write(content)
+        requests.flush()
+        kind = _read(replies, 1)
+        if kind == b"I":
+            return kind, _read_decoded(replies, max_pixels)
+        (n_text,) = TEXT.unpack(_read(replies, TEXT.size))
+        if n_text > _MAX_TEXT:
+            raise ValueError(f"Expected a text of at most {_MAX_TEXT} bytes, but got {n_text}.")
+        return kind, _read(replies, n_text).decode("utf-8", "replace")
+
+    def _why_ended(self, limits: WorkerLimits) -> str:
+        """Why the process has ended in the middle of an image."""
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return "its decoder failed"  # it still runs, but replies nonsense
+        if self._is_late:
+            return f"it takes more than {limits.wall_seconds:g} seconds to decode"
+        if code == -getattr(signal, "SIGXCPU", 0):
+            return f"it takes more than {limits.cpu_seconds} seconds to decode"
+        return "its decoder crashed"
+
+
+def _read_decoded(replies: IO[bytes], max_pixels: int) -> Decoded:
+    is_colour, width, height, n_preview = IMAGE.unpack(_read(replies, IMAGE.size))
+    if not 0 < width * height <= max_pixels or n_preview > _MAX_PREVIEW:
+        raise ValueError(f"Expected at most {max_pixels} pixels, but got {width} x {height}.")
+    preview = _read(replies, n_preview)
+    pixels = _read(replies, width * height * (3 if is_colour else 1))
+    return Decoded(Image.frombytes("RGB" if is_colour else "L", (width, height), pixels), preview)
+
+
+def _read(stream: IO[bytes], n: int) -> bytes:
+    found = stream.read(n)
+    if len(found) < n:
+        raise EOFError
+    return found

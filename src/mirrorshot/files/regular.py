@@ -1,0 +1,42 @@
+"""Opening of files whose paths a user gives, which may lead to anything."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+
+class NotRegularFileError(OSError):
+    """The path leads to a pipe, a socket or a device, from which reading may never end."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read its bytes, if it is a regular file or a link to one. Never waits for anybody to write to it.
+
+    Raises:
+        NotRegularFileError: it is a pipe, a socket or a device.
+        IsADirectoryError: it is a folder.
+        OSError: it cannot be opened.
+
+    Example:
+        >>> open_regular(Path(os.devnull))
+        Traceback (most recent call last):
+        mirrorshot.files.regular.NotRegularFileError: [Errno 22] not a regular file: ...
+    """
+    _check(os.stat(path), path)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    file = open(descriptor, "rb")  # noqa: SIM115 - the caller closes it
+    try:
+        _check(os.fstat(descriptor), path)  # it may be another one by now
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _check(found: os.stat_result, path: Path) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise NotRegularFileError(errno.EINVAL, "not a regular file", str(path))

@@ -1,0 +1,94 @@
+"""Files that are handed from one person to another: a checkpoint with a kind, a version and a bound on its size.
+
+Design note: the seal finds damage and edits by hand, not forgery: whoever can write the file can also seal it. So
+readers check sizes and shapes too, and nothing in such a file is ever executed.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mirrorshot.files.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointNotFoundError,
+    damaged,
+    load_checkpoint,
+    save_checkpoint,
+)
+
+MAX_SEALED_BYTES = 4 * 2**30
+_STAMP = ("format_version", "mirrorshot_version", "checksum")
+
+
+def save_sealed(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str, Any], *, kind: str, version: int) -> None:
+    """Write a sealed file, all or nothing; see `save_checkpoint`.
+
+    Args:
+        path: name of the file, in a folder that exists.
+        tensors: any dense ones.
+        info: what JSON can hold.
+        kind: what the file is, in one word.
+        version: version of this kind; readers refuse a newer one.
+
+    Example:
+        >>> import tempfile, torch
+        >>> path = Path(tempfile.mkdtemp()) / "head"
+        >>> save_sealed(path, {"x": torch.ones(2)}, {"way": 5}, kind="head", version=1)
+        >>> load_sealed(path, kind="head", version=1).info["way"]
+        5
+    """
+    save_checkpoint(path, tensors, {**info, "kind": kind, "version": version})
+
+
+def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEALED_BYTES) -> Checkpoint:
+    """Read a sealed file, wholly checked before anything is made of it.
+
+    Args:
+        path: the file.
+        kind: what it has to be.
+        version: the newest version that is understood.
+        max_bytes: the most it may have; a larger one is refused before it is read.
+
+    Raises:
+        CheckpointNotFoundError: no such file.
+        CheckpointError: cut off, changed, too large, of another kind, or of a newer version.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise CheckpointNotFoundError(
+            f"Expected a mirrorshot {kind} at {path}, but there is no such file. Check the path."
+        )
+    if path.is_file() and os.path.getsize(path) > max_bytes:
+        raise CheckpointError(
+            f"Expected {path} to have at most {max_bytes:,} bytes, but got {os.path.getsize(path):,}. Check the path."
+        )
+    saved = load_checkpoint(path)
+    info = saved.info
+    if info.get("kind") != kind:
+        found = info.get("kind") or "checkpoint of a run"
+        raise CheckpointError(f"Expected {path} to be a mirrorshot {kind}, but got a {str(found)[:40]}.")
+    if not isinstance(info.get("version"), int) or info["version"] > version:
+        raise CheckpointError(
+            f"Expected {path} to have version {version} or older, but got {str(info.get('version'))[:40]}, written by "
+            f"mirrorshot {str(info.get('mirrorshot_version'))[:40]}. Update mirrorshot."
+        )
+    content = {name: value for name, value in info.items() if name not in _STAMP}
+    if info["format_version"] == 1 and info.get("checksum") != _checksum(saved.tensors, content):
+        raise damaged(path)
+    return Checkpoint(saved.tensors, content)
+
+
+def _checksum(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> str:
+    """The checksum of files of format version 1, which have no seal."""
+    found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.numpy().tobytes())
+    return found.hexdigest()

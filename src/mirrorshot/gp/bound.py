@@ -1,0 +1,177 @@
+"""The bound that a fixed number of mirror steps reaches, as a function of the kernel: what training climbs.
+
+Training solves millions of small tasks, each to the accuracy that its gradient needs, so here the number of steps is
+fixed, nothing is looked at, and nothing but the result is kept. Gradients in `K` are written out. With `W = diag(w)`
+and `A = I - Sigma W`, conditioning pulls gradients `g` of the mean and `h` of the variance back to
+
+    K:  A^T g alpha^T + A^T diag(h) A        b:  Sigma g        w:  -m (Sigma g) - (Sigma * Sigma) h
+
+from `dSigma = A dK A^T`, `dm = A dK alpha`, `dm = Sigma (db - m dw)` and `dv = -(Sigma * Sigma) dw`.
+
+- **envelope**: the sites are held fixed, which is the whole gradient at the optimum of the bound.
+- **unroll**: the gradient of the bound that so many steps reach, the paper's. Far from the optimum (few steps, a large
+  output scale) only this one is a gradient of the loss that is reported.
+"""
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mirrorshot.gp.gaussian import GaussianSites
+from mirrorshot.gp.linalg import times
+from mirrorshot.gp.objective import Problem, make_problem
+from mirrorshot.gp.starts import AmortisedSites
+from mirrorshot.gp.steps import Solution, Visit, can_fuse, solve
+from mirrorshot.types import InvalidInputError
+
+TrainingGradient = Literal["envelope", "unroll"]
+
+
+def training_elbo(
+    K: Float[Tensor, "T _ N N"],
+    y: Int[Tensor, "T N"],
+    *,
+    n_way: int,
+    n_steps: int = 3,
+    step_size: float = 1.0,
+    start: Literal["prior"] | AmortisedSites = "prior",
+    gradient: TrainingGradient = "envelope",
+    weight: Float[Tensor, "T N"] | None = None,
+    class_mask: Bool[Tensor, "T C"] | None = None,
+    max_std: float | None = None,
+) -> Float[Tensor, " T"]:
+    """Evidence lower bound (paper eq. 12) after a fixed number of mirror steps, differentiable in `K`.
+
+    Arguments are as in `mirror_descent`; they are not checked, so that a GPU need not wait.
+
+    Args:
+        K: prior covariances, (T, 1, N, N) or (T, C, N, N); symmetric positive semi-definite.
+        y: labels, (T, N).
+        n_way: number of classes C.
+        n_steps: number of mirror steps.
+        step_size: the paper's rho in (0, 1].
+        start: "prior", or sites amortised over earlier tasks; these count as constants.
+        gradient: "envelope" holds the sites fixed, "unroll" goes back through the steps.
+        weight: weight of each point; zero marks padding.
+        class_mask: which classes exist.
+        max_std: promise that no prior standard deviation exceeds this; the fused kernels need none.
+
+    Example:
+        >>> import torch
+        >>> K = (4 * torch.eye(6, dtype=torch.float64)[None, None]).requires_grad_()
+        >>> bound = training_elbo(K, torch.tensor([[0, 1, 2, 0, 1, 2]]), n_way=3)
+        >>> bound.sum().backward()
+        >>> bound.shape, K.grad.shape
+        (torch.Size([1]), torch.Size([1, 1, 6, 6]))
+    """
+    if not 0.0 < step_size <= 1.0 or n_steps < 0:
+        raise InvalidInputError(f"Expected step_size in (0, 1] and n_steps >= 0, but got {step_size} and {n_steps}.")
+    if max_std is None and can_fuse(K, n_way):
+        max_std = torch.inf  # each program finds its own
+    problem = make_problem(K.detach(), y, n_way, weight, class_mask, max_std, validate=False)
+    sites = None if isinstance(start, str) else start.sites(problem)
+    return _Bound.apply(K, problem, sites, n_steps, step_size, gradient)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Bound(torch.autograd.Function):
+    """`K` (T, 1 | C, N, N) -> ELBO (T,)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, K: Tensor, problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, how: str
+    ) -> Tensor:
+        ctx.visits = [] if how == "unroll" else None
+        ctx.solution = solve(problem, start, n_steps, step_size, ctx.visits)
+        ctx.problem, ctx.step_size, ctx.is_shared = problem, step_size, K.shape[1] == 1
+        elbo: Tensor = ctx.solution.elbo
+        ctx.solution = ctx.solution._replace(elbo=None)  # the output itself would be kept alive by its own graph
+        return elbo
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        K_bar = kernel_gradient(ctx.solution, ctx.is_shared)
+        if ctx.visits:
+            K_bar = K_bar + _through_steps(ctx.problem, ctx.solution, ctx.visits, ctx.step_size, ctx.is_shared)
+        return grad[:, None, None, None] * K_bar, None, None, None, None, None
+
+
+def kernel_gradient(solution: Solution, is_shared: bool) -> Float[Tensor, "T _ N N"]:
+    """Gradient of the bound in the covariance of every class, or that they share, at fixed sites; symmetric."""
+    w, m = solution.sites.precision, solution.mean
+    # dELBO = (g_m - (alpha - w m) / 2) dm + (w / 2 + g_v) dv - tr((W - W Sigma W) dK) / 2
+    g = solution.grad_mean - 0.5 * (solution.alpha - w * m)
+    h = 0.5 * (w - solution.curvature)
+    A = _pull_matrix(w, solution.cov)
+    pulled = (A * h[..., None, :]) @ A.mT - A * (0.5 * w[..., None, :])
+    outer = _outer(g - w * times(solution.cov, g), solution.alpha, is_shared)
+    return (pulled.sum(1, keepdim=True) if is_shared else pulled) + outer
+
+
+def _pull_matrix(w: Float[Tensor, "T C N"], cov: Float[Tensor, "T C N N"]) -> Float[Tensor, "T C N N"]:
+    """`A^T = I - W Sigma`."""
+    A = -w[..., :, None] * cov
+    A.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return A
+
+
+def _outer(left: Tensor, right: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
+    """Symmetric part of the outer products, of each class or their sum."""
+    half = 0.5 * (left.mT @ right)[:, None] if is_shared else 0.5 * left[..., :, None] * right[..., None, :]
+    return half + half.mT
+
+
+def _through_steps(
+    problem: Problem, solution: Solution, visits: list[Visit], rho: float, is_shared: bool
+) -> Float[Tensor, "T _ N N"]:
+    """Gradient in `K` through the sites: from the last step back to the first."""
+    # at fixed K, dELBO = (g_m - alpha) dm + (g_v + w / 2) dv
+    g = solution.grad_mean - solution.alpha
+    h = 0.5 * (solution.sites.precision - solution.curvature)
+    shift_bar, precision_bar = _pull_to_sites(solution.mean, solution.cov, g, h)
+    weight = problem.weight[:, None, :]
+    K_bar = torch.zeros_like(problem.K)
+    for i, visit in reversed(list(enumerate(visits))):
+        # b' = (1 - rho) b + rho (a (y - p) + a c m), w' = (1 - rho) w + rho a c
+        b, w = rho * shift_bar, rho * precision_bar
+        g, h = _moments_pull_back(problem, visit, -weight * b, weight * (b * visit.mean + w))
+        g = g + visit.curvature * b
+        K_bar = K_bar + _pull_to_kernel(visit, g, h, is_shared)
+        if i > 0:  # the start is a constant
+            more = _pull_to_sites(visit.mean, visit.cov, g, h)
+            shift_bar, precision_bar = (1 - rho) * shift_bar + more[0], (1 - rho) * precision_bar + more[1]
+    return K_bar
+
+
+def _pull_to_sites(mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients in shift and precision from gradients of the posterior means and variances."""
+    shift = times(cov, g)
+    return shift, -mean * shift - times(cov.square(), h)
+
+
+def _pull_to_kernel(visit: Visit, g: Tensor, h: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
+    """Gradient in `K` from gradients of the posterior means and variances: A^T g alpha^T + A^T diag(h) A, symmetric."""
+    if visit.sites is None:  # A = I and alpha = 0
+        return torch.diag_embed(h.sum(1, keepdim=True) if is_shared else h)
+    w = visit.sites.precision
+    outer = _outer(g - w * times(visit.cov, g), visit.sites.shift - w * visit.mean, is_shared)
+    A = _pull_matrix(w, visit.cov)
+    if A.shape[1] < h.shape[1]:  # one matrix for all classes
+        h = h.sum(1, keepdim=True)
+    pulled = (A * h[..., None, :]) @ A.mT
+    return (pulled.sum(1, keepdim=True) if is_shared else pulled) + outer
+
+
+def _moments_pull_back(
+    problem: Problem, visit: Visit, prob_bar: Float[Tensor, "T C N"], curvature_bar: Float[Tensor, "T C N"]
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`."""
+    if visit.hessian is None:
+        from mirrorshot.gp.fused import moments_pull_back_fused
+
+        return moments_pull_back_fused(visit.mean, visit.var, problem.class_mask, prob_bar, curvature_bar)
+    pulled = visit.hessian.pull_back(prob_bar.mT, curvature_bar.mT)
+    return pulled[0].mT, pulled[1].mT

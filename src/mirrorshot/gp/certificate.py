@@ -1,0 +1,67 @@
+"""An upper bound of the distance to the optimum, from the gradient alone.
+
+Write `q_c = N(m_c, A_c A_c^T)` with `m_c = L u_c`, `A_c = L R_c` and `K_c = L L^T`, all triangular. Then
+`f = L u + L R eps` is linear in `(u, R)` and the softmax is log-concave, so the expected log-likelihood is concave, and
+
+    KL = 1/2 |u|^2 + 1/2 |R|^2 - log det R - N/2
+
+is convex with modulus one. The bound `F = E log p - KL` therefore has one optimum, and at every point
+
+    F* - F <= 1/2 |grad|^2        |u - u*|^2 + |R - R*|^2 <= |grad|^2
+
+With the residuals `r = g_m - alpha` and `d = w - E[p (1 - p)]` of the sites, the gradients are `L^T r` and (the lower
+triangle of) `L^T diag(d) L R`, and
+
+    |grad|^2 <= sum_c r_c^T K_c r_c + d_c^T (K_c * Sigma_c) d_c
+
+needs no factor of `K`. The mean of a latent at any point is linear in `u`, so it is off by at most `sqrt(k**) |grad|`,
+and so is its standard deviation. This holds for exact expectations: beyond their accuracy (`likelihoods`) it says how
+well the equations that were solved are solved.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mirrorshot.gp.gaussian import covariance
+from mirrorshot.gp.linalg import times
+from mirrorshot.gp.objective import Problem, State
+
+
+def gap_bound(problem: Problem, state: State) -> Float[Tensor, " T"]:
+    """Nats by which the bound of each task is below its optimum, at most.
+
+    Example:
+        >>> import torch
+        >>> from mirrorshot.gp.gaussian import GaussianSites
+        >>> from mirrorshot.gp.objective import evaluate, make_problem
+        >>> K = torch.eye(2, dtype=torch.float64)[None, None]
+        >>> problem = make_problem(K, torch.tensor([[0, 1]]), 2, None, None, None, validate=True)
+        >>> gap_bound(problem, evaluate(problem, GaussianSites.zeros_like(K, 2))).item() > 0.1
+        True
+    """
+    r = state.grad_mean - state.posterior.alpha
+    d = state.posterior.sites.precision - state.curvature
+    Sigma = covariance(problem.K, state.posterior)
+    squared = (r * times(problem.K, r)).sum((-2, -1)) + (d * times(problem.K * Sigma, d)).sum((-2, -1))
+    return 0.5 * squared.clamp(min=0.0)
+
+
+def latent_error(problem: Problem, gap: Float[Tensor, " T"]) -> Float[Tensor, " T"]:
+    """Largest error of a latent mean at a point whose prior variance is that of the examples, given `gap_bound`."""
+    return torch.sqrt(2.0 * gap * _largest_variance(problem))
+
+
+def site_error(problem: Problem, state: State) -> Float[Tensor, " T"]:
+    """Largest error of a leave-one-out latent that the sites cause by themselves, about.
+
+    Sites may be off in directions that a singular prior does not allow: the posterior ignores them, but the sites are
+    taken out one by one.
+    """
+    r = (state.grad_mean - state.posterior.alpha).abs().amax((-2, -1))
+    d = (state.posterior.sites.precision - state.curvature).abs().amax((-2, -1))
+    return _largest_variance(problem) * torch.maximum(r, d)
+
+
+def _largest_variance(problem: Problem) -> Float[Tensor, " T"]:
+    return problem.K.diagonal(dim1=-2, dim2=-1).amax((-2, -1))

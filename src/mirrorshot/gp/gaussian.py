@@ -1,0 +1,160 @@
+"""Gaussian sites, and conditioning a Gaussian-process prior on them.
+
+A site is one factor `exp(b f - w f^2 / 2)` per (task, class, point), stored as `shift` b and `precision` w >= 0. With
+`S = diag(sqrt w)` everything follows from one factorisation `B = I + S K S = L L^T`: `K` is never inverted
+and may be singular. A point with zero shift and precision has no influence at all, so padded points of smaller
+tasks are points whose site is zero.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.gp.linalg import cholesky_of_shifted, times
+from mirrorshot.types import NumericalError
+
+
+class GaussianSites(NamedTuple):
+    """Natural parameters of the Gaussian approximation of the likelihood, shapes (T, C, N)."""
+
+    shift: Float[Tensor, "T C N"]
+    precision: Float[Tensor, "T C N"]
+
+    @classmethod
+    def zeros_like(cls, K: Float[Tensor, "T _ N N"], n_way: int) -> "GaussianSites":
+        """Sites that say nothing: conditioning on them gives the prior."""
+        zeros = K.new_zeros(K.shape[0], n_way, K.shape[-1])
+        return cls(zeros, zeros)
+
+
+class GaussianPosterior(NamedTuple):
+    """The prior conditioned on sites.
+
+    Attributes:
+        sites: what it was conditioned on.
+        mean: posterior mean `m`, shape (T, C, N).
+        var: posterior variance, the diagonal of `Sigma`, shape (T, C, N).
+        alpha: `K^-1 m = b - w m`, shape (T, C, N).
+        chol: `L` of `I + S K S = L L^T`, shape (T, C, N, N).
+        gain: `V = L^-1 S K`, shape (T, C, N, N); the data reduce the prior covariance by `V^T V`.
+        slack: the diagonal of `(I + S K S)^-1 = 1 - w var`, shape (T, C, N): how little a point determines itself.
+        info: LAPACK's status of the factorisation, shape (T, C); zero is success.
+    """
+
+    sites: GaussianSites
+    mean: Float[Tensor, "T C N"]
+    var: Float[Tensor, "T C N"]
+    alpha: Float[Tensor, "T C N"]
+    chol: Float[Tensor, "T C N N"]
+    gain: Float[Tensor, "T C N N"]
+    slack: Float[Tensor, "T C N"]
+    info: Int[Tensor, "T C"]
+
+    def task(self, index: int) -> "GaussianPosterior":
+        """The posterior of one task, still with a task dimension (of size one)."""
+        sites = GaussianSites(*(t[index : index + 1] for t in self.sites))
+        return GaussianPosterior(sites, *(t[index : index + 1] for t in self[1:]))
+
+    def check(self) -> "GaussianPosterior":
+        """Raise `NumericalError` if a factorisation failed, which only an indefinite `K` can cause."""
+        if bool((self.info != 0).any()):
+            task, label = self.info.nonzero()[0].tolist()
+            raise NumericalError(
+                f"Expected `K` to be positive semi-definite, but I + S K S has no Cholesky factor in task {task}, "
+                f"class {label}. Check that `K` comes from one kernel on one set of points; in float32 its largest "
+                "eigenvalue should stay below 1e7 (use float64 beyond)."
+            )
+        return self
+
+
+def root_of(precision: Tensor) -> Tensor:
+    """`sqrt(w)` with a zero gradient, not an infinite one, where `w` is zero."""
+    positive = precision > 0
+    return torch.where(positive, torch.where(positive, precision, 1.0).sqrt(), 0.0)
+
+
+def condition(K: Float[Tensor, "T _ N N"], sites: GaussianSites) -> GaussianPosterior:
+    """Condition `f_c ~ N(0, K_c)` on the sites; differentiable in `K` and the sites.
+
+    Args:
+        K: prior covariances (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
+        sites: sites of shape (T, C, N).
+
+    Example:
+        >>> import torch
+        >>> sites = GaussianSites(torch.tensor([[[1.0]]]), torch.tensor([[[1.0]]]))
+        >>> posterior = condition(torch.tensor([[[[1.0]]]]), sites)
+        >>> posterior.mean.item(), posterior.var.item()
+        (0.5, 0.5)
+    """
+    b, w = sites
+    root = root_of(w)
+    L, info = cholesky_of_shifted(K, root)
+    L_inv = _inverse(L)
+    slack = L_inv.square().sum(-2)
+    prior = K.diagonal(dim1=-2, dim2=-1)
+    # alpha = b - S B^-1 S K b
+    Kb = times(K, b)
+    alpha = b - root * times(L_inv.mT, times(L_inv, root * Kb))
+    mean = times(K, alpha)
+    # Sigma_ii = K_ii - |L^-1 S k_i|^2 = (1 - slack_i) / w_i: each is exact where the other cancels
+    V = L_inv @ (root[..., None] * K)
+    weak = prior - V.square().sum(-2)
+    is_strong = w * prior > 1.0
+    strong = (1.0 - slack) / torch.where(is_strong, w, 1.0)
+    var = torch.where(is_strong, strong, weak).clamp(min=0.0)
+    return GaussianPosterior(sites, mean, var, alpha, L, V, slack, info)
+
+
+def gain_of(K: Float[Tensor, "T _ N N"], precision: Tensor, chol: Tensor) -> Float[Tensor, "T C N N"]:
+    """The gain `L^-1 S K` of a posterior from its other parts, rounded as `condition` does."""
+    return _inverse(chol) @ (root_of(precision)[..., None] * K)
+
+
+def _inverse(L: Tensor) -> Tensor:
+    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand_as(L)
+    inverse: Tensor = torch.linalg.solve_triangular(L, eye, upper=False, left=False)
+    return inverse
+
+
+def covariance(K: Float[Tensor, "T _ N N"], posterior: GaussianPosterior) -> Float[Tensor, "T C N N"]:
+    """Full posterior covariance `K - V^T V`, for those who need more than the marginals."""
+    return K - posterior.gain.mT @ posterior.gain
+
+
+def kl_to_prior(posterior: GaussianPosterior) -> Float[Tensor, "T C"]:
+    """KL divergence of the posterior of each class from its prior.
+
+    `1/2 (tr B^-1 - N + m^T K^-1 m) + sum log diag L`, where `tr B^-1 - N = -sum_i w_i Sigma_ii`.
+    """
+    fit = posterior.mean * posterior.alpha - posterior.sites.precision * posterior.var
+    log_det = posterior.chol.diagonal(dim1=-2, dim2=-1).log()
+    return (0.5 * fit + log_det).sum(-1)
+
+
+def predict_latent(
+    posterior: GaussianPosterior, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
+) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
+    """Mean and variance of the latents at new points (paper eq. 15b): `k*^T alpha` and `k** - |L^-1 S k*|^2`."""
+    mean = times(K_cross.mT, posterior.alpha)
+    scaled = root_of(posterior.sites.precision)[..., None] * K_cross
+    explained = torch.linalg.solve_triangular(posterior.chol, scaled, upper=False).square().sum(-2)
+    return mean, (prior_var - explained).clamp(min=0.0)
+
+
+def loo_latent(
+    posterior: GaussianPosterior, fraction: Float[Tensor, "T N"] | None = None
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    """Leave-one-out (cavity) mean and variance at every point, in closed form.
+
+    Args:
+        posterior: the posterior with all sites.
+        fraction: which part of each point's site to take out. None: all of it. A point of weight `a` stands
+            for `a` equal points; leaving one of them out takes out `1 / a`.
+    """
+    part = posterior.slack.new_ones(()) if fraction is None else fraction[:, None, :]
+    # 1 - part * w * var, with 1 - w * var = slack
+    var = posterior.var / ((1 - part) + part * posterior.slack)
+    return posterior.mean - part * var * posterior.alpha, var

@@ -1,0 +1,241 @@
+"""Inference for the logistic-softmax likelihood `p(y = c | f) = sigma(f_c) / sum_j sigma(f_j)`.
+
+T. Galy-Fajou, F. Wenzel, C. Donner and M. Opper, "Multi-Class Gaussian Process Classification Made Conjugate", UAI
+2019. Three augmentations make the likelihood Gaussian in `f`: a rate `lambda` per point takes the sum out of the
+denominator, Poisson counts `n` per (class, point) linearise the exponential of each term, and Polya-Gamma variables
+`omega ~ PG(y + n, f)` the sigmoids. Given them, `f_c` sees sites of shift `(y - n) / 2` and precision `omega`.
+
+A temperature, `sigma(f / tau)`, is that of the latents `f / tau`: divide `K` by `tau^2` and the prior mean by `tau`.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+
+from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior, root_of
+from mirrorshot.gp.linalg import one_hot
+from mirrorshot.gp.polya_gamma import prior_root, sample_polya_gamma
+
+Start = Literal["prior", "labels"]
+
+_N_START = 10  # updates of counts and rates before the first step, which cost next to nothing
+
+
+class Labels(NamedTuple):
+    """Labelled points of a batch of tasks.
+
+    Attributes:
+        Y: one-hot labels, zero for classes that do not exist, (T, C, N).
+        weight: how often each point counts, (T, 1, N); zero for padding.
+        exists: one for existing classes, else zero, (T, C, 1).
+    """
+
+    Y: Float[Tensor, "T C N"]
+    weight: Float[Tensor, "T 1 N"]
+    exists: Float[Tensor, "T C 1"]
+
+    @property
+    def n_classes(self) -> Float[Tensor, "T 1 1"]:
+        """Number of existing classes."""
+        return self.exists.sum(1, keepdim=True)
+
+
+def make_labels(
+    y: Int[Tensor, "T N"], weight: Float[Tensor, "T N"], class_mask: Bool[Tensor, "T C"], dtype: torch.dtype
+) -> Labels:
+    """Labels as the functions of this module take them."""
+    exists = class_mask[..., None].to(dtype)
+    return Labels(one_hot(y, class_mask.shape[1], dtype) * exists, weight[:, None, :].to(dtype), exists)
+
+
+class MeanField(NamedTuple):
+    """The factorised posterior `q(f) q(lambda) q(n, omega)`.
+
+    Attributes:
+        posterior: of the latents without their prior mean.
+        gamma: expected Poisson counts, (T, C, N).
+        alpha: shape of the gamma distribution of the rates `lambda`, (T, 1, N).
+    """
+
+    posterior: GaussianPosterior
+    gamma: Float[Tensor, "T C N"]
+    alpha: Float[Tensor, "T 1 N"]
+
+
+def mean_field(
+    K: Float[Tensor, "T _ N N"],
+    labels: Labels,
+    *,
+    n_steps: int,
+    prior_mean: float = 0.0,
+    start: Start | tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]] = "prior",
+) -> MeanField:
+    """Coordinate ascent on the evidence lower bound; differentiable in `K`.
+
+    Args:
+        K: prior covariances (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
+        labels: labelled points.
+        n_steps: how often each factor is updated; each time costs one factorisation.
+        prior_mean: constant prior mean of the latents.
+        start: where it begins: "prior", or "labels", at latents one standard deviation of the prior above its mean for
+            the class of a point, and one below for the others. A few steps from there give a low bound where `K` says
+            that points of different classes are alike; many steps give the same from both. Or means, the
+            prior mean included, and variances.
+
+    Example:
+        >>> labels = make_labels(torch.tensor([[0, 1]]), torch.ones(1, 2), torch.ones(1, 2).bool(), torch.float32)
+        >>> q = mean_field(torch.eye(2)[None, None], labels, n_steps=30)
+        >>> q.posterior.mean[0, 0].tolist() == q.posterior.mean[0, 1].flip(0).tolist()
+        True
+    """
+    mean, var = _start(K, labels, prior_mean, start)
+    alpha = labels.n_classes.expand_as(labels.weight)  # E lambda = 1
+    for _ in range(_N_START):
+        alpha = 1 + _expected_count(mean, var, alpha, labels).sum(1, keepdim=True)
+    posterior = None
+    for _ in range(n_steps):
+        gamma = _expected_count(mean, var, alpha, labels)
+        alpha = 1 + gamma.sum(1, keepdim=True)
+        posterior = condition(K, _sites(gamma, _pg_mean(labels.Y + gamma, mean, var), labels, prior_mean))
+        mean, var = prior_mean + posterior.mean, posterior.var
+    assert posterior is not None
+    gamma = _expected_count(mean, var, alpha, labels)
+    return MeanField(posterior, gamma, 1 + gamma.sum(1, keepdim=True))
+
+
+def _start(
+    K: Tensor, labels: Labels, prior_mean: float, start: Start | tuple[Tensor, Tensor]
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    if isinstance(start, tuple):
+        return start
+    var = K.diagonal(dim1=-2, dim2=-1).expand_as(labels.Y)
+    deviation = root_of(var) * (2 * labels.Y - 1)
+    named = {
+        "prior": (torch.full_like(labels.Y, prior_mean), var),
+        "labels": (prior_mean + deviation, torch.zeros_like(var)),
+    }
+    return named[start]
+
+
+def _expected_count(mean: Tensor, var: Tensor, alpha: Tensor, labels: Labels) -> Float[Tensor, "T C N"]:
+    # gamma = exp(psi(alpha) - mu / 2) / (2 C cosh(ft / 2)),  ft^2 = mu^2 + var
+    log_rate = torch.digamma(alpha) - labels.n_classes.log()
+    return labels.exists * torch.exp(log_rate - mean / 2 - math.log(2) - _log_cosh_half(mean, var))
+
+
+def _sites(gamma: Tensor, omega: Tensor, labels: Labels, prior_mean: float) -> GaussianSites:
+    """Sites of the latents without their prior mean."""
+    precision = labels.weight * omega
+    return GaussianSites(labels.weight * (labels.Y - gamma) / 2 - precision * prior_mean, precision)
+
+
+def _tilt(mean: Tensor, var: Tensor) -> Tensor:
+    return (mean.square() + var).clamp(min=1e-8).sqrt()
+
+
+def _pg_mean(b: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """`E omega` of `PG(b, ft)`: `b tanh(ft / 2) / (2 ft)`."""
+    tilt = _tilt(mean, var)
+    return b * torch.tanh(tilt / 2) / (2 * tilt)
+
+
+def _log_cosh_half(mean: Tensor, var: Tensor) -> Tensor:
+    tilt = _tilt(mean, var)
+    return tilt / 2 + torch.log1p(torch.exp(-tilt)) - math.log(2)
+
+
+def mean_field_elbo(q: MeanField, labels: Labels, *, prior_mean: float = 0.0) -> Float[Tensor, " T"]:
+    """Evidence lower bound of each task.
+
+    Args:
+        q: the result of `mean_field`.
+        labels: the same labels.
+        prior_mean: the same prior mean.
+    """
+    Y, weight, _ = labels
+    mean, var = prior_mean + q.posterior.mean, q.posterior.var
+    gamma, alpha, log_classes = q.gamma, q.alpha, labels.n_classes.log()
+    psi = torch.digamma(alpha)
+    log_gamma = gamma.clamp(min=torch.finfo(gamma.dtype).tiny).log()
+    # E log p(y, n, omega | f, lambda) / q(n, omega)
+    per_class = (Y - gamma) * mean / 2 - (Y + gamma) * (math.log(2) + _log_cosh_half(mean, var))
+    per_class = per_class + gamma * (1 - log_gamma + psi - log_classes)
+    # entropy of q(lambda) = Gamma(alpha, rate C), and - C E lambda
+    entropy = alpha - log_classes + torch.lgamma(alpha) + (1 - alpha) * psi
+    per_point = per_class.sum(1, keepdim=True) + entropy - alpha
+    return (weight * per_point).sum((1, 2)) - kl_to_prior(q.posterior).sum(-1)
+
+
+class Augmentation(NamedTuple):
+    """A draw of the variables that make the likelihood Gaussian: Poisson counts and `omega`, (T, C, N) each."""
+
+    counts: Float[Tensor, "T C N"]
+    omega: Float[Tensor, "T C N"]
+
+
+@torch.no_grad()
+def gibbs(
+    K: Float[Tensor, "T _ N N"], labels: Labels, *, n_steps: int, generator: Generator, prior_mean: float = 0.0
+) -> Augmentation:
+    """Draw the augmentation by Gibbs sampling, one chain per task, from latents of the prior.
+
+    Args:
+        K: prior covariances, as in `mean_field`. For several chains repeat each task.
+        labels: labelled points.
+        n_steps: sweeps over all variables.
+        generator: source of random numbers, on the device of `K`.
+        prior_mean: constant prior mean of the latents.
+    """
+    root = prior_root(K)
+    f = prior_mean + _draw_prior(root, labels, generator)
+    rate = torch.ones_like(labels.weight)
+    counts = omega = torch.zeros_like(labels.Y)
+    for step in range(n_steps):
+        if step > 0:
+            posterior = condition(K, _sites(counts, omega, labels, prior_mean))
+            f = prior_mean + _draw_latent(posterior, _draw_prior(root, labels, generator), generator)
+        # n ~ Po(lambda sigma(-f)),  lambda ~ Gamma(1 + sum_c n_c, rate C),  omega ~ PG(n + y, f)
+        counts = torch.poisson(labels.exists * rate * torch.sigmoid(-f), generator=generator)
+        rate = torch._standard_gamma(1 + counts.sum(1, keepdim=True), generator=generator) / labels.n_classes
+        omega = sample_polya_gamma(labels.Y + counts, f, generator)
+    return Augmentation(counts, omega)
+
+
+def _draw_prior(root: Tensor, labels: Labels, generator: Generator) -> Float[Tensor, "T C N"]:
+    return (root @ _normal(labels.Y, generator)[..., None])[..., 0]
+
+
+def _draw_latent(posterior: GaussianPosterior, f: Tensor, generator: Generator) -> Float[Tensor, "T C N"]:
+    """From a draw `f` of the prior to one of the posterior: `f + m - V^T L^-1 (S f + noise)` (Matheron's rule)."""
+    surprise = root_of(posterior.sites.precision) * f + _normal(f, generator)
+    whitened: Tensor = torch.linalg.solve_triangular(posterior.chol, surprise[..., None], upper=False)
+    return f + posterior.mean - (posterior.gain.mT @ whitened)[..., 0]
+
+
+def _normal(like: Tensor, generator: Generator) -> Tensor:
+    return torch.empty_like(like).normal_(generator=generator)
+
+
+def augmented_posterior(
+    K: Float[Tensor, "T _ N N"], labels: Labels, draw: Augmentation, *, prior_mean: float = 0.0
+) -> GaussianPosterior:
+    """The latents without their prior mean, given the augmentation; differentiable in `K`."""
+    return condition(K, _sites(draw.counts, draw.omega, labels, prior_mean))
+
+
+def augmented_evidence(
+    K: Float[Tensor, "T _ N N"], labels: Labels, draw: Augmentation, *, prior_mean: float = 0.0
+) -> Float[Tensor, " T"]:
+    """`log p(y, n | omega)` of each task, up to terms without `K`.
+
+    By Fisher's identity the mean of its gradient over draws of the posterior is the gradient of the log-evidence.
+    """
+    posterior = augmented_posterior(K, labels, draw, prior_mean=prior_mean)
+    shift, precision = labels.weight * (labels.Y - draw.counts) / 2, labels.weight * draw.omega
+    # int N(g; 0, K) exp(b^T g - g^T W g / 2) dg = exp(b^T m / 2) / |B|^(1/2)
+    fit = posterior.sites.shift * posterior.mean / 2 - posterior.chol.diagonal(dim1=-2, dim2=-1).log()
+    at_mean = prior_mean * (shift - precision * prior_mean / 2)
+    return (fit + at_mean - labels.weight * (labels.Y + draw.counts) * math.log(2)).sum((1, 2))

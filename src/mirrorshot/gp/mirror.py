@@ -1,0 +1,194 @@
+"""Mirror-descent variational inference for Gaussian-process classification with a softmax likelihood.
+
+T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Mirror descent
+on the variational distribution is natural-gradient descent, and for a Gaussian process it is a damped update of
+Gaussian sites (eqs. 9 to 11): each step replaces the likelihood by its best Gaussian at the current marginals.
+
+`mirror_descent` runs it for a batch of tasks, either with the paper's fixed step size or, by default, safeguarded
+(`quasi_newton`): the bound never falls and the loop stops by itself.
+"""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
+from mirrorshot.gp.implicit import attach_implicit_gradient
+from mirrorshot.gp.objective import Problem, State, evaluate, make_problem, mirror_target
+from mirrorshot.gp.quasi_newton import MirrorInfo, safeguarded_descent
+from mirrorshot.gp.starts import AmortisedSites, exchangeable_sites
+from mirrorshot.types import InvalidInputError
+
+CHUNK_ELEMENTS = 2**22
+"""Largest number of covariances (tasks x classes x points^2) the safeguarded loop works on at a time; about ten arrays
+of that size live together (340 MB in float64). A single task is never cut."""
+
+Gradient = Literal["envelope", "unroll", "implicit"]
+
+
+def mirror_descent(
+    K: Float[Tensor, "T _ N N"],
+    y: Int[Tensor, "T N"],
+    *,
+    n_way: int,
+    max_steps: int = 30,
+    step_size: float | Literal["safeguarded"] = "safeguarded",
+    start: Literal["prior"] | GaussianSites | AmortisedSites = "prior",
+    tol: float | None = 1e-6,
+    weight: Float[Tensor, "T N"] | None = None,
+    class_mask: Bool[Tensor, "T C"] | None = None,
+    gradient: Gradient = "envelope",
+    max_std: float | None = None,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
+    validate: bool = True,
+) -> tuple[GaussianPosterior, MirrorInfo]:
+    """Infer the posterior of a batch of few-shot tasks.
+
+    Args:
+        K: prior covariances, (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
+        y: labels 0 .. n_way - 1, (T, N); anything where `weight` is zero.
+        n_way: number of classes C.
+        max_steps: largest number of steps.
+        step_size: the paper's fixed rho in (0, 1], or "safeguarded".
+        start: "prior" (zero sites), given sites, or sites amortised over earlier tasks.
+        tol: stop a task when its estimated distance to the optimal bound is below `tol` nats per data point.
+            None: make `max_steps` proposals without looking (no synchronisation with a GPU).
+        weight: weight of each point; zero marks padding of smaller tasks.
+        class_mask: which classes exist, for tasks of different ways in one batch.
+        gradient: how the posterior depends on `K` for back-propagation. "envelope" holds the sites fixed:
+            right for the bound at its optimum, and cheapest. "implicit" differentiates the optimum itself: right
+            for any loss of the posterior. "unroll" differentiates the steps taken; needs a fixed step size.
+        prior_mean: mean of the prior at the points, (T, C, N); None is zero. The posterior is that of the latents
+            without it: add the prior mean at the points, or at new ones, to its mean.
+        max_std: promise that no prior standard deviation exceeds this; saves looking.
+        validate: check the arguments (reads values back from the device).
+
+    Returns:
+        The posterior, differentiable with respect to `K` as `gradient` says, and diagnostics.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[0.0], [0.1], [2.0], [2.1]], dtype=torch.float64)
+        >>> K = 9 * torch.exp(-0.5 * torch.cdist(x, x) ** 2)[None, None]
+        >>> posterior, info = mirror_descent(K, torch.tensor([[0, 0, 1, 1]]), n_way=2)
+        >>> bool(info.converged), posterior.mean.argmax(1).tolist()
+        (True, [[0, 0, 1, 1]])
+    """
+    _check_options(step_size, start, gradient, max_steps)
+    problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate, prior_mean)
+    frozen = problem._replace(K=K.detach())
+    if isinstance(step_size, str):
+        origin = None if isinstance(start, str) else _given(start, frozen, validate)
+        with torch.no_grad():
+            sites, info = _safeguarded_in_chunks(frozen, origin, max_steps, tol)
+    else:
+        prior = GaussianSites.zeros_like(frozen.K, n_way)
+        origin = prior if isinstance(start, str) else _given(start, frozen, validate)
+        with torch.set_grad_enabled(gradient == "unroll" and torch.is_grad_enabled()):
+            sites, info = fixed_descent(problem if gradient == "unroll" else frozen, origin, max_steps, step_size)
+    if gradient == "implicit":
+        sites = attach_implicit_gradient(problem, sites)
+    posterior = condition(K, sites)
+    return (posterior.check() if validate else posterior), info
+
+
+def _check_options(step_size: float | str, start: object, gradient: str, max_steps: int) -> None:
+    if isinstance(step_size, str):
+        if step_size != "safeguarded":
+            raise InvalidInputError(f"Expected `step_size` to be a number or 'safeguarded', but got {step_size!r}.")
+        if gradient == "unroll":
+            raise InvalidInputError(
+                "Expected a fixed `step_size` (for example 1.0) with gradient='unroll', but got 'safeguarded'. Use "
+                "gradient='implicit' for the derivative of the optimum."
+            )
+    elif not 0.0 < step_size <= 1.0:
+        raise InvalidInputError(f"Expected `step_size` in (0, 1], but got {step_size}.")
+    if gradient not in get_args(Gradient):
+        raise InvalidInputError(
+            f"Expected `gradient` to be one of {', '.join(get_args(Gradient))}, but got {gradient!r}."
+        )
+    if isinstance(start, str) and start != "prior":
+        raise InvalidInputError(f"Expected `start` to be 'prior', GaussianSites or AmortisedSites, but got {start!r}.")
+    if max_steps < 1:
+        raise InvalidInputError(f"Expected `max_steps` to be at least 1, but got {max_steps}.")
+
+
+def _given(start: GaussianSites | AmortisedSites, problem: Problem, validate: bool) -> GaussianSites:
+    if isinstance(start, AmortisedSites):
+        return start.sites(problem)
+    shape = problem.Y.shape
+    if start.shift.shape != shape or start.precision.shape != shape:
+        raise InvalidInputError(
+            f"Expected starting sites of shape {tuple(shape)}, but got {tuple(start.shift.shape)} and "
+            f"{tuple(start.precision.shape)}."
+        )
+    if validate:
+        n_bad = int((~start.shift.isfinite() | ~start.precision.isfinite() | (start.precision < 0)).sum())
+        if n_bad:
+            raise InvalidInputError(
+                "Expected starting sites to be finite, with a precision that is not negative, but got "
+                f"{n_bad} sites that are not."
+            )
+    keep = problem.weight[:, None, :] > 0
+    return GaussianSites(start.shift * keep, start.precision * keep)
+
+
+def _safeguarded_in_chunks(
+    problem: Problem, start: GaussianSites | None, max_steps: int, tol: float | None
+) -> tuple[GaussianSites, MirrorInfo]:
+    """Run the safeguarded loop over chunks of tasks, so that its memory is bounded."""
+    T, C, N = problem.Y.shape
+    results = []
+    for tasks in torch.arange(T, device=problem.K.device).split(max(1, CHUNK_ELEMENTS // (C * N * N))):
+        part = problem if len(tasks) == T else problem.select(tasks)
+        if start is None:
+            origin, first = GaussianSites.zeros_like(part.K, C), exchangeable_sites(part)
+        else:
+            origin, first = GaussianSites(start.shift[tasks], start.precision[tasks]), None
+        results.append(safeguarded_descent(part, origin, first, max_steps, tol))
+    sites, infos = zip(*results, strict=True)
+    return (
+        GaussianSites(*(torch.cat(pieces) for pieces in zip(*sites, strict=True))),
+        MirrorInfo(*(torch.cat(pieces) for pieces in zip(*infos, strict=True))),
+    )
+
+
+def mirror_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites:
+    """One step of paper eq. 9: the sites move a fraction rho towards the gradient in the mean parameters."""
+    return towards(sites, mirror_target(state), rho)
+
+
+def towards(sites: GaussianSites, target: GaussianSites, rho: float) -> GaussianSites:
+    """A fraction rho of the way from the sites to the target."""
+    return GaussianSites(*((1 - rho) * now + rho * then for now, then in zip(sites, target, strict=True)))
+
+
+def fixed_descent(
+    problem: Problem,
+    sites: GaussianSites,
+    max_steps: int,
+    rho: float,
+    step: Callable[[GaussianSites, State, float], GaussianSites] = mirror_step,
+) -> tuple[GaussianSites, MirrorInfo]:
+    """Steps of a fixed size, all of them taken.
+
+    Args:
+        problem: the tasks.
+        sites: where to start.
+        max_steps: number of steps.
+        rho: size of the steps.
+        step: another update than the paper's, for comparisons.
+    """
+    state = evaluate(problem, sites)
+    elbo = [state.elbo.detach()]
+    for _ in range(max_steps):
+        sites = step(sites, state, rho)
+        state = evaluate(problem, sites)
+        elbo.append(state.elbo.detach())
+    counts = torch.full_like(elbo[0], max_steps, dtype=torch.long)
+    unknown = torch.full_like(elbo[0], torch.inf)
+    info = MirrorInfo(torch.stack(elbo, 1), counts, counts + 1, unknown, torch.zeros_like(counts, dtype=torch.bool))
+    return sites, info

@@ -1,0 +1,197 @@
+"""Newton's method for the fixed point of the mirror step: the last digits, and the way from a nearby task.
+
+At the optimum every site equals its own target. Newton's method solves that equation: near the solution each step
+doubles the number of right digits, and unlike a search along the bound it is not limited by the rounding of the bound.
+With `dm = Sigma a`, `a = db - m dw` and `dv = -(Sigma * Sigma) dw`, a step solves
+
+    a + (dE[p]/dm - c) dm + dE[p]/dv dv = y - E[p] - alpha        dw - dc/dm dm - dc/dv dv = c - w
+
+where `c = E[p (1 - p)]`. The left side is self-adjoint in the Fisher metric (see `quasi_newton`), so conjugate
+gradients in that metric solve it, with two products with covariances for each step and no further expectation. The
+derivatives need few digits: they are taken in float32, and so is the whole of a first step that has a long way to go.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mirrorshot.gp.certificate import gap_bound, latent_error, site_error
+from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, covariance
+from mirrorshot.gp.objective import Problem, evaluate, make_problem
+from mirrorshot.softmax.moments import SoftmaxHessian, softmax_hessian
+from mirrorshot.softmax.quadrature import WIDE_STD
+
+_MAX_STEPS = 12
+_CG_STEPS = 60
+_CG_TOLERANCE = 1e-4
+_ARRIVED = 2e-8  # proven error of the latents at which to stop
+_ACCEPTED = 1e-7  # and the largest that is accepted when rounding allows no better
+_REUSE = 1e-3  # nats: after a step that gains less the derivatives still hold
+
+Pair = tuple[Tensor, Tensor]
+
+
+class NewtonInfo(NamedTuple):
+    """Diagnostics of `newton_solve`.
+
+    Attributes:
+        elbo: the bound at the solution, in nats.
+        n_steps: number of steps.
+        gap: nats by which the bound is below its optimum, at most (`certificate.gap_bound`).
+    """
+
+    elbo: float
+    n_steps: int
+    gap: float
+
+
+class Metric(NamedTuple):
+    """What a linear solve needs of one task.
+
+    Attributes:
+        cov: posterior covariances, (C, N, N).
+        cov_sq: their elementwise squares, (C, N, N).
+        hessian: weighted expectations, (N, C), and their derivatives, each (N, C, C).
+        curvature: weighted `E[p (1 - p)]`, (C, N).
+    """
+
+    cov: Float[Tensor, "C N N"]
+    cov_sq: Float[Tensor, "C N N"]
+    hessian: SoftmaxHessian
+    curvature: Float[Tensor, "C N"]
+
+    def marginals(self, x: Pair) -> Pair:
+        """Changes of means and variances that a change of the sites causes."""
+        return (self.cov @ x[0][..., None])[..., 0], -(self.cov_sq @ x[1][..., None])[..., 0]
+
+    def apply(self, x: Pair, moved: Pair) -> Pair:
+        """The left side of the system for a change of the sites, given what it does to means and variances."""
+        _, mm, mv, vv = self.hessian
+        m, v = (part.mT[..., None] for part in moved)  # (N, C, 1)
+        first = (mm @ m + mv @ v)[..., 0].mT - self.curvature * moved[0]
+        second = (2.0 * mv.mT @ m + vv @ v)[..., 0].mT
+        return x[0] + first, x[1] - second
+
+
+def newton_solve(
+    K: Float[Tensor, "1 _ N N"],
+    y: Int[Tensor, "1 N"],
+    start: GaussianSites,
+    *,
+    n_way: int,
+    weight: Float[Tensor, "1 N"],
+    is_near: bool,
+    prior_mean: Float[Tensor, "1 C N"] | None = None,
+) -> tuple[GaussianPosterior, NewtonInfo] | None:
+    """Solve one task from sites that are close to its solution, and prove it.
+
+    A solution is returned only if its gradient proves (`certificate`) that the latent means are within 1e-7 of the
+    optimum at every point whose prior variance is at most that of the examples, and its leave-one-out latents about
+    so. Mostly they are within 2e-8.
+
+    Args:
+        K: prior covariances, float64.
+        y: labels.
+        start: sites to start from.
+        n_way: number of classes.
+        weight: weight of each point.
+        is_near: the start has half of the digits already.
+        prior_mean: mean of the prior, as in `mirror_descent`; None is zero.
+
+    Returns:
+        The posterior and diagnostics; None if nothing was proven from there, or if standard deviations are beyond
+        those that the derivatives are made for.
+    """
+    problem = make_problem(K, y, n_way, weight, None, None, validate=False, prior_mean=prior_mean)
+    if problem.max_std > WIDE_STD:
+        return None
+    sites = start if is_near else _rough_step(problem, start)
+    if sites is None:
+        return None
+    best: tuple[GaussianPosterior, NewtonInfo] | None = None
+    metric: Metric | None = None
+    error, gain = math.inf, math.inf
+    for step in range(_MAX_STEPS):
+        state = evaluate(problem, sites)
+        posterior, gap = state.posterior, gap_bound(problem, state)
+        before, error = error, float(torch.maximum(latent_error(problem, gap), site_error(problem, state)))
+        if error <= min(before, _ACCEPTED):
+            best = posterior, NewtonInfo(float(state.elbo), step + (not is_near), float(gap))
+        if not error > _ARRIVED or (best is not None and error > 0.25 * before):
+            break
+        if metric is None or gain > _REUSE:
+            metric = _metric(problem, posterior)
+        residual = (state.grad_mean - posterior.alpha)[0].float(), (state.curvature - sites.precision)[0].float()
+        taken = _conjugate_gradients(metric, residual)
+        if taken is None or not taken[1] < 4.0 * gain:
+            break
+        (a, w), gain = taken
+        sites = _moved(posterior, a, w)
+    return best
+
+
+def _rough_step(problem: Problem, start: GaussianSites) -> GaussianSites | None:
+    """One step in float32, which is enough as long as there is a long way to go; None if the bound bends upwards."""
+    posterior = condition(problem.K.float(), GaussianSites(start.shift.float(), start.precision.float()))
+    metric = _metric(problem, posterior)
+    taken = _conjugate_gradients(metric, _rough_residual(problem, posterior, metric))
+    return None if taken is None else _moved(posterior._replace(sites=start), *taken[0])
+
+
+def _moved(posterior: GaussianPosterior, a: Tensor, w: Tensor) -> GaussianSites:
+    """The sites after a step; precisions stay non-negative."""
+    shift = posterior.sites.shift + a + posterior.mean.float() * w
+    return GaussianSites(shift, (posterior.sites.precision + w).clamp(min=0.0))
+
+
+def _metric(problem: Problem, posterior: GaussianPosterior) -> Metric:
+    seen = posterior.mean if problem.prior_mean is None else posterior.mean + problem.prior_mean
+    mean, var = (part[0].mT.float() for part in (seen, posterior.var))
+    weight = problem.weight[0, :, None].float()
+    prob, *pairs = softmax_hessian(mean, var, max_std=problem.max_std)
+    hessian = SoftmaxHessian(weight * prob, *(weight[..., None] * part for part in pairs))
+    cov = covariance(problem.K.to(posterior.gain.dtype), posterior)[0].float()
+    return Metric(cov, cov.square(), hessian, hessian.mean_mean.diagonal(dim1=-2, dim2=-1).mT)
+
+
+def _rough_residual(problem: Problem, posterior: GaussianPosterior, metric: Metric) -> Pair:
+    """The right side of the system in float32, from expectations that the derivatives had need of anyway."""
+    labelled = (problem.weight[:, None, :] * problem.Y)[0].float()
+    first = labelled - metric.hessian.prob.mT - posterior.alpha[0]
+    return first, metric.curvature - posterior.sites.precision[0]
+
+
+def _conjugate_gradients(metric: Metric, right: Pair) -> tuple[Pair, float] | None:
+    """The Newton step in the Fisher metric, and the slope of the bound along it: twice what it gains.
+
+    None if the bound bends upwards along the gradient: the start is outside of the basin of Newton's method.
+    """
+    a, w = torch.zeros_like(right[0]), torch.zeros_like(right[1])
+    r = p = right
+    p_moved = metric.marginals(p)
+    first = size = _inner(r, p_moved)
+    slope = 0.0
+    for _ in range(_CG_STEPS):
+        Tp = metric.apply(p, p_moved)
+        bend = _inner(Tp, p_moved)
+        if not bend > 0.0:
+            break
+        rate = size / bend
+        a, w, slope = a + rate * p[0], w + rate * p[1], slope + rate * size
+        r = (r[0] - rate * Tp[0], r[1] - rate * Tp[1])
+        r_moved = metric.marginals(r)
+        before, size = size, _inner(r, r_moved)
+        if not size > _CG_TOLERANCE**2 * first:
+            break
+        p = (r[0] + size / before * p[0], r[1] + size / before * p[1])
+        p_moved = (r_moved[0] + size / before * p_moved[0], r_moved[1] + size / before * p_moved[1])
+    # where the prior allows no change the metric is zero and the left side is the identity: the residual is the step
+    return ((a + r[0], w + r[1]), slope) if slope > 0.0 else None
+
+
+def _inner(x: Pair, moved: Pair) -> float:
+    """The Fisher inner product of two changes of the sites, one of them given by its marginals."""
+    return float((x[0] * moved[0]).sum() - 0.5 * (x[1] * moved[1]).sum())

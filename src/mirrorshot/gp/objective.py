@@ -1,0 +1,174 @@
+"""The evidence lower bound of a batch of tasks, and what every inference method needs of it.
+
+A `Problem` is a batch of few-shot tasks: prior covariances, one-hot labels, and two masks that make tasks of
+different sizes fit one batch: `weight` (zero for padded points) and `class_mask` (false for padded classes).
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
+from mirrorshot.gp.linalg import check_kernel_matrix, one_hot
+from mirrorshot.softmax.moments import softmax_moments
+from mirrorshot.types import InvalidInputError
+
+
+class Problem(NamedTuple):
+    """A batch of tasks.
+
+    Attributes:
+        K: prior covariances, (T, 1, N, N) or (T, C, N, N).
+        Y: one-hot labels, (T, C, N).
+        weight: how often each point counts, (T, N); zero for padding.
+        class_mask: which classes exist, (T, C).
+        max_std: bound of every latent standard deviation, which chooses the quadrature.
+        prior_mean: mean of the prior, (T, C, N); None is zero. Sites and posterior are those of the latents without it:
+            only the likelihood sees the sum.
+    """
+
+    K: Float[Tensor, "T _ N N"]
+    Y: Float[Tensor, "T C N"]
+    weight: Float[Tensor, "T N"]
+    class_mask: Bool[Tensor, "T C"]
+    max_std: float
+    prior_mean: Float[Tensor, "T C N"] | None = None
+
+    @property
+    def n_way(self) -> int:
+        """Number of classes, padded ones included."""
+        return self.Y.shape[1]
+
+    def select(self, index: Tensor) -> "Problem":
+        """The sub-batch of the tasks in `index`."""
+        prior_mean = None if self.prior_mean is None else self.prior_mean[index]
+        return Problem(
+            self.K[index], self.Y[index], self.weight[index], self.class_mask[index], self.max_std, prior_mean
+        )
+
+
+class State(NamedTuple):
+    """A posterior with the expectations of the likelihood at its marginals.
+
+    Attributes:
+        posterior: the variational distribution q.
+        grad_mean: `g_m`, the gradient of the expected log-likelihood in the mean, (T, C, N).
+        curvature: `-2 g_v = E[p (1 - p)]`, weighted, (T, C, N).
+        elbo: the evidence lower bound, (T,).
+    """
+
+    posterior: GaussianPosterior
+    grad_mean: Float[Tensor, "T C N"]
+    curvature: Float[Tensor, "T C N"]
+    elbo: Float[Tensor, " T"]
+
+
+def make_problem(
+    K: Float[Tensor, "T _ N N"],
+    y: Int[Tensor, "T N"],
+    n_way: int,
+    weight: Float[Tensor, "T N"] | None,
+    class_mask: Bool[Tensor, "T C"] | None,
+    max_std: float | None,
+    validate: bool,
+    prior_mean: Float[Tensor, "T C N"] | None = None,
+) -> Problem:
+    """Check the arguments of an inference method and bring them into one form."""
+    if n_way < 2:
+        raise InvalidInputError(f"Expected `n_way` to be at least 2, but got {n_way}.")
+    if validate:
+        check_kernel_matrix(K)
+        _check_labels(K, y, n_way, weight, class_mask)
+    T, N = y.shape
+    if weight is None:
+        weight = torch.ones(T, N, dtype=K.dtype, device=K.device)
+    if class_mask is None:
+        class_mask = torch.ones(T, n_way, dtype=torch.bool, device=K.device)
+    if max_std is None:
+        # the posterior variance never exceeds the prior's
+        max_std = math.sqrt(float(K.detach().diagonal(dim1=-2, dim2=-1).amax()))
+    Y = one_hot(y, n_way, K.dtype)
+    if prior_mean is not None and (prior_mean.shape != Y.shape or not bool(prior_mean.isfinite().all())):
+        raise InvalidInputError(
+            f"Expected `prior_mean` to be finite, of shape {tuple(Y.shape)}, but got {tuple(prior_mean.shape)}."
+        )
+    return Problem(K, Y, weight.to(K.dtype), class_mask, max_std, prior_mean)
+
+
+def _check_labels(K: Tensor, y: Tensor, n_way: int, weight: Tensor | None, class_mask: Tensor | None) -> None:
+    T, N = K.shape[0], K.shape[-1]
+    if y.shape != (T, N):
+        raise InvalidInputError(f"Expected labels `y` of shape ({T}, {N}) to match `K`, but got {tuple(y.shape)}.")
+    if y.is_floating_point():
+        raise InvalidInputError(f"Expected labels `y` to be integers, but got {y.dtype}.")
+    if K.shape[1] not in (1, n_way):
+        raise InvalidInputError(f"Expected `K` to hold 1 or n_way = {n_way} matrices per task, but got {K.shape[1]}.")
+    for name, tensor, shape in (("weight", weight, (T, N)), ("class_mask", class_mask, (T, n_way))):
+        if tensor is not None and tensor.shape != shape:
+            raise InvalidInputError(f"Expected `{name}` of shape {shape}, but got {tuple(tensor.shape)}.")
+    if weight is not None and not bool(((weight >= 0) & weight.isfinite()).all()):
+        raise InvalidInputError("Expected `weight` to be finite and not negative.")
+    real = torch.ones_like(y, dtype=torch.bool) if weight is None else weight > 0
+    low, high = (int(y[real].min()), int(y[real].max())) if bool(real.any()) else (0, 0)
+    if low < 0 or high >= n_way:
+        raise InvalidInputError(f"Expected labels between 0 and n_way - 1 = {n_way - 1}, but got {low} to {high}.")
+    if class_mask is not None:
+        exists = class_mask.gather(1, y.where(real, 0))
+        if not bool((exists | ~real).all()):
+            raise InvalidInputError("Expected `class_mask` to be true for every class that has a label.")
+        if not bool(class_mask.any(1).all()):
+            raise InvalidInputError("Expected every task to have at least one class in `class_mask`.")
+
+
+def evaluate(problem: Problem, sites: GaussianSites) -> State:
+    """Condition on the sites and evaluate the bound: one factorisation and one evaluation of the moments."""
+    posterior = condition(problem.K, sites)
+    return evaluate_posterior(problem, posterior, kl_to_prior(posterior))
+
+
+def evaluate_posterior(problem: Problem, posterior: GaussianPosterior, kl: Float[Tensor, "T C"]) -> State:
+    """Evaluate the bound `sum_n E log p(y_n | f_n) - sum_c KL_c` (paper eq. 12) and its gradients."""
+    expected, grad_mean, curvature = expected_log_likelihood(problem, posterior.mean, posterior.var, problem.max_std)
+    return State(posterior, grad_mean, curvature, expected - kl.sum(-1))
+
+
+def expected_log_likelihood(
+    problem: Problem, mean: Float[Tensor, "T C N"], var: Float[Tensor, "T C N"], max_std: float | None
+) -> tuple[Float[Tensor, " T"], Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    """`sum_n E log p(y_n | f_n)`, its gradient `g_m` in the mean, and `-2 g_v`, from the marginals."""
+    if problem.prior_mean is not None:
+        mean = mean + problem.prior_mean
+    moments = softmax_moments(mean.mT, var.mT, problem.class_mask[:, None, :], max_std=max_std)
+    weight = problem.weight[:, None, :]
+    expected = (problem.weight * ((problem.Y * mean).sum(1) - moments.logsumexp)).sum(-1)
+    return expected, weight * (problem.Y - moments.prob.mT), weight * moments.curvature.mT
+
+
+def mirror_target(state: State) -> GaussianSites:
+    """Where a full mirror step (rho = 1) puts the sites: paper eqs. 10 and 11, `g_m - 2 g_v m` and `-2 g_v`."""
+    return GaussianSites(state.grad_mean + state.curvature * state.posterior.mean, state.curvature)
+
+
+def elbo(
+    K: Float[Tensor, "T _ N N"],
+    y: Int[Tensor, "T N"],
+    posterior: GaussianPosterior,
+    *,
+    weight: Float[Tensor, "T N"] | None = None,
+    class_mask: Bool[Tensor, "T C"] | None = None,
+) -> Float[Tensor, " T"]:
+    """Evidence lower bound of each task, paper eq. 12, in nats; differentiable once.
+
+    Args:
+        K: prior covariances the posterior was made with.
+        y: labels, (T, N).
+        posterior: from `condition` or an inference method.
+        weight: weight of each point; zero marks padding.
+        class_mask: classes that exist.
+    """
+    n_way = posterior.mean.shape[1]
+    problem = make_problem(K, y, n_way, weight, class_mask, None, validate=True)
+    return evaluate_posterior(problem, posterior, kl_to_prior(posterior)).elbo

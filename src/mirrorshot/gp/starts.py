@@ -1,0 +1,192 @@
+"""Where inference starts: sites that are close to the answer before any expectation over the data is taken.
+
+Classes of a few-shot task are exchangeable, and a point differs from another mostly by being, or not being, an
+example of a class. Both starts exploit this:
+
+- `exchangeable_sites` averages the kernel over points of the same class and over pairs of different classes, and
+  solves that symmetric task exactly. All its points are alike, so the whole solution costs a few evaluations of
+  the moments at one single point per task.
+- `AmortisedSites` learns from tasks that were solved before: a linear map from cheap features of a point to its site.
+"""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mirrorshot.gp.gaussian import GaussianSites
+from mirrorshot.gp.objective import Problem, make_problem
+from mirrorshot.softmax.moments import softmax_moments
+
+_ITERATIONS = 12
+_SHORTEST = 0.02  # smallest fraction of a mirror step
+
+
+def exchangeable_sites(problem: Problem) -> GaussianSites:
+    """Sites of the task whose kernel is averaged over its classes (one value for own, one for other classes)."""
+    k0, within, between, shots, n_way = _averaged(problem)
+    rest = (n_way - 1) * shots  # points of other classes
+    # eigenvalues of the averaged kernel: inside a class, between the other classes, and a symmetric 2 x 2 part
+    inner = (k0 - within).clamp(min=0.0)
+    common = k0 + (shots - 1) * within
+    outer = (common - shots * between).clamp(min=0.0)
+    K_oo, K_tt = common, (common + (rest - shots) * between).clamp(min=0.0)
+    K_ot = torch.sqrt(shots * rest) * between
+    K_ot = torch.minimum(K_ot.abs(), torch.sqrt(K_oo * K_tt)) * K_ot.sign()
+    det_K = (K_oo * K_tt - K_ot * K_ot).clamp(min=0.0)
+    root_o, root_t = torch.sqrt(shots), torch.sqrt(rest)
+
+    zero = torch.zeros_like(k0)
+    b_o, b_t, w_o, w_t = zero, zero, zero, zero
+    own = torch.zeros_like(problem.class_mask)
+    own[:, 0] = True
+    exists = torch.arange(own.shape[1], device=own.device) < n_way[:, None]
+    rho = torch.full_like(k0, 0.5)
+    last_o, last_t, slope = zero, zero, zero
+    for _ in range(_ITERATIONS):
+        # (K^-1 + W)^-1 = (K + det(K) adj W) / det(I + K W) for 2 x 2 matrices, K possibly singular
+        det = 1 + K_oo * w_o + K_tt * w_t + det_K * w_o * w_t
+        S_oo, S_tt, S_ot = (K_oo + det_K * w_t) / det, (K_tt + det_K * w_o) / det, K_ot / det
+        to_o, to_t = S_ot * root_t / root_o, S_ot * root_o / root_t
+        m_o, m_t = S_oo * b_o + to_o * b_t, to_t * b_o + S_tt * b_t
+        v_o = (1 - 1 / shots) * inner / (1 + inner * w_o) + S_oo / shots
+        v_t = (
+            (1 - 1 / shots) * inner / (1 + inner * w_t)
+            + (1 - 1 / (n_way - 1)) / shots * outer / (1 + outer * w_t)
+            + S_tt / rest
+        )
+        mean = torch.where(own, m_o[:, None], m_t[:, None])
+        var = torch.where(own, v_o[:, None], v_t[:, None]).clamp(min=0.0)
+        moments = softmax_moments(mean, var, exists, max_std=problem.max_std)
+        prob, curvature = moments.prob, moments.curvature
+        d_o, d_t = 1 - prob[:, 0] + curvature[:, 0] * m_o - b_o, -prob[:, 1] + curvature[:, 1] * m_t - b_t
+        c_o, c_t = curvature[:, 0] - w_o, curvature[:, 1] - w_t
+        # the slope of the bound along the last step, before and after it: go where their secant crosses zero
+        pull_o, pull_t = d_o - c_o * m_o, d_t - c_t * m_t
+        move_o, move_t = S_oo * pull_o + to_o * pull_t, to_t * pull_o + S_tt * pull_t
+        after = shots * last_o * move_o + rest * last_t * move_t
+        rho = torch.where(after < slope, rho * slope / (slope - after), rho).clamp(_SHORTEST, 1.0)
+        last_o, last_t, slope = pull_o, pull_t, shots * pull_o * move_o + rest * pull_t * move_t
+        b_o, b_t, w_o, w_t = b_o + rho * d_o, b_t + rho * d_t, w_o + rho * c_o, w_t + rho * c_t
+    return _spread(problem, b_o, b_t, w_o, w_t)
+
+
+def _spread(problem: Problem, b_o: Tensor, b_t: Tensor, w_o: Tensor, w_t: Tensor) -> GaussianSites:
+    """Give every point of a task the value for its own class and the value for the others."""
+    keep = problem.weight[:, None, :] * problem.class_mask[:, :, None]
+    own = problem.Y > 0
+    shift = torch.where(own, b_o[:, None, None], b_t[:, None, None])
+    precision = torch.where(own, w_o[:, None, None], w_t[:, None, None])
+    return GaussianSites(keep * shift, keep * precision)
+
+
+def _averaged(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Mean prior variance, mean covariance within and between classes, mean shots and number of classes, each (T,)."""
+    K = problem.K.mean(1)
+    Y = problem.Y * problem.weight[:, None, :]
+    n = problem.weight.sum(-1).clamp(min=1.0)
+    diagonal = K.diagonal(dim1=-2, dim2=-1)
+    k0 = (problem.weight * diagonal).sum(-1) / n
+    sums = torch.einsum("tcn,tnm,tcm->t", Y, K, Y)
+    counts = Y.sum(-1)
+    # a point of weight a is a equal points: its copies are pairs too
+    pairs_within = counts.square().sum(-1) - problem.weight.sum(-1)
+    total = torch.einsum("tn,tnm,tm->t", problem.weight, K, problem.weight)
+    pairs_between = n * n - counts.square().sum(-1)
+    within = torch.where(pairs_within > 0, (sums - k0 * n) / pairs_within.clamp(min=1e-6), k0)
+    between = torch.where(pairs_between > 0, (total - sums) / pairs_between.clamp(min=1e-6), 0.0)
+    n_way = problem.class_mask.sum(-1).clamp(min=2).to(K.dtype)
+    return k0, within, between, (n / n_way).clamp(min=1.0), n_way
+
+
+class AmortisedSites(NamedTuple):
+    """A linear map from features of (point, class) to its site, learned from solved tasks.
+
+    The features come from the mean the kernel predicts when every point pulls with the average strength: the
+    map corrects the sites of points that lie deep inside their class, or among the others.
+
+    Attributes:
+        strength: average of `alpha` for a point's own class.
+        own: coefficients for a point's own class, (F, 2): columns shift and precision.
+        other: coefficients for the other classes, (F, 2).
+    """
+
+    strength: Float[Tensor, ""]
+    own: Float[Tensor, "F 2"]
+    other: Float[Tensor, "F 2"]
+
+    def sites(self, problem: Problem) -> GaussianSites:
+        """Starting sites for new tasks: one matrix product with the kernel, no expectations."""
+        keep = problem.weight[:, None, :] * problem.class_mask[:, :, None]
+        features = _features(problem, self.strength)
+        value = torch.where((problem.Y > 0)[..., None], features @ self.own, features @ self.other)
+        return GaussianSites(keep * value[..., 0], keep * value[..., 1].clamp(min=0.0))
+
+
+@runtime_checkable
+class SolvedTasks(Protocol):
+    """What is asked of a converged posterior."""
+
+    @property
+    def sites(self) -> GaussianSites:
+        """The sites."""
+
+    @property
+    def alpha(self) -> Float[Tensor, "T C N"]:
+        """`K^-1 m`."""
+
+    @property
+    def mean(self) -> Float[Tensor, "T C N"]:
+        """Means `m`."""
+
+
+def amortise(
+    K: Float[Tensor, "T _ N N"],
+    y: Int[Tensor, "T N"],
+    posterior: SolvedTasks,
+    *,
+    weight: Float[Tensor, "T N"] | None = None,
+    class_mask: Bool[Tensor, "T C"] | None = None,
+) -> AmortisedSites:
+    """Fit `AmortisedSites` to solved tasks by least squares.
+
+    Args:
+        K: prior covariances of the tasks.
+        y: their labels.
+        posterior: their converged posterior, from `mirror_descent` or from `steps.solve`.
+        weight: weight of each point; zero marks padding.
+        class_mask: classes that exist.
+    """
+    sites, alpha = posterior.sites, posterior.alpha
+    problem = make_problem(K, y, posterior.mean.shape[1], weight, class_mask, None, validate=True)
+    real = (problem.weight[:, None, :] * problem.class_mask[:, :, None]) > 0
+    own, other = real & (problem.Y > 0), real & (problem.Y == 0)
+    strength = alpha[own].mean()
+    # the features are nearly collinear: in single precision the normal equations would lose all digits but one
+    features = _features(problem, strength).double()
+    target = torch.stack([sites.shift, sites.precision], -1).double()
+    ridge = 1e-6 * torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
+
+    def solve(chosen: Tensor) -> Tensor:
+        x, t = features[chosen], target[chosen]
+        solution: Tensor = torch.linalg.solve(x.mT @ x / len(x) + ridge, x.mT @ t / len(x))
+        return solution.to(strength.dtype)
+
+    return AmortisedSites(strength, solve(own), solve(other))
+
+
+def _features(problem: Problem, strength: Tensor) -> Float[Tensor, "T C N F"]:
+    """Constant, logit against the other classes, and smooth functions of the two."""
+    n_way = problem.class_mask.sum(-1)[:, None, None]
+    pull = strength * (problem.Y - (1 - problem.Y) / (n_way - 1).clamp(min=1))
+    pull = pull * problem.weight[:, None, :] * problem.class_mask[:, :, None]
+    mean = (problem.K @ pull[..., None])[..., 0]
+    score = mean.masked_fill(~problem.class_mask[:, :, None], -torch.inf)
+    prior_var = problem.K.diagonal(dim1=-2, dim2=-1)
+    score = score / torch.sqrt(1 + prior_var / 4)
+    p = torch.softmax(score, 1)
+    spread = p * (1 - p)
+    scaled = mean / torch.sqrt(1 + prior_var)
+    columns = [torch.ones_like(p), p, spread, scaled, scaled * spread, scaled * scaled]
+    return torch.stack(columns, -1)

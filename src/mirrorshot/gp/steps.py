@@ -1,0 +1,156 @@
+"""A fixed number of mirror steps: the inner loop of training, where nothing is looked at.
+
+On a GPU the steps run in fused kernels (`fused`); the results are the same to rounding.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mirrorshot.gp.gaussian import GaussianSites, condition, covariance
+from mirrorshot.gp.mirror import towards
+from mirrorshot.gp.objective import Problem, evaluate
+from mirrorshot.softmax.moments import SoftmaxHessian, softmax_hessian, softmax_moments
+
+
+class Visit(NamedTuple):
+    """Where a step was taken from: what its gradient needs. Classes that are alike may share an entry (C is 1).
+
+    Attributes:
+        sites: the sites before the step; None: none, the posterior is the prior.
+        mean: posterior means, (T, C, N).
+        var: posterior variances, (T, C, N).
+        cov: posterior covariances, (T, C, N, N).
+        curvature: weighted `-2 g_v`, (T, C, N).
+        hessian: derivatives of the expectations, each (T, N, C, C); None: the fused kernels find them again.
+    """
+
+    sites: GaussianSites | None
+    mean: Float[Tensor, "T _ N"]
+    var: Float[Tensor, "T _ N"]
+    cov: Float[Tensor, "T _ N N"]
+    curvature: Float[Tensor, "T C N"]
+    hessian: SoftmaxHessian | None = None
+
+
+class Solution(NamedTuple):
+    """The posterior after a number of steps, with everything that gradients and predictions need.
+
+    Attributes:
+        sites: the last sites.
+        mean: posterior means `m`, (T, C, N).
+        cov: posterior covariances `Sigma`, (T, C, N, N).
+        grad_mean: `g_m` at the posterior, (T, C, N).
+        curvature: `-2 g_v` at the posterior, (T, C, N).
+        elbo: the bound, (T,).
+    """
+
+    sites: GaussianSites
+    mean: Float[Tensor, "T C N"]
+    cov: Float[Tensor, "T C N N"]
+    grad_mean: Float[Tensor, "T C N"]
+    curvature: Float[Tensor, "T C N"]
+    elbo: Float[Tensor, " T"]
+
+    @property
+    def alpha(self) -> Float[Tensor, "T C N"]:
+        """`K^-1 m = b - w m`."""
+        return self.sites.shift - self.sites.precision * self.mean
+
+
+def solve(
+    problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, visits: list[Visit] | None = None
+) -> Solution:
+    """Make `n_steps` mirror steps (paper eq. 9) of one size and evaluate the bound there; no gradients.
+
+    Args:
+        problem: the tasks.
+        start: sites to start from; None: those of the prior, which are zero.
+        n_steps: number of steps.
+        step_size: the paper's rho.
+        visits: a list that is filled with where each step was taken from. None: that is not kept.
+    """
+    with torch.no_grad():
+        if can_fuse(problem.K, problem.n_way):
+            from mirrorshot.gp.fused import solve_fused
+
+            solution, path = solve_fused(problem, start, n_steps, step_size, keep=visits is not None)
+            if visits is not None:
+                visits.extend(Visit(*visit) for visit in path)
+            return Solution(*solution)
+        sites = start
+        for _ in range(n_steps):
+            step = _from_prior(problem, visits) if sites is None else _from_sites(problem, sites, visits)
+            sites = towards(sites or GaussianSites.zeros_like(problem.K, 1), step, step_size)
+        sites = sites or GaussianSites.zeros_like(problem.K, 1)
+        state = evaluate(problem, GaussianSites(*(part.expand_as(problem.Y) for part in sites)))
+        q, cov = state.posterior, covariance(problem.K, state.posterior)
+        return Solution(q.sites, q.mean, cov, state.grad_mean, state.curvature, state.elbo)
+
+
+def _from_sites(problem: Problem, sites: GaussianSites, visits: list[Visit] | None) -> GaussianSites:
+    """Where a full mirror step from the sites leads; `visits` as in `solve`."""
+    q = condition(problem.K, sites)
+    mask = problem.class_mask[:, None, :]
+    grad_mean, curvature, hessian = _expectations(problem, q.mean, q.var, mask, visits is not None)
+    if visits is not None:
+        visits.append(Visit(sites, q.mean, q.var, covariance(problem.K, q), curvature, hessian))
+    return GaussianSites(grad_mean + curvature * q.mean, curvature)
+
+
+def _from_prior(problem: Problem, visits: list[Visit] | None) -> GaussianSites:
+    """Where a full mirror step from the prior leads: nothing to condition on, and much is alike.
+
+    With a stationary kernel all points have one marginal, and one evaluation of the moments does for them. With one
+    kernel for all classes they get one precision, and the next step factorises one matrix for them. A GPU would have
+    to wait for the answer, so there nobody asks.
+    """
+    var = problem.K.diagonal(dim1=-2, dim2=-1)
+    mean = torch.zeros_like(var)
+    can_share = problem.K.device.type == "cpu" and problem.prior_mean is None and bool(problem.class_mask.all())
+    mask = problem.class_mask[:, None, :]
+    part = slice(1 if can_share and bool((var == var[:1, :, :1]).all()) else None)
+    one_mean, one_var = (marginal[part, :, part].expand(-1, problem.n_way, -1) for marginal in (mean, var))
+    grad_mean, curvature, hessian = _expectations(problem, one_mean, one_var, mask[part], visits is not None)
+    if visits is not None:
+        visits.append(Visit(None, mean, var, problem.K, curvature, hessian))
+    return GaussianSites(grad_mean, curvature[:, :1] if can_share and problem.K.shape[1] == 1 else curvature)
+
+
+def _expectations(
+    problem: Problem, mean: Tensor, var: Tensor, mask: Tensor, has_hessian: bool
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"], SoftmaxHessian | None]:
+    """`g_m` and `-2 g_v` at marginals (T, C, N), or (1, C, 1) for all points, and their derivatives if asked for."""
+    if problem.prior_mean is not None:
+        mean = mean + problem.prior_mean
+    marginals = mean.mT, var.expand_as(mean).mT, mask
+    hessian = softmax_hessian(*marginals, max_std=problem.max_std) if has_hessian else None
+    moments = hessian or softmax_moments(*marginals, max_std=problem.max_std)
+    weight = problem.weight[:, None, :]
+    curvature = weight * moments.curvature.mT.expand_as(problem.Y)
+    return weight * (problem.Y - moments.prob.mT), curvature, hessian
+
+
+def can_fuse(K: Float[Tensor, "T _ N N"], n_way: int) -> bool:
+    """Whether tasks with these covariances are solved by the fused kernels: float32 on a GPU, and small."""
+    return K.device.type == "cuda" and K.dtype == torch.float32 and fits_fused(K.shape[-1], n_way)
+
+
+def fits_fused(n_points: int, n_way: int) -> bool:
+    """Whether the fused kernels take tasks of that size; they need Triton."""
+    from mirrorshot.gp import fused
+
+    return fused.is_available() and n_points <= fused.MAX_POINTS and n_way <= fused.MAX_CLASSES
+
+
+def predict_from(
+    solution: Solution, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
+) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
+    """Mean and variance of the latents at new points (paper eq. 15b): `k*^T alpha`, `k** - k*^T (W - W Sigma W) k*`."""
+    w = solution.sites.precision[..., None]
+    mean = (K_cross.mT @ solution.alpha[..., None])[..., 0]
+    scaled = w * K_cross
+    explained = (K_cross * scaled).sum(-2) - (scaled * (solution.cov @ scaled)).sum(-2)
+    return mean, (prior_var - explained).clamp(min=0.0)

@@ -1,0 +1,5 @@
+"""Networks from images to features: blocks and backbones."""
+
+from mirrorshot.networks.backbones import BACKBONES, Backbone, Identity, ImageBackbone, make_backbone
+
+__all__ = ["BACKBONES", "Backbone", "Identity", "ImageBackbone", "make_backbone"]

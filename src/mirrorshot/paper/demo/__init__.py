@@ -1,0 +1,9 @@
+"""The demo: two methods learn from printed characters to classify handwritten digits, on two cores in minutes.
+
+The characters are those of matplotlib's fonts, the digits those of scikit-learn, so nothing is downloaded.
+"""
+
+from mirrorshot.paper.demo.experiment import FULL, QUICK, DemoResult, DemoSettings, Stage, run_demo
+from mirrorshot.paper.demo.page import demo_tables, in_words, write_demo
+
+__all__ = ["DemoResult", "DemoSettings", "FULL", "QUICK", "Stage", "demo_tables", "in_words", "run_demo", "write_demo"]

@@ -1,0 +1,194 @@
+"""Data, training and tests of the demo."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mirrorshot.data import EpisodeSampler, load_glyphs
+from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
+from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.files.lock import remove_run
+from mirrorshot.gp.threads import threads
+from mirrorshot.training import build_preprocess, train
+from mirrorshot.training.config import Config
+from mirrorshot.training.evaluation import Evaluation
+from mirrorshot.training.folder import read_log
+from mirrorshot.training.runs import Run, evaluate_run, load_run, on_features
+from mirrorshot.views import EpisodeDisplay
+
+Stage = Callable[[str], Callable[[int, int, str], None]]
+"""Called with the name of a stage; returns the progress callback of that stage."""
+
+METHODS: dict[str, dict[str, Any]] = {
+    "mirror_gp": {"kernel": "rbf"},
+    "protonet": {},
+}
+"""Methods of the demo with their options, ours first."""
+
+N_WAY, N_SHOTS, N_QUERY = 5, (1, 5), 15
+SEEDS = (1, 2, 3, 4, 5)
+_N_DRAWN = 3  # tasks drawn in the report
+
+
+class DemoSettings(NamedTuple):
+    """How much work the demo is.
+
+    Attributes:
+        n_episodes: tasks that each method trains on.
+        n_classes: characters to train on; None: all.
+        n_validations: how often it is validated meanwhile.
+        n_validation_tasks: tasks of a validation, and tasks that a method is tuned on.
+        n_tasks: test tasks for each of the seeds.
+        n_temperature_tasks: validation tasks that the temperature is fitted on.
+        n_threads: of torch.
+    """
+
+    n_episodes: int
+    n_classes: int | None
+    n_validations: int
+    n_validation_tasks: int
+    n_tasks: int
+    n_temperature_tasks: int
+    n_threads: int
+
+
+FULL = DemoSettings(700, None, 5, 40, 120, 200, 2)
+QUICK = DemoSettings(8, 40, 2, 2, 3, 6, 1)
+
+
+class DemoResult(NamedTuple):
+    """Results of the demo.
+
+    Attributes:
+        settings: how much work it was.
+        seed: seed of the training.
+        evaluations: for each number of examples and each method, its results on the digits.
+        logs: records of each training.
+        cards: the first test tasks with one example per class, as each method predicts them.
+        seconds: wall time of its parts.
+        n_classes: numbers of training and validation classes.
+    """
+
+    settings: DemoSettings
+    seed: int
+    evaluations: dict[int, dict[str, Evaluation]]
+    logs: dict[str, list[dict[str, Any]]]
+    cards: dict[str, list[EpisodeDisplay]]
+    seconds: dict[str, float]
+    n_classes: tuple[int, int]
+
+
+def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stage: Stage | None = None) -> DemoResult:
+    """Train the methods on characters and test them on digits.
+
+    Args:
+        folder: gets the runs, in `runs`; those of an earlier demo are replaced.
+        settings: how much work to do.
+        seed: seed of weights and training tasks.
+        stage: told what goes on.
+
+    Example:
+        >>> import tempfile
+        >>> result = run_demo(Path(tempfile.mkdtemp()), settings=QUICK)
+        >>> sorted(result.evaluations), sorted(result.evaluations[1])
+        ([1, 5], ['mirror_gp', 'protonet'])
+    """
+    stage = stage or _silent
+    seconds: dict[str, float] = {}
+    folders = {name: folder / "runs" / name for name in METHODS}
+    with threads(settings.n_threads):
+        stage("Drawing characters")
+        with _timed("characters", seconds):
+            dataset = load_characters(settings.n_classes)
+        for name, run in folders.items():
+            with _timed(f"training {name}", seconds):
+                _clear(run)
+                train(demo_config(name, settings, seed), run, dataset=dataset, progress=stage(f"Training {name}"))
+        with _timed("testing", seconds):
+            runs = {name: load_run(run, dataset) for name, run in folders.items()}
+            ready = {name: on_features(run, dataset) for name, run in runs.items()}
+            evaluations = {n: _evaluate(ready, n, settings, stage) for n in N_SHOTS}
+            cards = _cards(runs, dataset)
+    assert dataset.train is not None
+    assert dataset.val is not None
+    logs = {name: read_log(run) for name, run in folders.items()}
+    n_classes = (dataset.train.n_classes, dataset.val.n_classes)
+    return DemoResult(settings, seed, evaluations, logs, cards, seconds, n_classes)
+
+
+def load_characters(n_classes: int | None) -> Dataset:
+    """The glyphs as `load_dataset` has them, or fewer classes of them."""
+    parts = (
+        load_glyphs("train", n_classes=n_classes),
+        load_glyphs("val", n_classes=n_classes and max(n_classes // 4, N_WAY)),
+        load_glyphs("test"),
+    )
+    return Dataset("glyphs", *parts, 28, 1, False, CHARACTER_MEAN, CHARACTER_STD)
+
+
+def demo_config(method: str, settings: DemoSettings, seed: int) -> Config:
+    """Settings of a training; the same for all methods but for their own options."""
+    return Config(
+        method=method,
+        method_options=METHODS[method],
+        n_way=N_WAY,
+        n_shot=1,
+        n_query=10,
+        n_episodes=settings.n_episodes,
+        kernel_lr=1e-2,
+        ema=0.98,
+        validate_every=-(-settings.n_episodes // settings.n_validations),
+        n_validation_tasks=settings.n_validation_tasks,
+        n_tune_tasks=max(1, settings.n_validation_tasks // 2),
+        seed=seed,
+        device="cpu",
+    )
+
+
+def _evaluate(
+    ready: dict[str, tuple[Run, Dataset]], n_shot: int, settings: DemoSettings, stage: Stage
+) -> dict[str, Evaluation]:
+    return {
+        name: evaluate_run(
+            run,
+            features,
+            n_shot=n_shot,
+            n_query=N_QUERY,
+            n_tasks=settings.n_tasks,
+            seeds=SEEDS,
+            n_validation_tasks=settings.n_temperature_tasks,
+            progress=stage(f"Testing {name}, {n_shot} per class"),
+        )
+        for name, (run, features) in ready.items()
+    }
+
+
+def _cards(runs: dict[str, Run], dataset: Dataset) -> dict[str, list[EpisodeDisplay]]:
+    """The first test tasks with one example per class; not chosen."""
+    preprocess = build_preprocess(dataset, augment=False)
+    assert dataset.test is not None
+    assert preprocess is not None
+    sampler = EpisodeSampler(dataset.test, N_WAY, 1, N_QUERY, seed=SEEDS[0])
+    return {
+        name: EpisodeDisplay.from_method(run.method, sampler, range(_N_DRAWN), prepare=lambda items: preprocess(items))
+        for name, run in runs.items()
+    }
+
+
+def _clear(folder: Path) -> None:
+    """Remove the run of an earlier demo, unless another process is writing it."""
+    if (folder / "config.json").exists():
+        remove_run(folder)
+
+
+@contextmanager
+def _timed(name: str, seconds: dict[str, float]) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[name] = round(time.perf_counter() - start, 2)
+
+
+def _silent(name: str) -> Callable[[int, int, str], None]:
+    return lambda done, total, label: None

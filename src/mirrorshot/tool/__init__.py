@@ -1,0 +1,12 @@
+"""Fitted models for people with pictures: read items, fit, predict, edit, save, load."""
+
+from mirrorshot.tool.encoding import Encoded, decide, encode_items
+from mirrorshot.tool.items import Items, read_labelled, read_unlabelled
+from mirrorshot.tool.model import Model
+from mirrorshot.tool.prediction import Prediction, Reason
+
+__all__ = [
+    "Model", "Prediction", "Reason",
+    "Items", "read_labelled", "read_unlabelled",
+    "Encoded", "encode_items", "decide",
+]  # fmt: skip

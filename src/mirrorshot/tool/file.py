@@ -1,0 +1,138 @@
+"""The file of a model: one safetensors file with JSON in its header and a checksum over all of it.
+
+It holds the encoder's name and settings (the weights only of a run's network), names, labels and embeddings of the
+support, thumbnails, and the whole state of the classifier, so predictions are the same bit by bit after loading on the
+same machine.
+Nothing in it is executed: a function of the user that it names is imported only if the reader says so.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mirrorshot.classifier import FewShotClassifier
+from mirrorshot.classifier.save import HeadState
+from mirrorshot.encoders import Embeddings, Encoder, Item, Kind, restore_encoder
+from mirrorshot.files.checkpoint import Checkpoint, CheckpointError
+from mirrorshot.files.sealed import load_sealed, save_sealed
+from mirrorshot.tool.encoding import THUMBNAIL
+from mirrorshot.tool.model import Model
+
+MODEL_VERSION = 1
+_HEAD, _ENCODER = "head.", "encoder."
+
+
+class LazyEncoder(Encoder):
+    """The encoder of a model file, made when it is first needed: editing or looking at a model does not need it.
+
+    Args:
+        name: of the encoder.
+        settings: of the encoder.
+        weights: of the encoder, if the file has them.
+        kind: of the items.
+        trust_encoder: whether a function may be imported.
+        download: whether weights may be fetched.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: dict[str, Any],
+        weights: dict[str, torch.Tensor],
+        kind: Kind,
+        *,
+        trust_encoder: bool,
+        download: bool,
+    ) -> None:
+        self.name, self.settings, self.kind = name, settings, kind
+        self._weights = weights
+        self._options = {"trust_encoder": trust_encoder, "download": download}
+        self._made: Encoder | None = None
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The weights that the file has."""
+        return self._weights
+
+    def encode(self, items: Sequence[Item]) -> Embeddings:
+        """Embeddings of the encoder, which is made now if it was not yet."""
+        if self._made is None:
+            self._made = restore_encoder(self.name, self.settings, self._weights, **self._options)
+        return self._made.encode(items)
+
+
+def save_model(model: Model, path: Path) -> None:
+    """Write a model, all or nothing.
+
+    Raises:
+        CheckpointWriteError: no room or no permission; the file is as it was.
+    """
+    state = model.head.state()
+    tensors = {f"{_HEAD}{name}": tensor for name, tensor in state.tensors.items()}
+    tensors |= {f"{_ENCODER}{name}": tensor for name, tensor in model.encoder.tensors().items()}
+    tensors["embeddings"] = torch.from_numpy(np.ascontiguousarray(model.embeddings))
+    if model.thumbnails is not None:
+        tensors["thumbnails"] = torch.from_numpy(np.ascontiguousarray(model.thumbnails))
+    info = {
+        "encoder": {"name": model.encoder.name, "settings": model.encoder.settings, "kind": model.encoder.kind},
+        "names": [_plain(name) for name in model.names],
+        "labels": model.labels,
+        "head": state.info,
+    }
+    save_sealed(path, tensors, info, kind="model", version=MODEL_VERSION)
+
+
+def load_model(path: Path, *, trust_encoder: bool = False, download: bool = False) -> Model:
+    """Read a model; see `Model.load`."""
+    saved = load_sealed(path, kind="model", version=MODEL_VERSION)
+    try:
+        encoder = _encoder(saved, trust_encoder, download)
+        names, labels = saved.info["names"], saved.info["labels"]
+        embeddings = saved.tensors["embeddings"].numpy()
+        thumbnails = saved.tensors.get("thumbnails")
+        _check(names, labels, embeddings, thumbnails)
+        state = HeadState(_part(saved, _HEAD), saved.info["head"])
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(f"Expected {path} to hold a model, but a part is missing or wrong: {error}.") from error
+    head = FewShotClassifier.from_state(state, str(path))
+    fits = len(head.fitted_.used) == len(names) and head.n_features_in_ == embeddings.shape[1]
+    if not fits or sorted({*labels}) != list(head.classes_):
+        raise CheckpointError(f"Expected the classifier in {path} to be that of its examples, but it is not.")
+    return Model(encoder, names, labels, embeddings, head, None if thumbnails is None else thumbnails.numpy())
+
+
+def _encoder(saved: Checkpoint, trust_encoder: bool, download: bool) -> LazyEncoder:
+    about = saved.info["encoder"]
+    name, settings, kind = about["name"], about["settings"], about["kind"]
+    is_known = isinstance(kind, str) and kind in ("picture", "text", "embedding")
+    if not isinstance(name, str) or not isinstance(settings, dict) or not is_known:
+        raise ValueError("its encoder is not described as one")
+    return LazyEncoder(name, settings, _part(saved, _ENCODER), kind, trust_encoder=trust_encoder, download=download)
+
+
+def _part(saved: Checkpoint, prefix: str) -> dict[str, torch.Tensor]:
+    return {name[len(prefix) :]: tensor for name, tensor in saved.tensors.items() if name.startswith(prefix)}
+
+
+def _check(names: Any, labels: Any, embeddings: Any, thumbnails: torch.Tensor | None) -> None:
+    if not all(isinstance(part, list) and all(isinstance(x, str) for x in part) for part in (names, labels)):
+        raise ValueError("names and labels are not text")
+    if (
+        embeddings.ndim != 2
+        or not embeddings.shape[1]
+        or embeddings.dtype.kind != "f"
+        or not np.isfinite(embeddings).all()
+    ):
+        raise ValueError("its embeddings are not finite numbers of shape (n, D)")
+    if not len(names) == len(labels) == len(embeddings) or len(set(names)) < len(names):
+        raise ValueError("names, labels and embeddings do not match")
+    wanted = (len(names), THUMBNAIL, THUMBNAIL, 3)
+    if thumbnails is not None and (thumbnails.dtype != torch.uint8 or tuple(thumbnails.shape) != wanted):
+        raise ValueError("its thumbnails are not pictures")
+
+
+def _plain(name: str) -> str:
+    """A file name that is no valid text, as text."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,278 @@
+"""The settings of a training run: typed, from presets, a TOML file and the command line, written into every run.
+
+This module is imported by the command line before torch, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from mirrorshot.files.regular import open_regular
+from mirrorshot.types import InvalidInputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Schedule = Literal["constant", "cosine"]
+Precision = Literal["auto", "float32", "bfloat16"]
+Norm = Literal["episode", "task"]
+Optimizer = Literal["adam", "muon"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of a training run. Every field can be set in a TOML file and on the command line.
+
+    Attributes:
+        method: name of the method.
+        method_options: its options, for instance kernel and number of inner steps.
+        data: name of a data set, or path of a folder with `train`, `val` and `test`.
+        backbone: name of the network; "auto": conv4s for small pictures, conv4 for others, identity for embeddings.
+        n_way, n_shot, n_query: classes of a task, labelled items of a class, and items of it to classify.
+        n_episodes: how many tasks to train on.
+        tasks_per_step: tasks of one optimiser step, over all processes.
+        batch_size: pictures of one optimiser step of methods that are pre-trained; such a step counts as one episode.
+        optimizer: "adam", or "muon": Muon for the convolutions of the network, Adam for everything else.
+        lr, kernel_lr: learning rates for the network and for the kernel.
+        schedule: "constant", or "cosine": the learning rates fall to zero along a cosine.
+        ema: decay of the running average of the weights that is validated and kept; 0: no average.
+        clip: longest gradient; longer ones are shortened to it. 0: no limit.
+        augment: whether training pictures are augmented; "auto": as the data set says.
+        crop_area: smallest part of a picture that augmentation may crop to.
+        average_flips: outside training, features are the mean of those of a picture and of its mirror image.
+        norm: statistics of the batch normalisation, over a whole step ("episode") or each task ("task").
+        precision: type in which the network computes; "auto": bfloat16 on a GPU, float32 on the CPU.
+        accelerate: compile the network or the steps that adapt it, record the step as a CUDA graph. On a GPU only.
+        validate_every: episodes between two validations.
+        n_validation_tasks: tasks of a validation; the same ones every time.
+        n_tune_tasks: training tasks that `tune` fits temperature and starting sites to, before each validation.
+        save_every: seconds between two checkpoints.
+        on_small_class: "error", or "fewer_queries" if a class has too few items.
+        seed: seed of weights, tasks and augmentation.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
+        tensorboard: also write TensorBoard files.
+    """
+
+    method: str = "mirror_gp"
+    method_options: dict[str, Any] = field(default_factory=dict)
+    data: str = "glyphs"
+    backbone: str = "auto"
+    n_way: int = 5
+    n_shot: int = 1
+    n_query: int = 16
+    n_episodes: int = 20_000
+    tasks_per_step: int = 1
+    batch_size: int = 16
+    optimizer: Optimizer = "adam"
+    lr: float = 1e-3
+    kernel_lr: float = 1e-3
+    schedule: Schedule = "cosine"
+    ema: float = 0.0
+    clip: float = 0.0
+    augment: bool | Literal["auto"] = "auto"
+    crop_area: float = 0.08
+    average_flips: bool = False
+    norm: Norm = "episode"
+    precision: Precision = "auto"
+    accelerate: bool = True
+    validate_every: int = 100
+    n_validation_tasks: int = 100
+    n_tune_tasks: int = 50
+    save_every: float = 20.0
+    on_small_class: Literal["error", "fewer_queries"] = "fewer_queries"
+    seed: int = 1
+    device: str = "auto"
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        hints = field_types()
+        for name, hint in hints.items():
+            value = getattr(self, name)
+            if not _fits(value, hint):
+                raise InvalidInputError(f"Expected setting `{name}` to be {_describe(hint)}, but got {value!r}.")
+        for name, low, high in _BOUNDS:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InvalidInputError(f"Expected setting `{name}` to be between {low} and {high}, but got {value}.")
+        if self.validate_every % self.tasks_per_step:
+            raise InvalidInputError(
+                f"Expected `validate_every` to be a multiple of `tasks_per_step`, but got {self.validate_every} and "
+                f"{self.tasks_per_step}."
+            )
+        _check_json(self.method_options)
+
+    @property
+    def n_steps(self) -> int:
+        """Optimiser steps of the run."""
+        return math.ceil(self.n_episodes / self.tasks_per_step)
+
+    @property
+    def steps_per_validation(self) -> int:
+        """Optimiser steps between two validations."""
+        return self.validate_every // self.tasks_per_step
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    def replace(self, **changes: Any) -> Config:
+        """The same settings with some changed; `method_options` are merged, and tables in them.
+
+        Example:
+            >>> Config().replace(n_shot=5, method_options={"n_steps": 2}).method_options
+            {'n_steps': 2}
+        """
+        _check_names(changes)
+        if "method_options" in changes:
+            changes["method_options"] = merged(self.method_options, changes["method_options"])
+        return dataclasses.replace(self, **changes)
+
+
+_BOUNDS: tuple[tuple[str, float, float], ...] = (
+    ("n_way", 2, 1000),
+    ("n_shot", 1, 1000),
+    ("n_query", 1, 1000),
+    ("n_episodes", 1, 10**9),
+    ("tasks_per_step", 1, 4096),
+    ("batch_size", 1, 65536),
+    ("lr", 0.0, 10.0),
+    ("kernel_lr", 0.0, 10.0),
+    ("ema", 0.0, 0.999999),
+    ("clip", 0.0, 1e9),
+    ("crop_area", 0.001, 1.0),
+    ("validate_every", 1, 10**9),
+    ("n_validation_tasks", 1, 10**6),
+    ("n_tune_tasks", 1, 10**5),
+    ("save_every", 0.0, 1e9),
+    ("seed", 0, 2**62),
+)
+
+
+def field_types() -> dict[str, Any]:
+    """Names and types of all settings."""
+    hints = typing.get_type_hints(Config)
+    return {f.name: hints[f.name] for f in dataclasses.fields(Config)}
+
+
+def from_dict(settings: Mapping[str, Any]) -> Config:
+    """Settings from a plain dict, for instance one that `to_dict` made."""
+    _check_names(settings)
+    return Config(**settings)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Settings in a TOML file.
+
+    Raises:
+        InvalidInputError: there is no such file, it is not TOML, or it has a setting that does not exist.
+    """
+    try:
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"Expected a TOML file of settings, but {path} cannot be read: {error}.") from error
+    try:
+        settings = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInputError(f"Expected {path} to be TOML, but got: {error}.") from error
+    _check_names(settings, where=f" in {path}")
+    return settings
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """One `name=value` of the command line; a dot leads into `method_options`.
+
+    Example:
+        >>> parse_override("lr=3e-4"), parse_override("method_options.kernel=rbf")
+        ({'lr': 0.0003}, {'method_options': {'kernel': 'rbf'}})
+    """
+    name, equals, raw = text.partition("=")
+    head, dot, tail = name.strip().partition(".")
+    if not equals or not head:
+        raise InvalidInputError(f"Expected name=value, for instance lr=3e-4, but got {text!r}.")
+    _check_names({head: None})
+    value = _parse_value(raw.strip(), str if field_types()[head] is str else None)
+    if not dot:
+        return {head: value}
+    if head != "method_options":
+        raise InvalidInputError(f"Expected a dot only in method_options.name, but got {name!r}.")
+    keys = tail.split(".")
+    if not all(keys):
+        raise InvalidInputError(f"Expected a name after each dot, but got {name!r}.")
+    for key in reversed(keys):
+        value = {key: value}
+    return {head: value}
+
+
+def _parse_value(raw: str, kind: type | None) -> Any:
+    if kind is str:
+        return raw
+    try:
+        return json.loads(raw)
+    except json.JSONDecodeError:
+        return raw  # a bare word; the type check says if it does not fit
+
+
+def merged(old: Any, new: Any) -> Any:
+    """`new` on top of `old`, table by table."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
+
+
+def _check_json(options: Mapping[str, Any]) -> None:
+    """Every run writes its settings as JSON; what cannot be written is refused before it begins."""
+    try:
+        json.dumps(options, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"Expected setting `method_options` to hold only what JSON can, but got {options!r}: {error}."
+        ) from error
+
+
+def _check_names(settings: Mapping[str, Any], where: str = "") -> None:
+    known = [f.name for f in dataclasses.fields(Config)]
+    for name in settings:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean `{close[0]}`?" if close else f" Settings are: {', '.join(known)}."
+            option = f" If it is an option of the method: `method_options.{name}`."
+            raise InvalidInputError(f"Expected settings that exist, but got `{name}`{where}.{hint}{option}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, option) for option in typing.get_args(hint))
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if origin is dict:
+        return isinstance(value, dict)
+    if hint is float:
+        return (isinstance(value, float) and math.isfinite(value)) or _fits(value, int)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_describe(option) for option in typing.get_args(hint))
+    if origin is Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    return {float: "a finite number", int: "an integer", bool: "true or false", str: "text", dict: "a table"}.get(
+        origin or hint, str(hint)
+    )

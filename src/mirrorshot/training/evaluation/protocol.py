@@ -1,0 +1,199 @@
+"""Evaluation by the protocol of the paper's tables, with NLL, Brier score and a temperature from validation classes."""
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mirrorshot.data import ClassSource
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.metrics import PAPER_GRID, apply_temperature, fit_temperature
+from mirrorshot.training.evaluation.calibration import calibration_of
+from mirrorshot.training.evaluation.passes import Passes
+from mirrorshot.training.evaluation.predictions import Latents, Predictions, Prepare, Progress
+from mirrorshot.training.evaluation.results import Evaluation, Protocol, interval_95
+from mirrorshot.training.evaluation.temperatures import (
+    Tempered,
+    fit_likelihood_temperature,
+    fit_two_temperatures,
+    tempered_calibrations,
+)
+from mirrorshot.types import InvalidInputError
+
+
+def evaluate(
+    method: FewShotMethod,
+    test: ClassSource,
+    *,
+    n_way: int,
+    n_shot: int,
+    n_query: int = 15,
+    n_tasks: int = 600,
+    seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    prepare: Prepare,
+    batch_size: int = 16,
+    validation: ClassSource | None = None,
+    n_validation_tasks: int = 600,
+    two_temperatures: bool = False,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Evaluate a method on the episodes of several seeds.
+
+    The same data, seeds and sizes give the same episodes to every method. Calibration is that of the queries of all
+    tasks, as they are and, with `validation`, at one temperature fitted there by NLL.
+
+    Args:
+        method: a trained one.
+        test: classes that were not trained on.
+        n_way: classes of a task.
+        n_shot: labelled items of each class.
+        n_query: items of each class to classify.
+        n_tasks: tasks for each seed.
+        seeds: one pass over `n_tasks` tasks for each; the paper has 5 passes.
+        prepare: from gathered items (n, *item) to what the backbone takes, on the device of the method.
+        batch_size: tasks at a time.
+        validation: classes to fit the temperature on, neither trained on nor tested. None: no temperature.
+        n_validation_tasks: tasks to fit it on, drawn with the first seed.
+        two_temperatures: also calibrate as the paper's released code does, with a likelihood temperature and a second
+            one chosen by the ECE and by the MCE of the validation tasks; see `mirrorshot.metrics.two_temperatures`.
+        progress: called after each batch.
+
+    Raises:
+        NumericalError: a prediction is NaN.
+        DataError: the data do not allow such tasks.
+
+    Example:
+        >>> from mirrorshot.networks.backbones import make_backbone
+        >>> class Uniform(FewShotMethod):
+        ...     def loss(self, tasks, query_y): ...
+        ...     def predict(self, tasks):
+        ...         return torch.zeros(*tasks.query_x.shape[:2], tasks.n_way).log_softmax(-1)
+        >>> source = ClassSource.from_arrays(torch.arange(100.0)[:, None], torch.arange(100) // 20)
+        >>> method = Uniform(make_backbone("identity", in_features=1))
+        >>> result = evaluate(method, source, n_way=5, n_shot=1, n_tasks=10, prepare=torch.Tensor.float)
+        >>> result.accuracy, round(result.raw.nll, 3), round(result.raw.ece, 3)
+        (0.2, 1.609, 0.0)
+    """
+    _check_arguments(test, validation, n_tasks, n_validation_tasks, seeds, two_temperatures)
+    once = n_validation_tasks * (validation is not None) + n_tasks * len(seeds)
+    total = once + (once + len(PAPER_GRID)) * two_temperatures
+    passes = Passes(method, (n_way, n_shot, n_query), prepare, batch_size, progress, total)
+    protocol = Protocol(
+        n_way=n_way,
+        n_shot=n_shot,
+        n_query=n_query,
+        n_tasks=n_tasks,
+        seeds=tuple(map(int, seeds)),
+        n_test_classes=test.n_classes,
+        n_test_items=test.n_items,
+        n_validation_tasks=0 if validation is None else n_validation_tasks,
+        n_validation_classes=0 if validation is None else validation.n_classes,
+        episodes=_fingerprint(test),
+    )
+    if validation is None:
+        return _summary(protocol, _test_passes(passes, test, protocol), None)
+    validated = passes.predictions(validation, seeds[0], n_validation_tasks, "validation")
+    tested = _test_passes(passes, test, protocol)
+    found = _summary(protocol, tested, fit_temperature(*validated))
+    if not two_temperatures:
+        return found
+    fitted = passes.latents(validation, seeds[0], n_validation_tasks, "latents, validation")
+    latents = [passes.latents(test, seed, n_tasks, f"latents, seed {seed}") for seed in seeds]
+    return found._replace(tempered=_tempered(validated, fitted, tested, latents, passes))
+
+
+def _test_passes(passes: Passes, test: ClassSource, protocol: Protocol) -> list[Predictions]:
+    return [passes.predictions(test, seed, protocol.n_tasks, f"test, seed {seed}") for seed in protocol.seeds]
+
+
+def _tempered(
+    validated: Predictions,
+    fitted: Latents | None,
+    tested: Sequence[Predictions],
+    latents: Sequence[Latents | None],
+    passes: Passes,
+) -> tuple[Tempered, ...]:
+    progress = passes.progress("two temperatures", len(PAPER_GRID))
+    told = None if progress is None else lambda done, of: progress(done, of, "")
+    pairs = fit_two_temperatures(fitted, validated, told)
+    likelihood = None if fitted is None else fit_likelihood_temperature(fitted, validated)
+    parts = [part for part in latents if part is not None]
+    joined = Latents(*map(torch.cat, zip(*parts, strict=True))) if parts else None
+    return tempered_calibrations(likelihood, pairs, joined, _together(tested))
+
+
+def _together(passes: Sequence[Predictions]) -> Predictions:
+    return Predictions(*map(torch.cat, zip(*passes, strict=True)))
+
+
+def _summary(protocol: Protocol, passes: Sequence[Predictions], temperature: float | None) -> Evaluation:
+    everything = _together(passes)
+    task_accuracy = torch.stack([_task_mean(p, _is_right(p)) for p in passes])
+    task_nll = torch.stack([_task_mean(p, -_of_label(p)) for p in passes])
+    means = task_accuracy.mean(1)
+    return Evaluation(
+        protocol=protocol,
+        accuracy=float(means.mean()),
+        accuracy_sd=float(means.std(correction=0)),
+        accuracy_interval=interval_95(task_accuracy),
+        raw=calibration_of(everything),
+        temperature=temperature,
+        calibrated=None if temperature is None else calibration_of(_at_temperature(everything, temperature)),
+        task_accuracy=task_accuracy,
+        task_nll=task_nll,
+    )
+
+
+def _at_temperature(predictions: Predictions, temperature: float) -> Predictions:
+    real = (predictions.weight > 0)[..., None]  # padding may be anything, and must not become NaN
+    safe = torch.where(real, predictions.log_prob, 0.0)
+    return predictions._replace(log_prob=apply_temperature(safe, temperature))
+
+
+def _is_right(predictions: Predictions) -> Float[Tensor, "T M"]:
+    return (predictions.log_prob.argmax(-1) == predictions.y).double()
+
+
+def _of_label(predictions: Predictions) -> Float[Tensor, "T M"]:
+    return predictions.log_prob.gather(-1, predictions.y[..., None])[..., 0]
+
+
+def _task_mean(predictions: Predictions, values: Float[Tensor, "T M"]) -> Float[Tensor, " T"]:
+    """Mean over the queries of each task, padding left out."""
+    real = predictions.weight > 0
+    return torch.where(real, values, 0.0).sum(-1) / real.sum(-1)
+
+
+def _fingerprint(source: ClassSource) -> str:
+    """Hash of labels and names, not of items: two embeddings of the same images may be compared."""
+    digest = hashlib.sha256("\0".join(source.class_names).encode())
+    digest.update(source.labels.cpu().numpy().astype("<i8").tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _check_arguments(
+    test: ClassSource,
+    validation: ClassSource | None,
+    n_tasks: int,
+    n_validation_tasks: int,
+    seeds: Sequence[int],
+    two_temperatures: bool,
+) -> None:
+    if two_temperatures and validation is None:
+        raise InvalidInputError(
+            "Expected `validation` classes to choose the two temperatures on, but got None. Pass them, or leave out "
+            "`two_temperatures`."
+        )
+    if n_tasks < 1 or n_validation_tasks < 1:
+        raise InvalidInputError(
+            f"Expected `n_tasks` and `n_validation_tasks` to be at least 1, but got {n_tasks} and {n_validation_tasks}."
+        )
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InvalidInputError(f"Expected `seeds` to be distinct and at least one, but got {list(seeds)}.")
+    if validation is not None and validation.items.data_ptr() == test.items.data_ptr():
+        raise InvalidInputError(
+            "Expected `validation` to be other data than `test`, but got the same: a temperature fitted on the test "
+            "tasks says nothing about new ones. Pass the validation classes, or None."
+        )

@@ -1,0 +1,192 @@
+"""Results of an evaluation, its protocol, and the paired comparison of two."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mirrorshot.training.evaluation.calibration import Calibration, finite
+from mirrorshot.training.evaluation.temperatures import Tempered
+from mirrorshot.types import InvalidInputError
+
+Z_95 = 1.96  # as the references round it
+
+
+class Protocol(NamedTuple):
+    """Settings of an evaluation.
+
+    Attributes:
+        n_way, n_shot, n_query: size of the tasks.
+        n_tasks: tasks of each seed.
+        seeds: of the passes.
+        n_test_classes, n_test_items: of the data.
+        n_validation_tasks, n_validation_classes: what the temperature was fitted on; 0 without one.
+        episodes: fingerprint of the labels that the episodes are drawn from; equal for equal episodes.
+    """
+
+    n_way: int
+    n_shot: int
+    n_query: int
+    n_tasks: int
+    seeds: tuple[int, ...]
+    n_test_classes: int
+    n_test_items: int
+    n_validation_tasks: int
+    n_validation_classes: int
+    episodes: str
+
+
+class Evaluation(NamedTuple):
+    """Result of `evaluate`.
+
+    Attributes:
+        protocol: how it was made.
+        accuracy: mean over the seeds of their mean accuracies.
+        accuracy_sd: population standard deviation of these means, the spread of the paper's tables. It holds the noise
+            of drawing tasks, not that of training.
+        accuracy_interval: half-width of the 95 % interval over all tasks.
+        raw: calibration of the predictions as they are.
+        temperature: fitted on validation tasks; None without them.
+        calibrated: calibration at that temperature; None without it.
+        task_accuracy, task_nll: of each task, to compare methods in pairs; (S, T).
+        tempered: calibration at the paper's two temperatures, and at a likelihood temperature by NLL; empty unless
+            asked for.
+    """
+
+    protocol: Protocol
+    accuracy: float
+    accuracy_sd: float
+    accuracy_interval: float
+    raw: Calibration
+    temperature: float | None
+    calibrated: Calibration | None
+    task_accuracy: Float[Tensor, "S T"]
+    task_nll: Float[Tensor, "S T"]
+    tempered: tuple[Tempered, ...] = ()
+
+    def record(self, *, with_tasks: bool = False) -> dict[str, Any]:
+        """All numbers and how they were made, ready for JSON.
+
+        Args:
+            with_tasks: also accuracy and NLL of each task.
+        """
+        record = {
+            "protocol": {**self.protocol._asdict(), "seeds": list(self.protocol.seeds)},
+            "accuracy": self.accuracy,
+            "accuracy_sd": self.accuracy_sd,
+            "accuracy_interval_95": self.accuracy_interval,
+            "accuracy_of_seeds": self.task_accuracy.mean(1).tolist(),
+            "temperature": self.temperature,
+            "raw": self.raw.record(),
+            "calibrated": None if self.calibrated is None else self.calibrated.record(),
+            "tempered": [{**t._asdict(), "calibration": t.calibration.record()} for t in self.tempered],
+        }
+        if with_tasks:
+            record["task_accuracy"] = self.task_accuracy.tolist()
+            record["task_nll"] = [[finite(value) for value in row] for row in self.task_nll.tolist()]
+        return record
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Evaluation":
+        """Invert `record(with_tasks=True)`.
+
+        Raises:
+            InvalidInputError: the record is not of that kind, or without tasks.
+        """
+        try:
+            protocol = Protocol(**{**record["protocol"], "seeds": tuple(record["protocol"]["seeds"])})
+            calibrated = record["calibrated"]
+            return cls(
+                protocol=protocol,
+                accuracy=float(record["accuracy"]),
+                accuracy_sd=float(record["accuracy_sd"]),
+                accuracy_interval=float(record["accuracy_interval_95"]),
+                raw=Calibration.from_record(record["raw"]),
+                temperature=record["temperature"],
+                calibrated=None if calibrated is None else Calibration.from_record(calibrated),
+                task_accuracy=_of_tasks(record["task_accuracy"], protocol),
+                task_nll=_of_tasks(record["task_nll"], protocol),
+                tempered=tuple(
+                    Tempered(t["rule"], t["likelihood"], t["predictive"], Calibration.from_record(t["calibration"]))
+                    for t in record["tempered"]
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidInputError(
+                f"Expected the record of an evaluation with its tasks, but got one that does not fit: {error!r}. "
+                "Evaluate the run again."
+            ) from error
+
+
+class PairedDifference(NamedTuple):
+    """How much more one method reaches than another on the same tasks.
+
+    Attributes:
+        mean: mean difference.
+        interval: half-width of its 95 % interval; the difference is clear where `abs(mean) > interval`.
+        n_tasks: tasks compared.
+    """
+
+    mean: float
+    interval: float
+    n_tasks: int
+
+
+def paired_difference(
+    a: Evaluation, b: Evaluation, metric: Literal["accuracy", "nll"] = "accuracy"
+) -> PairedDifference:
+    """Mean of `a - b` over the tasks. Both saw the same ones, so what makes a task hard for both cancels.
+
+    Args:
+        a: evaluation of one method.
+        b: that of the other.
+        metric: accuracy (more is better) or nll (less is better).
+
+    Raises:
+        InvalidInputError: the evaluations differ in protocol or episodes.
+    """
+    if metric not in ("accuracy", "nll"):
+        raise InvalidInputError(f"Expected `metric` to be 'accuracy' or 'nll', but got {metric!r}.")
+    _check_same_episodes(a.protocol, b.protocol)
+    difference = getattr(a, f"task_{metric}") - getattr(b, f"task_{metric}")
+    return PairedDifference(float(difference.mean()), interval_95(difference), difference.numel())
+
+
+def interval_95(values: Float[Tensor, "..."]) -> float:
+    """Half-width of the 95 % interval of a mean: 1.96 sd / sqrt(n), with the population's sd as in the references.
+
+    Example:
+        >>> round(interval_95(torch.tensor([0.0, 1.0, 0.0, 1.0])), 4)
+        0.49
+    """
+    return Z_95 * float(values.double().std(correction=0)) / math.sqrt(values.numel())
+
+
+def same_episodes(a: Protocol, b: Protocol) -> bool:
+    """Whether two evaluations saw the same episodes."""
+    return not _differences(a, b)
+
+
+def _differences(a: Protocol, b: Protocol) -> list[str]:
+    """What makes the episodes others. Temperatures may differ: the accuracy and NLL of tasks are those before them."""
+    names = ("n_way", "n_shot", "n_query", "n_tasks", "seeds", "n_test_classes", "n_test_items", "episodes")
+    return [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]
+
+
+def _check_same_episodes(a: Protocol, b: Protocol) -> None:
+    differences = _differences(a, b)
+    if differences:
+        raise InvalidInputError(
+            f"Expected two evaluations on the same episodes, but got {'; '.join(differences)}. "
+            "Evaluate both methods with the same data and settings."
+        )
+
+
+def _of_tasks(rows: Sequence[Sequence[float | None]], protocol: Protocol) -> Float[Tensor, "S T"]:
+    values = torch.tensor([[math.inf if v is None else v for v in row] for row in rows], dtype=torch.float64)
+    if tuple(values.shape) != (len(protocol.seeds), protocol.n_tasks):
+        raise ValueError(f"tasks of shape {tuple(values.shape)}")
+    return values

@@ -1,0 +1,233 @@
+"""The folder of a run: its configuration, its log, its last and its best checkpoint, and a lock."""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from torch import Tensor
+
+from mirrorshot.files.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointWriteError,
+    load_checkpoint,
+    save_checkpoint,
+    write_atomically,
+)
+from mirrorshot.files.lock import RunError, RunLock
+
+CONFIG, LOG = "config.json", "log.jsonl"
+Name = Literal["last", "best"]
+
+
+class RunFolder:
+    """A folder that one training run writes into, and no other.
+
+    It holds `config.json`, `log.jsonl` (one record a line, with its step), `last.safetensors` and `best.safetensors`.
+    Make one with `RunFolder.create` or `RunFolder.resume`, and use it in a `with` statement: the lock is given back at
+    its end. Reading a run needs no lock: `read_config`, `read_log` and `load_checkpoint` do that.
+
+    Design note: the checkpoint is the state of a run, the log only tells of it. What was logged after the last
+    checkpoint will be computed again, so resuming forgets it.
+
+    Attributes:
+        path: the folder.
+        config: the configuration of the run.
+
+    Example:
+        >>> import tempfile, torch
+        >>> folder = Path(tempfile.mkdtemp()) / "run"
+        >>> with RunFolder.create(folder, {"n_way": 5}) as run:
+        ...     run.log({"step": 1, "loss": 1.6})
+        ...     run.save("last", {"method.weight": torch.zeros(2)}, {"step": 1})
+        ...     run.log({"step": 2, "loss": 1.5})
+        >>> with RunFolder.resume(folder) as run:
+        ...     run.config, run.load("last").info["step"]
+        ({'n_way': 5}, 1)
+        >>> read_log(folder)
+        [{'step': 1, 'loss': 1.6}]
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any], lock: RunLock) -> None:
+        self.path, self.config, self._lock = path, config, lock
+        self._log = open(path / LOG, "a", encoding="utf-8")  # noqa: SIM115 - closed by `close`
+
+    @classmethod
+    def create(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
+        """Begin a run.
+
+        Args:
+            path: its folder, which is made if it does not exist.
+            config: all that is needed to repeat the run, as JSON.
+
+        Raises:
+            RunError: the folder already holds a run, or another process is writing there.
+        """
+        path = Path(path)
+        document = json.dumps(config, indent=2, allow_nan=False) + "\n"
+        _make_folder(path)
+        lock = RunLock.acquire(path)
+        try:
+            _check_no_run(path)
+            write_atomically(path / CONFIG, document.encode())
+            return cls(path, json.loads(document), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def resume(cls, path: Path) -> "RunFolder":
+        """Go on with a run: its log is cut back to the step of its last checkpoint, if it has one, else emptied.
+
+        Args:
+            path: its folder.
+
+        Raises:
+            RunError: the folder holds no run, or another process is writing there.
+        """
+        path = Path(path)
+        config = read_config(path)
+        lock = RunLock.acquire(path)
+        try:
+            for leftover in path.glob(".*.tmp"):  # of a process that was killed while it wrote
+                leftover.unlink(missing_ok=True)
+            _cut_log(path, _last_step(path))
+            return cls(path, config, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Append a record to the log; it is on its way to the disk when this returns.
+
+        Args:
+            record: JSON with an integer "step". Numbers that are not finite are written as null.
+        """
+        if not isinstance(record.get("step"), int):
+            raise RunError(f"Expected a record with an integer 'step', but got {dict(record)!r}.")
+        try:
+            self._log.write(json.dumps({key: _finite(value) for key, value in record.items()}, allow_nan=False) + "\n")
+            self._log.flush()
+        except OSError as error:
+            message = f"Expected to append to {self.path / LOG}, but got: {error.strerror}. Make room, then --resume."
+            raise CheckpointWriteError(message) from error
+
+    def save(self, name: Name, tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
+        """Write the last or the best checkpoint. See `save_checkpoint`; `info` of the last one has its "step"."""
+        if name == "last" and not isinstance(info.get("step"), int):
+            raise RunError(f"Expected `info` with an integer 'step', but got the keys {sorted(info)}.")
+        save_checkpoint(self.checkpoint_path(name), tensors, info)
+
+    def load(self, name: Name) -> Checkpoint:
+        """Read the last or the best checkpoint. See `load_checkpoint`."""
+        return load_checkpoint(self.checkpoint_path(name))
+
+    def has(self, name: Name) -> bool:
+        """Whether the last or the best checkpoint was written yet."""
+        return self.checkpoint_path(name).exists()
+
+    def checkpoint_path(self, name: Name) -> Path:
+        """File of the last or the best checkpoint."""
+        return self.path / f"{name}.safetensors"
+
+    def discard(self) -> None:
+        """Forget a run that never began, so that its folder can serve again."""
+        self._log.close()
+        for name in (CONFIG, LOG):
+            (self.path / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the log and give back the lock. A second time does nothing."""
+        with contextlib.suppress(OSError):  # `log` has flushed all of it, or has said that it cannot
+            self._log.close()
+        self._lock.release()
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration of a run.
+
+    Args:
+        path: folder of the run.
+
+    Raises:
+        RunError: the folder holds no run.
+    """
+    try:
+        config = json.loads((Path(path) / CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise TypeError(type(config).__name__)
+        return config
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RunError(f"Expected a run in {path}, but got no {CONFIG} there. Check the path.") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RunError(f"Expected {Path(path) / CONFIG} to be a JSON object, but got: {error}.") from error
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a run so far. A last line that was only half written is left out.
+
+    Args:
+        path: folder of the run, which may still be going on.
+
+    Raises:
+        RunError: a line is damaged.
+    """
+    file = Path(path) / LOG
+    lines = file.read_bytes().split(b"\n") if file.exists() else []
+    records = []
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break is unfinished
+        try:
+            records.append(dict(json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise RunError(
+                f"Expected line {number} of {file} to be a JSON object, but got {line[:60]!r}. Remove that line."
+            ) from error
+    return records
+
+
+def _last_step(path: Path) -> int:
+    file = path / "last.safetensors"
+    step = load_checkpoint(file).info.get("step") if file.exists() else -1
+    if type(step) is not int:
+        raise CheckpointError(f"Expected {file} to have the number of its step, but got {str(step)[:40]!r}.")
+    return step
+
+
+def _cut_log(path: Path, step: int) -> None:
+    kept = [json.dumps(record) + "\n" for record in read_log(path) if record.get("step", 0) <= step]
+    write_atomically(path / LOG, "".join(kept).encode())
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointWriteError(
+            f"Expected {path} to be a folder that can be made, but got: {error.strerror}. Choose another folder."
+        ) from error
+
+
+def _check_no_run(path: Path) -> None:
+    found = [name for name in (CONFIG, LOG, "last.safetensors", "best.safetensors") if os.path.lexists(path / name)]
+    if found:
+        raise RunError(
+            f"Expected {path} to hold no run, but got one: {', '.join(found)}. "
+            "Use --resume to continue it, or choose another folder."
+        )

@@ -1,0 +1,249 @@
+"""Finished runs: their trained method, ready to classify, and what it is worth on new classes."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from mirrorshot.data import ClassSource
+from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD, IMAGENET_MEAN, IMAGENET_STD, Preprocess
+from mirrorshot.data.benchmarks import DATASETS, Dataset, load_dataset
+from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError, load_checkpoint
+from mirrorshot.methods import FewShotMethod
+from mirrorshot.training import build_method, build_preprocess
+from mirrorshot.training.config import Config, from_dict
+from mirrorshot.training.evaluation import Evaluation, Progress, evaluate
+from mirrorshot.training.folder import read_config
+from mirrorshot.training.state import load_method_state
+from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
+
+Which = Literal["best", "last"]
+
+_PICTURES_AT_ONCE = {"cpu": 64, "cuda": 2048}
+_LARGEST_OPTION = 10_000
+_TASKS_AT_ONCE = {"features": 64, "pictures": 8}
+
+
+class Run(NamedTuple):
+    """A trained method.
+
+    Attributes:
+        config: settings of the run.
+        method: with the weights of the run, in eval mode.
+        info: what the checkpoint says: its step, its validation.
+        device: where it computes.
+    """
+
+    config: Config
+    method: FewShotMethod
+    info: dict[str, Any]
+    device: torch.device
+
+
+def load_run(
+    folder: Path,
+    dataset: Dataset,
+    *,
+    checkpoint: Which = "best",
+    device: torch.device | str = "cpu",
+    average_flips: bool | None = None,
+) -> Run:
+    """Load what a run has trained.
+
+    Args:
+        folder: folder of the run.
+        dataset: data to use the method on, which give the shape of the items.
+        checkpoint: the weights that were best on the validation tasks, or the last ones.
+        device: where to compute.
+        average_flips: features are the mean of those of a picture and of its mirror image. None: as in training.
+
+    Raises:
+        RunError: there is no run.
+        CheckpointError: it has no checkpoint yet, or cannot take items like those of the data.
+    """
+    if checkpoint not in ("best", "last"):
+        raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")
+    settings = read_config(folder)
+    saved = _averaged(_load(Path(folder), checkpoint))
+    # those of the checkpoint have the options filled in that follow from the training data
+    config = _read_settings(saved, settings, folder)
+    if average_flips is not None:
+        config = config.replace(average_flips=average_flips)
+    method = _build(config, dataset, folder)
+    _check_same_items(saved, method, folder, dataset, config.data)
+    load_method_state(method, saved, method_name=config.method)
+    if dataset.image_size:  # several times faster, on CPUs too
+        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Run(config, method.eval().requires_grad_(False).to(device), saved.info, torch.device(device))
+
+
+def load_test_data(data: str, *, skip_corrupt: bool = False, progress: Progress | None = None) -> Dataset:
+    """Test classes of a data set and, where it has them, validation classes.
+
+    Args:
+        data: name or path, as for `load_dataset`.
+        skip_corrupt: leave out pictures that cannot be decoded.
+        progress: told how far decoding has come.
+    """
+    is_folder = data not in DATASETS and os.path.isdir(data)
+    has_val = not is_folder or any(Path(data).glob("val*"))
+    splits = ("val", "test") if has_val else ("test",)
+    return load_dataset(data, splits=splits, skip_corrupt=skip_corrupt, progress=progress)
+
+
+def stand_in(data: str, saved: Checkpoint) -> Dataset:
+    """The shape of the data that a run was trained on, without the data: of benchmarks by name, of own ones by weights.
+
+    Args:
+        data: name or path of the data, as in the settings of the run.
+        saved: a checkpoint of the run.
+    """
+    has_network = any(name.startswith("method.backbone.") for name in saved.tensors)
+    if data in DATASETS and DATASETS[data].kind == "characters":
+        return Dataset(data, None, None, None, 28, 1, False, CHARACTER_MEAN, CHARACTER_STD)
+    if not has_network:
+        return Dataset(data, None, None, None, 0, 0, False, (), ())
+    return Dataset(data, None, None, None, 84, 3, False, IMAGENET_MEAN, IMAGENET_STD)
+
+
+def evaluate_run(
+    run: Run,
+    dataset: Dataset,
+    *,
+    n_way: int | None = None,
+    n_shot: int | None = None,
+    n_query: int = 15,
+    n_tasks: int = 600,
+    seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    n_validation_tasks: int = 600,
+    two_temperatures: bool = False,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Evaluate a run on the test classes of a data set, with a temperature fitted on its validation classes.
+
+    See `mirrorshot.training.evaluation.evaluate`, which does the work.
+
+    Args:
+        run: from `load_run`.
+        dataset: its test and, for the temperature, validation classes.
+        n_way: classes of a task. None: as in training.
+        n_shot: labelled items of each class. None: as in training.
+        n_query: items of each class to classify.
+        n_tasks: tasks for each seed.
+        seeds: one pass over `n_tasks` tasks for each.
+        n_validation_tasks: tasks to fit the temperature on.
+        two_temperatures: also calibrate as the paper's released code does.
+        progress: told how far it has come.
+    """
+    run, dataset = on_features(run, dataset)
+    if dataset.test is None:
+        raise DataError(f"Expected the test classes of {dataset.name}, but they were not loaded.")
+    preprocess = build_preprocess(dataset, augment=False) or torch.Tensor.float
+    return evaluate(
+        run.method,
+        dataset.test,
+        n_way=n_way or run.config.n_way,
+        n_shot=n_shot or run.config.n_shot,
+        n_query=n_query,
+        n_tasks=n_tasks,
+        seeds=seeds,
+        prepare=lambda items: preprocess(items.to(run.device)),
+        batch_size=_TASKS_AT_ONCE["pictures" if dataset.image_size else "features"],
+        validation=dataset.val,
+        n_validation_tasks=n_validation_tasks,
+        two_temperatures=two_temperatures,
+        progress=progress,
+    )
+
+
+def on_features(run: Run, dataset: Dataset) -> tuple[Run, Dataset]:
+    """The same method and the same data with features in place of pictures, which are so computed only once.
+
+    A test has many tasks, and they share their items. Nothing changes for embeddings, and for a method that needs
+    more of a picture than its features.
+    """
+    preprocess = build_preprocess(dataset, augment=False)
+    method = run.method.on_features()
+    if preprocess is None or method is None:
+        return run, dataset
+    val, test = (part and embed(run, part, preprocess) for part in (dataset.val, dataset.test))
+    return run._replace(method=method), dataset._replace(train=None, val=val, test=test, image_size=0, channels=0)
+
+
+@torch.no_grad()
+def embed(run: Run, source: ClassSource, preprocess: Preprocess) -> ClassSource:
+    """The features that a run gives to pictures, in their place and on its device.
+
+    Args:
+        run: from `load_run`.
+        source: the pictures.
+        preprocess: from these to what the backbone takes.
+    """
+    chunks = source.to(run.device).items.split(_PICTURES_AT_ONCE[run.device.type])
+    features = [run.method.backbone(preprocess(chunk)[None])[0].float() for chunk in chunks]
+    return source.to(run.device)._replace(items=torch.cat(features), sizes=None)
+
+
+def _load(folder: Path, checkpoint: Which) -> Checkpoint:
+    try:
+        return load_checkpoint(folder / f"{checkpoint}.safetensors")
+    except CheckpointNotFoundError as error:
+        raise CheckpointNotFoundError(
+            f"Expected the run in {folder} to have a checkpoint, but it has none yet. Wait for its first one, or go on "
+            f"with the run: mirrorshot train --resume {folder}"
+        ) from error
+
+
+def _read_settings(saved: Checkpoint, settings: dict[str, Any], folder: Path) -> Config:
+    """The settings of a checkpoint; sizes that its tensors do not have are refused before memory is taken for them."""
+    given = saved.info.get("config", settings)
+    if not isinstance(given, dict):
+        raise CheckpointError(f"Expected the run in {folder} to have a table of settings, but got {str(given)[:60]!r}.")
+    config = from_dict(given)
+    largest = max([_LARGEST_OPTION, *(size for tensor in saved.tensors.values() for size in tensor.shape)])
+    for value in _integers(config.method_options):
+        if abs(value) > largest:
+            raise CheckpointError(
+                f"Expected the method options of the run in {folder} to be at most {largest}, but got {value}."
+            )
+    return config
+
+
+def _integers(content: Any) -> Iterator[int]:
+    """All integers of nested JSON."""
+    if isinstance(content, int):
+        yield content
+    elif isinstance(content, (dict, list)):
+        for child in content.values() if isinstance(content, dict) else content:
+            yield from _integers(child)
+
+
+def _build(config: Config, dataset: Dataset, folder: Path) -> FewShotMethod:
+    try:
+        return build_method(config, dataset)
+    except MirrorshotError:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, RuntimeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"Expected the run in {folder} to have settings of a method, but got: {type(error).__name__}: {error}."
+        ) from error
+
+
+def _averaged(saved: Checkpoint) -> Checkpoint:
+    """The last checkpoint has the weights of the moment and their average, which is what is validated and kept."""
+    average = {f"method.{name[8:]}": t for name, t in saved.tensors.items() if name.startswith("average.")}
+    return Checkpoint(saved.tensors | average, saved.info)
+
+
+def _check_same_items(saved: Checkpoint, method: FewShotMethod, folder: Path, dataset: Dataset, data: str) -> None:
+    """Say it in words if the data are not like those of training, before all tensors are compared."""
+    prefix = "method.backbone."
+    trained = {name[len(prefix) :]: t.shape for name, t in saved.tensors.items() if name.startswith(prefix)}
+    if trained != {name: tensor.shape for name, tensor in method.backbone.state_dict().items()}:
+        kind = f"pictures with {dataset.channels} channels" if dataset.image_size else "embeddings"
+        raise CheckpointError(
+            f"Expected data like those that the run in {folder} was trained on ({data}), but "
+            f"{dataset.name} has {kind}, which its network does not take."
+        )

@@ -1,0 +1,129 @@
+"""Arrays that are unusual and right, and embeddings whose squares are beyond floating point."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from mirrorshot import FewShotClassifier
+from mirrorshot.types import InvalidInputError
+
+RNG = np.random.default_rng(0)
+Y = np.arange(24) % 3
+X = RNG.normal(size=(24, 5)) + 2 * np.eye(3, 5)[Y]
+Q = RNG.normal(size=(6, 5))
+PRIOR, PRIOR_Q = RNG.normal(size=(24, 3)), RNG.normal(size=(6, 3))
+
+METHODS = {
+    "fit": lambda m, x, s: m.fit(x[:6], [0, 1, 2, 0, 1, 2], prior_scores=s).predict_proba(Q, s),
+    "add": lambda m, x, s: m.add(x, [0, 1, 2, 0, 1, 2], prior_scores=s).predict_proba(Q, s),
+    "partial_fit": lambda m, x, s: m.partial_fit(x, [0, 1, 2, 0, 1, 2], prior_scores=s).predict_proba(Q, s),
+    "predict": lambda m, x, s: m.predict(x, s),
+    "predict_proba": lambda m, x, s: m.predict_proba(x, s),
+    "predict_log_proba": lambda m, x, s: m.predict_log_proba(x, s),
+    "predict_latent": lambda m, x, s: np.stack(m.predict_latent(x, s)),
+    "uncertainty": lambda m, x, s: np.stack(m.uncertainty(x, s)),
+    "novelty": lambda m, x, s: m.novelty(x, s),
+    "suggest": lambda m, x, s: m.suggest(x, 2),
+    "explain": lambda m, x, s: m.explain(x),
+    "influence": lambda m, x, s: m.influence(x, s),
+    "evidence": lambda m, x, s: np.stack(m.evidence(x, prior_scores=s)),
+    "predict_set": lambda m, x, s: m.predict_set(x, 0.8, prior_scores=s),
+    "predict_set with guarantee": lambda m, x, s: m.predict_set(x, 0.8, guarantee=True, prior_scores=s),
+    "reject": lambda m, x, s: m.reject(x, 0.3, prior_scores=s).rejected,
+    "score": lambda m, x, s: np.array(m.score(x, [0, 1, 2, 0, 1, 2])) if s is None else np.zeros(1),
+}
+BACKWARDS = {
+    "rows": lambda x: x[::-1].copy()[::-1],
+    "columns": lambda x: x[:, ::-1].copy()[:, ::-1],
+    "Fortran": np.asfortranarray,
+    "every other": lambda x: np.repeat(x, 2, axis=0)[::2],
+}
+
+
+@pytest.mark.parametrize("layout", BACKWARDS)
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_arrays_of_any_layout(name, layout):
+    view = BACKWARDS[layout]
+    plain = METHODS[name](FewShotClassifier().fit(X, Y), Q, None)
+    np.testing.assert_allclose(METHODS[name](FewShotClassifier().fit(view(X), Y), view(Q), None), plain, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "suggest"])
+def test_every_method_takes_prior_scores_of_any_layout(name):
+    view = BACKWARDS["rows"]
+    model = FewShotClassifier().fit(X, Y, prior_scores=PRIOR)
+    plain = METHODS[name](model, Q, PRIOR_Q)
+    model = FewShotClassifier().fit(view(X), Y, prior_scores=view(PRIOR))
+    np.testing.assert_allclose(METHODS[name](model, view(Q), view(PRIOR_Q)), plain, atol=1e-9)
+
+
+def test_a_frame_may_be_backwards():
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    model = FewShotClassifier().fit(frame[::-1], Y[::-1])
+    found = model.predict_proba(frame[::-1])
+    np.testing.assert_allclose(found, model.predict_proba(frame)[::-1], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int32])
+def test_tensors_of_every_real_type_are_taken(dtype):
+    x, q = torch.tensor(4 * X).to(dtype), torch.tensor(4 * Q).to(dtype)
+    found = FewShotClassifier().fit(x, Y).add(x[0], 0).predict_proba(q)
+    plain = FewShotClassifier().fit(x.double().numpy(), Y).add(x[0].double().numpy(), 0)
+    np.testing.assert_array_equal(found, plain.predict_proba(q.double().numpy()))
+
+
+@pytest.mark.parametrize("centre", ["auto", "mean", "none"])
+@pytest.mark.parametrize("kernel", ["cosine", "rbf", "linear", "polynomial"])
+@pytest.mark.parametrize("size", [1e-90, 1e90])
+def test_the_unit_of_the_embeddings_does_not_matter(kernel, centre, size):
+    plain = FewShotClassifier(kernel, centre=centre).fit(X, Y).predict_proba(Q)
+    found = FewShotClassifier(kernel, centre=centre).fit(size * X, Y).predict_proba(size * Q)
+    np.testing.assert_allclose(found, plain, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "rbf", "linear", "polynomial"])
+def test_embeddings_whose_squares_overflow_are_refused_by_what_the_user_gave(kernel):
+    with pytest.raises(InvalidInputError, match=r"absolute value at most 1e\+100, but got .*e\+200 at row 0, column 0"):
+        FewShotClassifier(kernel).fit(1e200 * np.ones((4, 2)), [0, 0, 1, 1])
+    with pytest.raises(InvalidInputError, match=r"at least 1e-100, or all zero, but got .*e-200\. Rescale them"):
+        FewShotClassifier(kernel).fit(1e-200 * X, Y)
+    model = FewShotClassifier(kernel).fit(X, Y)
+    with pytest.raises(InvalidInputError, match=r"but got 1e\+200 at row 1, column 2\. Rescale them"):
+        model.predict(np.where(np.arange(30).reshape(6, 5) == 7, 1e200, Q))
+    with pytest.raises(InvalidInputError, match="at most"):
+        model.add(1e200 * np.ones(5), 0)
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes:UserWarning")
+def test_too_large_a_task_is_refused_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr("mirrorshot.classifier.memory._physical_memory", lambda: 16 * 2.0**30)
+    monkeypatch.setattr("mirrorshot.gp.kernels.Cosine.forward", lambda *args, **kwargs: pytest.fail("it started"))
+    with pytest.raises(
+        InvalidInputError,
+        match=r"fits into 16 GiB of memory, but 2000 examples of 2000 classes need about \d+ GiB\. What fits: \d+ "
+        r"examples of 2000 classes, or 2000 examples of \d+ classes\. .*MIRRORSHOT_MAX_MEMORY_GIB",
+    ):
+        FewShotClassifier().fit(np.random.default_rng(0).normal(size=(2000, 2)), np.arange(2000))
+    with pytest.raises(InvalidInputError, match="3000 examples of 50 classes need about"):
+        FewShotClassifier().fit(np.random.default_rng(0).normal(size=(3000, 2)), np.arange(3000) % 50)
+
+
+def test_the_sizes_that_fit_are_those_that_are_accepted(monkeypatch):
+    from mirrorshot.classifier.memory import bytes_needed, check_memory, memory_limit
+
+    monkeypatch.setenv("MIRRORSHOT_MAX_MEMORY_GIB", "2")
+    assert memory_limit() == 2**31
+    with pytest.raises(InvalidInputError) as error:
+        check_memory(3000, 50, 3)
+    found = re.search(r"What fits: (\d+) examples of 50 classes, or 3000 examples of (\d+) classes", str(error.value))
+    most, classes = map(int, found.groups())
+    for n, n_way in ((most, 50), (3000, classes)):
+        check_memory(n, n_way, 3)
+    assert bytes_needed(most + 1, 50, 3) > 2**31
+    assert bytes_needed(3000, classes + 1, 3) > 2**31
+    monkeypatch.setenv("MIRRORSHOT_MAX_MEMORY_GIB", "plenty")
+    with pytest.raises(InvalidInputError, match="positive number of GiB, but got 'plenty'"):
+        memory_limit()

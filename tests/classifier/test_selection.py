@@ -1,0 +1,106 @@
+import math
+
+import pytest
+import torch
+
+from mirrorshot.classifier.selection import (
+    PRIOR_TEMPERATURE,
+    Support,
+    centre_leak,
+    choose_centre,
+    make_candidates,
+    select,
+)
+from mirrorshot.gp import mirror_descent
+from mirrorshot.softmax.moments import softmax_moments
+
+
+def make_support(n_way=3, n_shot=4, noise=0.7, offset=0.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(n_way, 1, 16, generator=generator, dtype=torch.float64)
+    x = centres + noise * torch.randn(n_way, n_shot, 16, generator=generator, dtype=torch.float64) + offset
+    y = torch.arange(n_way).repeat_interleave(n_shot)
+    return Support(x.reshape(1, -1, 16), y, torch.ones(n_way * n_shot, dtype=torch.float64), n_way)
+
+
+def solve(support, candidates):
+    K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])
+    G = len(candidates)
+    y, weight = support.y.expand(G, -1), support.weight.expand(G, -1)
+    return mirror_descent(K, y, weight=weight, n_way=support.n_way, tol=1e-10)[0]
+
+
+def test_features_far_from_the_origin_are_centred_and_standardised_ones_are_not():
+    far, near = make_support(offset=5.0), make_support(n_way=8, n_shot=1)
+    mean = far.x.mean(1, keepdim=True)
+    assert (choose_centre(far, "auto") - mean).norm() < 0.05 * mean.norm()
+    assert choose_centre(near, "auto").norm() < 0.5 * near.x.mean(1).norm()
+    torch.testing.assert_close(choose_centre(far, "mean"), mean)
+    assert not choose_centre(far, "none").any()
+
+
+def test_candidates_have_the_prior_variance_that_their_scale_says():
+    support = make_support()
+    for name in ("cosine", "rbf", "linear", "polynomial"):
+        for candidate in make_candidates(support, name, choose_centre(support, "mean"), None, None):
+            variance = candidate.kernel.diagonal(support.x, centre=candidate.centre).mean()
+            assert float(variance) == pytest.approx(candidate.outputscale)
+
+
+def test_one_example_per_class_says_nothing_about_the_temperature():
+    support = make_support(n_shot=1)
+    candidates = make_candidates(support, "cosine", choose_centre(support, "auto"), 10.0, None)
+    chosen = select(support, candidates, solve(support, candidates), None)
+    assert chosen.temperature == pytest.approx(PRIOR_TEMPERATURE, rel=1e-3)
+    assert float(chosen.log_likelihood) == 0.0
+
+
+def test_clean_classes_get_a_lower_temperature_than_overlapping_ones():
+    temperatures = []
+    for noise in (0.3, 3.0):
+        support = make_support(n_shot=8, noise=noise)
+        candidates = make_candidates(support, "cosine", choose_centre(support, "auto"), 10.0, None)
+        temperatures.append(select(support, candidates, solve(support, candidates), None).temperature)
+    assert temperatures[0] < 0.8 * temperatures[1]
+
+
+def test_a_given_temperature_is_kept():
+    support = make_support()
+    candidates = make_candidates(support, "cosine", choose_centre(support, "auto"), None, None)
+    assert select(support, candidates, solve(support, candidates), 0.7).temperature == pytest.approx(0.7)
+
+
+def test_leave_one_out_likelihood_agrees_with_leaving_points_out_and_fitting_again():
+    support = make_support(n_way=2, n_shot=6, noise=1.5)
+    (candidate,) = make_candidates(support, "rbf", choose_centre(support, "none"), 3.0, 4.0)
+    closed_form = float(select(support, [candidate], solve(support, [candidate]), 1.0).log_likelihood)
+    total = 0.0
+    for i in range(len(support.y)):
+        rest = torch.arange(len(support.y)) != i
+        K = candidate.kernel(support.x, centre=candidate.centre)
+        weight = rest.double()[None]
+        posterior, _ = mirror_descent(K, support.y[None], weight=weight, n_way=2, tol=1e-10)
+        prob = softmax_moments(posterior.mean[0, :, i], posterior.var[0, :, i]).prob
+        total += math.log(float(prob[support.y[i]]))
+    assert closed_form == pytest.approx(total, abs=0.02 * len(support.y))
+
+
+def test_centre_leak_is_the_change_of_the_cosines_when_the_point_leaves_the_centre():
+    support = make_support(n_way=3, n_shot=5, offset=4.0)
+    (candidate,) = make_candidates(support, "cosine", choose_centre(support, "mean"), 10.0, None)
+    posterior = solve(support, [candidate])
+    leak = centre_leak(support, candidate, posterior)[0]
+    x, i = support.x[0], 7
+    others = torch.arange(len(x)) != i
+    moved = x[others].mean(0)
+    before, after = (
+        10.0 * torch.cosine_similarity(x[i] - c, x[others] - c, dim=-1) for c in (candidate.centre[0], moved)
+    )
+    exact = (after - before) @ posterior.alpha[0][:, others].T
+    assert (leak[:, i] - exact).abs().max() < 0.35 * exact.abs().max()
+
+
+def test_without_a_centre_nothing_leaks():
+    support = make_support()
+    (candidate,) = make_candidates(support, "cosine", choose_centre(support, "none"), 10.0, None)
+    assert not centre_leak(support, candidate, solve(support, [candidate])).any()
