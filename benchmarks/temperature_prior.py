@@ -2,8 +2,8 @@
 
 For 5-way (or fewer) tasks at 1 and 5 shots with the default kernel: the one temperature that has the lowest NLL on the
 test queries of all episodes; then the geometric mean over the sets, and the same mean with each set left out.
-`mirrorshot.classifier.selection` centres its prior at 0.29 * shots^0.15 (0.29 at 1 shot, 0.37 at 5). The last columns are a
-held-out check: NLL with that prior, and with a prior centred at the mean of the *other* sets.
+`mirrorshot.classifier.selection` centres its prior at 0.29 * shots^0.15 (0.29 at 1 shot, 0.37 at 5). The last columns
+are a held-out check: NLL with that prior, and with a prior centred at the mean of the *other* sets.
 
     python benchmarks/temperature_prior.py [--episodes 100]
 """

@@ -319,8 +319,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """Which `k` of some unlabelled examples to label next: rows of `X_pool`, the most useful first.
 
         Each is the one whose label, whatever it turns out to be, takes most uncertainty off the whole pool, given the
-        earlier ones (`mirrorshot.classifier.decisions.suggest` says how). Memory grows with the square of the pool: of more than
-        10,000, draw a part.
+        earlier ones (`mirrorshot.classifier.decisions.suggest` says how). Memory grows with the square of the pool: of
+        more than 10,000, draw a part.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -355,8 +355,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """What each example changes in the probabilities, shape (n_queries, n_classes, n_examples).
 
         The probability of a class minus the one predicted without the example: its Gaussian site is taken out in
-        closed form (`mirrorshot.classifier.decisions.effects`) while kernel, centre, temperature and the other sites stay. A fit
-        without the example differs a little, because the others then move; `remove` gives that exactly.
+        closed form (`mirrorshot.classifier.decisions.effects`) while kernel, centre, temperature and the other sites
+        stay. A fit without the example differs a little, because the others then move; `remove` gives that exactly.
 
         Example:
             >>> from sklearn.datasets import load_digits
