@@ -83,7 +83,7 @@ class BaselinePP(FeatureTransfer):
         self.head_scale = head_scale
         self.classifier = CosineClassifier(backbone.out_features, self.n_base_classes, scale=scale)
 
-    def _start(self, draws: Float[Tensor, "C D+1"]) -> Head:
+    def _start(self, draws: Float[Tensor, "C D1"]) -> Head:
         direction = super()._start(draws)[0]
         return direction, direction.norm(dim=-1)
 
