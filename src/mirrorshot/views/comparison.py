@@ -207,4 +207,4 @@ def _flat(config: Config) -> dict[str, Any]:
 
 
 def _plain(difference: PairedDifference) -> dict[str, float | None]:
-    return {name: finite(value) for name, value in difference._asdict().items()}
+    return {**difference._asdict(), "mean": finite(difference.mean), "interval": finite(difference.interval)}
