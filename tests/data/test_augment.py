@@ -256,6 +256,7 @@ def test_nothing_is_copied_from_or_to_the_host(augment, device):
     assert not operations.names & {"_local_scalar_dense", "lift_fresh", "nonzero", "masked_select", "index", "copy_"}
 
 
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize("augment", [False, True])
 def test_it_compiles_to_one_graph(augment):
     preprocess = Preprocess(12, *PLAIN, augment=augment)
@@ -265,6 +266,7 @@ def test_it_compiles_to_one_graph(augment):
     torch.testing.assert_close(compiled(photographs(), sizes, draws), preprocess(photographs(), sizes, draws))
 
 
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -30,17 +30,23 @@ def join(batches):
 
 
 @st.composite
-def samplers(draw):
+def settings_of_samplers(draw):
+    """Sizes of classes, ways, shots, queries and a seed; objects are made in the tests, where checks may be random."""
     ways, shots = (tuple(sorted(draw(st.tuples(st.integers(low, 5), st.integers(low, 5))))) for low in (2, 1))
     n_query = draw(st.integers(1, 4))
     enough = st.integers(shots[1] + n_query, shots[1] + n_query + 4)
     counts = draw(st.lists(enough, min_size=ways[1], max_size=ways[1] + 4))
-    return EpisodeSampler(make_source(counts), ways, shots, n_query, seed=draw(st.integers(0, 2**63 - 1))), ways, shots
+    return counts, ways, shots, n_query, draw(st.integers(0, 2**63 - 1))
 
 
-@given(samplers(), st.integers(1, 5))
+def make_sampler(counts, ways, shots, n_query, seed):
+    return EpisodeSampler(make_source(counts), ways, shots, n_query, seed=seed)
+
+
+@settings(max_examples=60)
+@given(settings_of_samplers(), st.integers(1, 5))
 def test_every_task_is_an_episode(drawn, n_tasks):
-    sampler, ways, shots = drawn
+    sampler, (_, ways, shots, *_) = make_sampler(*drawn), drawn
     tasks, query_y = sampler.draw(n_tasks)
     assert tasks.n_tasks == n_tasks
     assert tasks.n_way == ways[1]
@@ -64,9 +70,10 @@ def test_every_task_is_an_episode(drawn, n_tasks):
         assert tasks.support_y[t, real].tolist() == sorted(tasks.support_y[t, real].tolist())
 
 
-@given(samplers())
+@settings(max_examples=40)
+@given(settings_of_samplers())
 def test_padding_is_blank(drawn):
-    sampler, _, _ = drawn
+    sampler = make_sampler(*drawn)
     tasks, query_y = sampler.draw(4)
     assert tasks.support_x.shape[1] == sampler.n_way * sampler.n_shot
     assert tasks.query_x.shape[1] == sampler.n_way * sampler.n_query
@@ -80,9 +87,10 @@ def test_padding_is_blank(drawn):
         assert x[weight > 0].all()  # items are counted from 1
 
 
-@given(samplers(), st.integers(1, 4))
+@settings(max_examples=40)
+@given(settings_of_samplers(), st.integers(1, 4))
 def test_episodes_do_not_depend_on_batches(drawn, n_first):
-    sampler, _, _ = drawn
+    sampler = make_sampler(*drawn)
     whole, whole_y = sampler.draw(5)
     sampler.position = 0
     parts, parts_y = join([sampler.draw(n_first), *(sampler.draw(1) for _ in range(5 - n_first))])
@@ -210,6 +218,7 @@ def test_queries_are_not_lowered_without_need():
     assert EpisodeSampler(make_source([6] * 5), 5, 1, 5, seed=0, on_small_class="fewer_queries").n_query == 5
 
 
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

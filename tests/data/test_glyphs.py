@@ -149,6 +149,7 @@ def test_a_cache_of_something_else_is_made_again(folder):
     assert torch.equal(again.items, source.items)
 
 
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

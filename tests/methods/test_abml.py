@@ -7,7 +7,7 @@ from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.methods.abml import ABML, Gaussian, kl_divergence
 from mirrorshot.methods.maml import MAML
-from mirrorshot.networks.backbones import make_backbone
+from mirrorshot.networks.backbones import Backbone, make_backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 D, WAY = 4, 3
@@ -29,13 +29,13 @@ def pictures():
     return tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255), query_y
 
 
-class Layer(torch.nn.Module):
+class Layer(Backbone):
     """One linear layer as a backbone."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__((D,))
         weight = torch.randn(D, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        self.weight, self.out_features, self.out_shape = torch.nn.Parameter(weight), D, (D,)
+        self.weight = torch.nn.Parameter(weight)
 
     def forward(self, x):
         return torch.tanh(x @ self.weight)
@@ -301,6 +301,7 @@ def test_slots_without_a_class_change_nothing(drawn):
     assert (results[0][0][..., 2] == -torch.inf).all()
 
 
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

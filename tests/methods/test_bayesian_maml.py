@@ -6,7 +6,7 @@ import torch
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.methods.bayesian_maml import BayesianMAML, ChaserBayesianMAML, LabelledPoints, svgd_direction
-from mirrorshot.networks.backbones import make_backbone
+from mirrorshot.networks.backbones import Backbone, make_backbone
 from mirrorshot.types import InvalidInputError
 
 D, WAY = 5, 3
@@ -140,12 +140,12 @@ def test_the_gradient_in_start_and_features_is_that_of_finite_differences(drawn,
         assert (gradient * direction).sum().item() == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-4), key
 
 
-class Scaled(torch.nn.Module):
+class Scaled(Backbone):
     """One factor for all features, to have something to differentiate in."""
 
     def __init__(self):
-        super().__init__()
-        self.factor, self.out_features, self.out_shape = torch.nn.Parameter(torch.tensor(1.3)), D, (D,)
+        super().__init__((D,))
+        self.factor = torch.nn.Parameter(torch.tensor(1.3))
 
     def forward(self, x):
         return self.factor * x
@@ -227,6 +227,7 @@ def test_one_direction_of_two_particles_is_the_formula():
     assert svgd_direction(theta, gradient).flatten().tolist() == pytest.approx(expected)
 
 
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import METHODS, FewShotMethod, make_method, method_options
-from mirrorshot.networks.backbones import make_backbone
+from mirrorshot.networks.backbones import Backbone, make_backbone
 from mirrorshot.types import InvalidInputError
 
 D = 6
@@ -63,14 +63,13 @@ every_method = pytest.mark.parametrize(
 )
 
 
-class Layer(torch.nn.Module):
+class Layer(Backbone):
     """One linear layer as a backbone."""
 
     def __init__(self, seed=0):
-        super().__init__()
+        super().__init__((D,))
         generator = torch.Generator().manual_seed(seed)
         self.weight = torch.nn.Parameter(torch.randn(D, D, generator=generator, dtype=torch.float64) / D**0.5)
-        self.out_features, self.out_shape = D, (D,)
 
     def forward(self, x):
         return x @ self.weight
@@ -309,6 +308,7 @@ def test_options_are_those_of_the_constructor(name):
     assert type(method).__mro__[0].__doc__
 
 
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize(("name", "options", "message"), [
     ("maml", {"step_size": "abc"}, "'step_size' of 'maml' to be a number, but got 'abc'"),
     ("mirror_gp", {"n_steps": 2.5}, "'n_steps' of 'mirror_gp' to be a whole number, but got 2.5"),

@@ -115,6 +115,7 @@ def test_gibbs_predictions_follow_a_renaming_of_the_classes(drawn):
     assert_close(renamed[..., order].exp(), method.predict(tasks).exp(), rtol=0, atol=0.03)
 
 
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

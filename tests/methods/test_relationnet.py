@@ -198,6 +198,7 @@ def test_maps_that_are_too_small_are_refused():
     RelationNet(make_backbone("conv4np", image_size=22, generator=torch.Generator()))
 
 
+@pytest.mark.usefixtures("as_for_users")
 def test_options_that_make_no_sense_are_explained():
     for options, message in (
         ({"loss": "hinge"}, "'mse' or 'softmax', but got 'hinge'"),

@@ -116,6 +116,7 @@ def test_it_learns_from_pictures_as_a_classifier():
     assert method.centre.shape == (64,)
 
 
+@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -114,7 +114,7 @@ class FewShotMethod(nn.Module, abc.ABC):
         memo = {id(backbone): Identity(backbone.out_features)}  # the network itself need not be copied
         return copy.deepcopy(self, memo)
 
-    def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N D"], Float[Tensor, "T M D"]]:
+    def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N *D"], Float[Tensor, "T M *D"]]:
         """Features of support and query, through the backbone in one pass (so in train mode they share statistics)."""
         n_support = tasks.support_x.shape[1]
         z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1))

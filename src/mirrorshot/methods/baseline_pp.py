@@ -92,7 +92,7 @@ class BaselinePP(FeatureTransfer):
         generator = torch.Generator().manual_seed(seed)
         self.classifier = CosineClassifier(backbone.out_features, self.n_base_classes, scale=scale, generator=generator)
 
-    def _start(self, draws: Float[Tensor, "C D+1"]) -> Head:
+    def _start(self, draws: Float[Tensor, "C D1"]) -> Head:
         direction = super()._start(draws)[0]
         return direction, direction.norm(dim=-1)
 

@@ -109,7 +109,7 @@ class FeatureTransfer(FrozenFeatureMethod):
             head, velocity = _step(head, gradient, velocity, is_real, self.sgd)
         return head
 
-    def _start(self, draws: Float[Tensor, "C D+1"]) -> Head:
+    def _start(self, draws: Float[Tensor, "C D1"]) -> Head:
         """Parameters (C, ...) from which all tasks start, of numbers uniform in [-1, 1]."""
         start = draws * (draws.shape[1] - 1) ** -0.5
         return start[:, :-1], start[:, -1]

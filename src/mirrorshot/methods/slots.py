@@ -66,6 +66,6 @@ def mean_of_softmax(
     return as_columns(log_prob.logsumexp(1) - math.log(logits.shape[1]), tasks)
 
 
-def masked_log_softmax(logits: Float[Tensor, "*shape S"], used: Bool[Tensor, "*shape S"]) -> Float[Tensor, "*shape S"]:
+def masked_log_softmax(logits: Float[Tensor, "*shape S"], used: Bool[Tensor, "*#shape S"]) -> Float[Tensor, "*shape S"]:
     """Log-softmax over the used slots; zero in the others, where minus infinity would make gradients undefined."""
     return torch.log_softmax(logits.masked_fill(~used, -torch.inf), -1).masked_fill(~used, 0.0)

@@ -27,7 +27,7 @@ _STARTS = 7  # values of log T that bracket the minimum
 
 
 class TemperaturePair(NamedTuple):
-    """Two temperatures, and what they reach on the validation tasks.
+    """Two temperatures, and their calibration errors on the validation tasks.
 
     Attributes:
         likelihood: T1, inside the expected softmax; 1 for methods without latents.
@@ -42,24 +42,14 @@ class TemperaturePair(NamedTuple):
 
 
 class TwoTemperatures(NamedTuple):
-    """The two pairs that a search keeps.
-
-    Attributes:
-        by_ece: the pair of the smallest expected calibration error.
-        by_mce: the pair of the smallest maximum calibration error.
-    """
+    """The pairs of the smallest expected and of the smallest maximum calibration error."""
 
     by_ece: TemperaturePair
     by_mce: TemperaturePair
 
 
 class GridErrors(NamedTuple):
-    """Calibration errors at each of several temperatures.
-
-    Attributes:
-        ece: expected calibration errors.
-        mce: maximum calibration errors, over bins of any size.
-    """
+    """Expected and maximum calibration errors at each of several temperatures; the maximum over bins of any size."""
 
     ece: Float[Tensor, " G"]
     mce: Float[Tensor, " G"]
@@ -82,7 +72,7 @@ def temperature_errors(
         y: labels 0 .. C - 1.
         temperatures: the values of T.
         n_bins: number of bins of equal width.
-        weight: zero is padding, everything else counts once. None: no padding.
+        weight: zero is padding, everything else counts once.
 
     Example:
         >>> log_prob = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).log()
@@ -118,8 +108,8 @@ def search_two_temperatures(
         y: labels 0 .. C - 1.
         likelihood: values of T1; `(1.0,)` for methods without latents.
         predictive: values of T2.
-        weight: zero is padding. None: no padding.
-        progress: told how many values of T1 are done, and how many there are.
+        weight: zero is padding.
+        progress: called with the number of values of T1 that are done, and of all.
 
     Returns:
         Both pairs; the first of several that are equally good.
@@ -148,13 +138,9 @@ def search_two_temperatures(
 def minimise_over_temperature(
     nll_at: Callable[[float], float], low: float = 0.05, high: float = 20.0, tolerance: float = 5e-3
 ) -> float:
-    """The temperature at which a function is smallest: a few values of log T, then golden sections between them.
+    """Find the temperature at which a function is smallest: a few values of log T, then golden sections between them.
 
-    Args:
-        nll_at: the function, for instance the NLL at a likelihood temperature; it need not be convex.
-        low: smallest temperature.
-        high: largest one.
-        tolerance: of log T.
+    The function need not be convex; `tolerance` is that of log T.
 
     Example:
         >>> round(minimise_over_temperature(lambda T: (math.log(T) - math.log(2)) ** 2), 2)

@@ -70,12 +70,7 @@ class Gate(NamedTuple):
 
 
 def check_gate(found: Mapping[str, Evaluation], max_ece: float, on: GateOn = "raw") -> Gate:
-    """Compare the ECE of each run with the largest one allowed.
-
-    Args:
-        found: evaluations by name.
-        max_ece: between 0 and 1.
-        on: which ECE: of the predictions as they are, or at one temperature.
+    """Compare the ECE of each run, raw or at one temperature, with the largest one allowed.
 
     Raises:
         InvalidInputError: a run has no temperature to be judged at.
@@ -123,12 +118,7 @@ def paired_differences(found: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
 
 
 def comparison_sections(runs: Mapping[str, ReportedRun], gate: Gate | None = None) -> list[Section]:
-    """All parts of the report.
-
-    Args:
-        runs: by the names they are shown under.
-        gate: the judgement of `check_gate`, if there is one.
-    """
+    """All parts of the report on `runs`, by the names they are shown under."""
     from matplotlib import rc_context
 
     found = {name: run.evaluation for name, run in runs.items()}
@@ -217,4 +207,4 @@ def _flat(config: Config) -> dict[str, Any]:
 
 
 def _plain(difference: PairedDifference) -> dict[str, float | None]:
-    return {name: finite(value) for name, value in difference._asdict().items()}
+    return {**difference._asdict(), "mean": finite(difference.mean), "interval": finite(difference.interval)}

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from mirrorshot.methods import make_method
-from mirrorshot.metrics import PAPER_GRID, task_statistics
+from mirrorshot.metrics import PAPER_GRID
 from mirrorshot.networks.backbones import make_backbone
-from mirrorshot.training.evaluation import Evaluation, Latents, Predictions, calibration_of, evaluate
+from mirrorshot.training.evaluation import Latents, Predictions, evaluate
 from mirrorshot.training.evaluation.temperatures import (
     fit_likelihood_temperature,
     fit_two_temperatures,
@@ -84,40 +84,3 @@ def test_a_method_without_latents_has_the_second_temperature_alone(ProtoNet, tes
 def test_two_temperatures_need_validation_classes(ProtoNet, test_source):
     with pytest.raises(InvalidInputError, match="`validation` classes to choose the two temperatures on"):
         evaluate(ProtoNet(), test_source, two_temperatures=True, **SETTING)
-
-
-def test_a_record_gives_back_the_evaluation(ProtoNet, test_source, validation_source):
-    found = evaluate(
-        ProtoNet(), test_source, validation=validation_source, n_validation_tasks=5, two_temperatures=True, **SETTING
-    )
-    record = found.record(with_tasks=True)
-    again = Evaluation.from_record(record)
-    assert again.record(with_tasks=True) == record
-    torch.testing.assert_close(again.task_nll, found.task_nll)
-    with pytest.raises(InvalidInputError, match="Evaluate the run again"):
-        Evaluation.from_record(found.record())
-    with pytest.raises(InvalidInputError, match="tasks of shape"):
-        Evaluation.from_record(record | {"task_nll": [[0.0]]})
-
-
-def test_intervals_hold_their_metrics_and_padding_does_not_count(ProtoNet, test_source):
-    raw = evaluate(ProtoNet(), test_source, **SETTING).raw
-    assert raw.intervals.keys() == {"accuracy", "nll", "brier", "ece", "mce", "debiased_ece"}
-    for name in ("accuracy", "nll", "brier"):
-        assert raw.intervals[name].low < raw.intervals[name].value < raw.intervals[name].high
-    assert raw.risk[-1] == pytest.approx(1 - raw.scores["accuracy"])
-    _, predictions = make_latents(8)
-    wider = Predictions(*(torch.cat([t, t[:, :3]], 1) for t in predictions))
-    wider.weight[:, 30:] = 0.0
-    with_padding, without = calibration_of(wider), calibration_of(predictions)
-    assert with_padding[:4] == pytest.approx(without[:4], abs=1e-12)
-    assert dict(with_padding.scores) == pytest.approx(dict(without.scores), abs=1e-12, nan_ok=True)
-    torch.testing.assert_close(with_padding.bin_intervals, without.bin_intervals, equal_nan=True)
-
-
-def test_every_query_of_three_thousand_tasks_is_in_the_summary():
-    g = torch.Generator().manual_seed(0)
-    log_prob = torch.randn(3000, 75, 5, generator=g, dtype=torch.float64).log_softmax(-1)
-    predictions = Predictions(log_prob, torch.randint(5, (3000, 75), generator=g), torch.ones(3000, 75))
-    found = calibration_of(predictions)
-    assert float(task_statistics(log_prob.exp(), predictions.y).weight.sum()) == float(found.bins.counts.sum())

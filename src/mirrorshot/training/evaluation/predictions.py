@@ -70,13 +70,10 @@ def predict_tasks(
     Example:
         >>> from mirrorshot.networks.backbones import make_backbone
         >>> from mirrorshot.data import ClassSource
-        >>> class Uniform(FewShotMethod):
-        ...     def loss(self, tasks, query_y): ...
-        ...     def predict(self, tasks):
-        ...         return torch.zeros(*tasks.query_x.shape[:2], tasks.n_way).log_softmax(-1)
+        >>> from mirrorshot.methods import make_method
         >>> source = ClassSource.from_arrays(torch.arange(40.0)[:, None], torch.arange(40) // 10)
         >>> sampler = EpisodeSampler(source, n_way=2, n_shot=1, n_query=3, seed=0)
-        >>> method = Uniform(make_backbone("identity", in_features=1))
+        >>> method = make_method("protonet", make_backbone("identity", in_features=1))
         >>> predict_tasks(method, sampler, range(5), prepare=torch.Tensor.float, batch_size=2).log_prob.shape
         torch.Size([5, 6, 2])
     """

@@ -66,15 +66,12 @@ def evaluate(
 
     Example:
         >>> from mirrorshot.networks.backbones import make_backbone
-        >>> class Uniform(FewShotMethod):
-        ...     def loss(self, tasks, query_y): ...
-        ...     def predict(self, tasks):
-        ...         return torch.zeros(*tasks.query_x.shape[:2], tasks.n_way).log_softmax(-1)
+        >>> from mirrorshot.methods import make_method
         >>> source = ClassSource.from_arrays(torch.arange(100.0)[:, None], torch.arange(100) // 20)
-        >>> method = Uniform(make_backbone("identity", in_features=1))
+        >>> method = make_method("protonet", make_backbone("identity", in_features=1))
         >>> result = evaluate(method, source, n_way=5, n_shot=1, n_tasks=10, prepare=torch.Tensor.float)
-        >>> result.accuracy, round(result.raw.nll, 3), round(result.raw.ece, 3)
-        (0.2, 1.609, 0.0)
+        >>> result.accuracy > 0.5, result.raw.intervals["accuracy"].low < result.accuracy, result.temperature
+        (True, True, None)
     """
     _check_arguments(test, validation, n_tasks, n_validation_tasks, seeds, two_temperatures)
     once = n_validation_tasks * (validation is not None) + n_tasks * len(seeds)

@@ -68,11 +68,7 @@ class Evaluation(NamedTuple):
     tempered: tuple[Tempered, ...] = ()
 
     def record(self, *, with_tasks: bool = False) -> dict[str, Any]:
-        """All numbers and how they were made, ready for JSON.
-
-        Args:
-            with_tasks: also accuracy and NLL of each task.
-        """
+        """All numbers and how they were made, ready for JSON; `with_tasks` also accuracy and NLL of each task."""
         record = {
             "protocol": {**self.protocol._asdict(), "seeds": list(self.protocol.seeds)},
             "accuracy": self.accuracy,
@@ -122,7 +118,7 @@ class Evaluation(NamedTuple):
 
 
 class PairedDifference(NamedTuple):
-    """How much more one method reaches than another on the same tasks.
+    """Difference of two methods on the same tasks.
 
     Attributes:
         mean: mean difference.
@@ -140,17 +136,17 @@ def paired_difference(
 ) -> PairedDifference:
     """Mean of `a - b` over the tasks. Both saw the same ones, so what makes a task hard for both cancels.
 
-    Args:
-        a: evaluation of one method.
-        b: that of the other.
-        metric: accuracy (more is better) or nll (less is better).
-
     Raises:
         InvalidInputError: the evaluations differ in protocol or episodes.
     """
     if metric not in ("accuracy", "nll"):
         raise InvalidInputError(f"Expected `metric` to be 'accuracy' or 'nll', but got {metric!r}.")
-    _check_same_episodes(a.protocol, b.protocol)
+    others = _differences(a.protocol, b.protocol)
+    if others:
+        raise InvalidInputError(
+            f"Expected two evaluations on the same episodes, but got {'; '.join(others)}. "
+            "Evaluate both methods with the same data and settings."
+        )
     difference = getattr(a, f"task_{metric}") - getattr(b, f"task_{metric}")
     return PairedDifference(float(difference.mean()), interval_95(difference), difference.numel())
 
@@ -171,18 +167,9 @@ def same_episodes(a: Protocol, b: Protocol) -> bool:
 
 
 def _differences(a: Protocol, b: Protocol) -> list[str]:
-    """What makes the episodes others. Temperatures may differ: the accuracy and NLL of tasks are those before them."""
+    """Settings that make the episodes differ. Temperatures may: accuracy and NLL of tasks are those before them."""
     names = ("n_way", "n_shot", "n_query", "n_tasks", "seeds", "n_test_classes", "n_test_items", "episodes")
     return [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]
-
-
-def _check_same_episodes(a: Protocol, b: Protocol) -> None:
-    differences = _differences(a, b)
-    if differences:
-        raise InvalidInputError(
-            f"Expected two evaluations on the same episodes, but got {'; '.join(differences)}. "
-            "Evaluate both methods with the same data and settings."
-        )
 
 
 def _of_tasks(rows: Sequence[Sequence[float | None]], protocol: Protocol) -> Float[Tensor, "S T"]:
