@@ -43,7 +43,6 @@ def make_sampler(counts, ways, shots, n_query, seed):
     return EpisodeSampler(make_source(counts), ways, shots, n_query, seed=seed)
 
 
-@settings(max_examples=60)
 @given(settings_of_samplers(), st.integers(1, 5))
 def test_every_task_is_an_episode(drawn, n_tasks):
     sampler, (_, ways, shots, *_) = make_sampler(*drawn), drawn
@@ -70,7 +69,6 @@ def test_every_task_is_an_episode(drawn, n_tasks):
         assert tasks.support_y[t, real].tolist() == sorted(tasks.support_y[t, real].tolist())
 
 
-@settings(max_examples=40)
 @given(settings_of_samplers())
 def test_padding_is_blank(drawn):
     sampler = make_sampler(*drawn)
@@ -87,7 +85,6 @@ def test_padding_is_blank(drawn):
         assert x[weight > 0].all()  # items are counted from 1
 
 
-@settings(max_examples=40)
 @given(settings_of_samplers(), st.integers(1, 4))
 def test_episodes_do_not_depend_on_batches(drawn, n_first):
     sampler = make_sampler(*drawn)
