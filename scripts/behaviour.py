@@ -31,7 +31,9 @@ import mirrorshot
 from mirrorshot import FewShotClassifier
 
 KERNELS = ("cosine", "rbf", "matern", "linear", "polynomial")
-TRAIN = "train --data glyphs --method {method} --episodes 24 --seed 3 --set validate_every=12 --set n_validation_tasks=4"
+TRAIN = (
+    "train --data glyphs --method {method} --episodes 24 --seed 3 --set validate_every=12 --set n_validation_tasks=4"
+)
 
 
 def public_names() -> dict[str, list[str]]:
