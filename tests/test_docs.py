@@ -85,7 +85,7 @@ def test_the_method_of_the_page_trains_from_python_and_from_the_shell(page, tmp_
 @pytest.fixture
 def contract():
     """The module with the tests of the contract."""
-    spec = importlib.util.spec_from_file_location("contract_of_the_page", ROOT / "tests" / "test_contract.py")
+    spec = importlib.util.spec_from_file_location("contract_of_the_page", ROOT / "tests" / "methods" / "test_contract.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
