@@ -4,8 +4,8 @@
     python benchmarks/serve_hostile.py --seconds 10       # a short one
 
 One session sends all images of `tests/files/imaging/hostile_images.py`, and some that are as slow to decode as the
-limits allow, over several connections at once. Another one predicts digits meanwhile, one after the other. Reported are the
-latency of the other one with and without the attack, the largest memory of the server with its worker processes, and
+limits allow, over several connections at once. Another one predicts digits meanwhile, one after the other. Reported are
+the latency of the other one with and without the attack, the largest memory of the server with its worker processes, and
 the seconds from SIGTERM to the end of the server while the attack goes on.
 """
 

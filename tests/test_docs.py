@@ -122,7 +122,9 @@ def test_the_method_of_the_page_is_the_nearest_neighbour(page, contract):
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", DOCS / "index.md", DOCS / "library.md", DOCS / "training.md"], ids=lambda path: path.name
+    "page",
+    [ROOT / "README.md", DOCS / "index.md", DOCS / "library.md", DOCS / "training.md"],
+    ids=lambda path: path.name,
 )
 def test_the_python_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
