@@ -28,13 +28,13 @@ class EpisodeDisplay:
 
     A cell has a bar as long as the probability of the class. The cell of the right class is framed, and its number is
     bold; the bar of the predicted class is dark where it is right, and hatched where it is wrong. With `uncertainty` a
-    last column has its two parts: aleatoric, what more examples cannot remove, and epistemic, what they can. It is that
-    of the latents; where a method has a predictive temperature on top, the column says so.
+    last column has its two parts: aleatoric, which more examples cannot remove, and epistemic, which they can. It is
+    that of the latents; where a method has a predictive temperature on top, the column says so.
 
     Args:
         support: images (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
         query: images to classify.
-        log_prob: logarithm of the class probabilities of the queries.
+        log_prob: log-probabilities of the classes of the queries.
         y: their right classes.
         class_names: of the C classes.
         uncertainty: of the queries, in nats; None: not shown.
@@ -68,13 +68,13 @@ class EpisodeDisplay:
     def from_method(
         cls, method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare
     ) -> "list[EpisodeDisplay]":
-        """Let a method predict some episodes of images; return a display for each.
+        """Predict some episodes of images with a method; return a display for each.
 
         Args:
-            method: a trained one. Its latents, if it has them, give the parts of the uncertainty.
+            method: trained. Its latents, if it has them, give the parts of the uncertainty.
             sampler: draws the episodes.
-            numbers: which episodes.
-            prepare: from images as bytes to what the backbone takes, on the device of the method.
+            numbers: of the episodes.
+            prepare: from images as bytes to the input of the backbone, on the device of the method.
         """
         found = predict_tasks(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
         latents = predict_latents(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))

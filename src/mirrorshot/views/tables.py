@@ -77,7 +77,7 @@ _TWO = (
 
 
 def _pairs(evaluations: Mapping[str, Evaluation]) -> str:
-    """The temperatures of each method, and where there is no T1."""
+    """List the temperatures of each method."""
     said = []
     for name, found in evaluations.items():
         for t in found.tempered:
@@ -131,7 +131,7 @@ def _cells(calibration: Calibration) -> list[str]:
 
 
 def _best(rows: Sequence[Sequence[str]], group: Sequence[int]) -> list[tuple[int, int]]:
-    """Best cells among some rows, as printed: who shows the same digits shares the first place, unless all do."""
+    """Best cells among some rows, by their printed digits; none where all are equal."""
     best: list[tuple[int, int]] = []
     for c in _COMPARED:
         values = [float(rows[i][c]) for i in group]
@@ -146,7 +146,7 @@ def _common_protocol(evaluations: Mapping[str, Evaluation]) -> Protocol:
         raise InvalidInputError("Expected at least one evaluation, but got none.")
     first, *others = evaluations.values()
     for other in others:
-        paired_difference(first, other)  # refuses other episodes, and says why
+        paired_difference(first, other)  # raises for other episodes
     return max((e.protocol for e in evaluations.values()), key=lambda p: p.n_validation_tasks)
 
 
