@@ -161,7 +161,7 @@ def _to_json(info: Mapping[str, Any]) -> str:
         return json.dumps(info, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(
-            f"Expected `info` to hold only what JSON can, but got: {error}. Tensors go into `tensors`, NaN is None."
+            f"Expected `info` to be JSON, but got: {error}. Put tensors into `tensors`, and None in the place of NaN."
         ) from error
 
 

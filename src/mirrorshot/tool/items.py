@@ -2,6 +2,7 @@
 
 import csv
 import glob
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -59,9 +60,8 @@ def read_labelled(path: str | Path) -> Items:
         return _labelled_table(path)
     files = class_files(path)
     pairs = [(label, file) for label, of_class in files.items() for file in of_class]
-    return Items(
-        "picture", [str(file) for _, file in pairs], [file for _, file in pairs], [label for label, _ in pairs]
-    )
+    labels, paths = [label for label, _ in pairs], [file for _, file in pairs]
+    return Items("picture", [str(file) for file in paths], paths, labels)
 
 
 def read_unlabelled(arguments: Sequence[str], lines: Iterable[str] = ()) -> Items:
@@ -179,9 +179,12 @@ def _read_csv(path: Path) -> Items:
 def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     csv.field_size_limit(_MAX_FIELD)
     try:
-        table = list(_limited(csv.reader(_text(path).splitlines()), path))
+        lines = list(itertools.islice(csv.reader(_text(path).splitlines()), _MAX_ROWS + 2))
     except csv.Error as error:
         raise DataError(f"Expected {path} to be a CSV file, but got: {error}.") from error
+    if len(lines) > _MAX_ROWS + 1:
+        raise DataError(f"Expected {path} to have at most {_MAX_ROWS:,} rows, but it has more. Split it.")
+    table = [row for row in lines if row]
     if len(table) < 2:
         raise DataError(f"Expected {path} to have a header and rows, but it has {len(table)} lines.")
     header, rows = [name.strip() for name in table[0]], table[1:]
@@ -191,14 +194,6 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     if len(set(header)) < len(header):
         raise DataError(f"Expected the columns of {path} to have distinct names, but got {first(header)}.")
     return header, rows
-
-
-def _limited(rows: Iterable[list[str]], path: Path) -> Iterator[list[str]]:
-    for i, row in enumerate(rows):
-        if i > _MAX_ROWS:
-            raise DataError(f"Expected {path} to have at most {_MAX_ROWS:,} rows, but it has more. Split it.")
-        if row:
-            yield row
 
 
 def _place(header: list[str], names: tuple[str, ...]) -> int | None:

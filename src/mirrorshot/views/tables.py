@@ -19,6 +19,11 @@ _FITTED = (
     " Rows with a temperature T have one for all tasks, fitted by NLL on validation tasks; it changes no accuracy."
 )
 _MARKED = " The best of a column is marked among the rows with T and, apart from them, among those without."
+_TWO = (
+    " two T: the protocol of the paper's released code, p = E[softmax(f / T1)] and then softmax(log p / T2), each of "
+    "260 values, chosen by the smallest validation ECE (for the ECE) or MCE (for the MCE). These compare only with "
+    "numbers made alike."
+)
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> Table:
@@ -67,13 +72,6 @@ def calibration_table(evaluations: Mapping[str, Evaluation], *, caption: str) ->
     if has_one:
         note += " one T: one temperature, fitted by NLL on validation tasks."
     return Table(caption, columns, rows, _facts(protocol), note=note + (_TWO + _pairs(evaluations) if has_two else ""))
-
-
-_TWO = (
-    " two T: the protocol of the paper's released code, p = E[softmax(f / T1)] and then softmax(log p / T2), each of "
-    "260 values, chosen by the smallest validation ECE (for the ECE) or MCE (for the MCE). These compare only with "
-    "numbers made alike."
-)
 
 
 def _pairs(evaluations: Mapping[str, Evaluation]) -> str:

@@ -40,7 +40,8 @@ def _arguments(config: Config, preset: str) -> list[str]:
     }
     options = _options(config, before["method_options"])
     changed |= {f"method_options.{name}": value for name, value in options.items()}
-    sets = [part for name, value in changed.items() for part in ("--set", f"{name}={_as_text(value)}")]
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in changed.items()}
+    sets = [part for name, text in texts.items() for part in ("--set", f"{name}={text}")]
     return [*flags, *(["--preset", preset] if preset != "default" else []), *sets]
 
 
@@ -52,7 +53,3 @@ def _options(config: Config, before: dict[str, Any]) -> dict[str, Any]:
         if name not in wanted and name in defaults:
             wanted[name] = defaults[name]
     return {name: value for name, value in wanted.items() if name not in before or before[name] != value}
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -118,7 +118,8 @@ def _is_needed(marker: int, body: bytes) -> bool:
 
 
 def _strip_gif(content: bytes) -> Stripped:
-    start = 13 + _colour_table(content[10])
+    flags = content[10]
+    start = 13 + (3 << 1 + (flags & 7) if flags & 0x80 else 0)  # behind the colour table
     head, control = content[:start], b""
     blocks = 0
     while content[start] == 0x21:  # extensions before the first frame
@@ -134,10 +135,6 @@ def _strip_gif(content: bytes) -> Stripped:
     if content[start] != 0x2C:
         raise ImageError("its file has no frame where one has to begin")
     return Stripped("GIF", head + control + content[start:])
-
-
-def _colour_table(flags: int) -> int:
-    return 3 << (1 + (flags & 7)) if flags & 0x80 else 0
 
 
 def _strip_webp(content: bytes) -> Stripped:
