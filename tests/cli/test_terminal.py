@@ -5,14 +5,15 @@ from pathlib import PurePosixPath, PureWindowsPath
 import pytest
 import typer
 
-from mirrorshot.cli import terminal
+from mirrorshot.cli import progress, terminal
+from mirrorshot.cli.tables import print_tables
 from mirrorshot.views import Table
 
 
 def test_progress_in_a_log_is_a_line_now_and_then(capsys, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    with terminal.progress_bar(quiet=False) as stage:
+    with progress.progress_bar(quiet=False) as stage:
         report = stage("Training")
         for second in range(0, 100, 10):
             clock[0] = float(second)
@@ -23,19 +24,19 @@ def test_progress_in_a_log_is_a_line_now_and_then(capsys, monkeypatch):
 
 
 def test_quiet_and_other_processes_say_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(terminal, "_QUIET_SECONDS", 0.0)
-    with terminal.progress_bar(quiet=True) as stage:
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
+    with progress.progress_bar(quiet=True) as stage:
         stage("Training")(1, 2, "x")
     monkeypatch.setenv("RANK", "1")
-    with terminal.progress_bar(quiet=False) as stage:
+    with progress.progress_bar(quiet=False) as stage:
         stage("Training")(1, 2, "x")
     assert capsys.readouterr().err == ""
 
 
 def test_a_terminal_has_a_bar_for_each_stage(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with terminal.progress_bar(quiet=False) as stage:
-        stage("Loading")(1, 2, "pictures")
+    with progress.progress_bar(quiet=False) as stage:
+        stage("Loading")(1, 2, "images")
         stage("Training")(1, 2, "loss [1.5]")
     assert "loss [1.5]" in capsys.readouterr().err
 
@@ -50,7 +51,7 @@ def test_errors_of_other_processes_have_their_number(capsys, monkeypatch):
 def test_tables_share_their_protocol_and_notes(capsys):
     one = Table("First", ["method", "accuracy"], [["a", "1"], ["a, T = 2", "3"]], {"tasks": "5"}, [(1, 1)], "Small.")
     two = one._replace(caption="Second", rows=[["b", "4"]], best=[])
-    terminal.print_tables([one, two])
+    print_tables([one, two])
     text = capsys.readouterr().out
     assert text.count("Protocol: tasks 5.") == 1
     assert text.count("Small.") == 1
@@ -62,7 +63,7 @@ def test_tables_share_their_protocol_and_notes(capsys):
 
 def test_only_tables_with_marks_explain_them(capsys):
     table = Table("First", ["method", "accuracy"], [["a", "1"]], {"tasks": "5"}, note="Small.")
-    terminal.print_tables([table])
+    print_tables([table])
     assert "best of its column" not in capsys.readouterr().out
 
 

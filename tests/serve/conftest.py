@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from mirrorshot.serve import Limits, Settings, make_app
-from mirrorshot.serve.pictures import Encoders
+from mirrorshot.serve.images import Encoders
 from mirrorshot.serve.running import make_server
 
 PNG = {"content-type": "image/png"}

@@ -69,7 +69,7 @@ def test_a_model_of_embeddings_is_refused(tmp_path, points):
     Model.fit(points).save(tmp_path / "model")
     result = run(tmp_path / "model", "--data-folder", tmp_path / "data")
     assert result.exit_code == 1
-    assert "Expected a model of pictures, but got one of embeddings" in result.stderr
+    assert "Expected a model of images, but got one of embeddings" in result.stderr
 
 
 def test_a_database_of_another_program_is_left_alone(tmp_path):

@@ -1,29 +1,21 @@
-"""`mirrorshot evaluate MODEL LABELLED`: what a fitted model is worth on labelled pictures."""
+"""`mirrorshot evaluate MODEL LABELLED`: accuracy and calibration of a fitted model on labelled images."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mirrorshot.cli.model_options import end_with_findings, load_model, shown, tell_damaged, work
-from mirrorshot.cli.terminal import make_console, plain_table, progress_bar, refuse, say
+from mirrorshot.cli.models import end_with_damaged, load_model
+from mirrorshot.cli.progress import progress_bar
+from mirrorshot.cli.terminal import refuse, say, say_json, short_work, shown
 
 if TYPE_CHECKING:
     from mirrorshot.tool.scores import Scores
 
 
 def evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, quiet: bool, as_json: bool) -> None:
-    """Evaluate a model on labelled items.
-
-    Args:
-        paths: the file of the model, and what `fit` takes.
-        trust_encoder: whether a function that the file names may be imported.
-        download: whether weights may be fetched.
-        quiet: no progress bar.
-        as_json: print JSON.
-    """
+    """Evaluate a model; `paths` are its file and labelled items as `fit` takes them."""
     if len(paths) != 2:
-        refuse(f"Expected a model and a folder of labelled pictures, but got {len(paths)} paths.")
-    with work():
+        refuse(f"Expected a model and a folder of labelled images, but got {len(paths)} paths.")
+    with short_work():
         from mirrorshot.tool import encode_items, read_labelled
         from mirrorshot.tool.scores import score
 
@@ -33,16 +25,14 @@ def evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, qu
             found = encode_items(model.encoder, items, progress=stage("Evaluating"))
         scores = score(model, found)
     if as_json:
-        say(json.dumps(scores._asdict(), indent=2))
+        say_json(scores._asdict())
     else:
         _print(scores)
-    if found.damaged:
-        tell_damaged(found)
-        end_with_findings()
+    end_with_damaged(found)
 
 
 def _print(scores: "Scores") -> None:
-    from rich.text import Text
+    from mirrorshot.cli.tables import print_rows
 
     say(
         f"{scores.n_items} items: accuracy {scores.accuracy:.1%}, NLL {scores.nll:.3f}, calibration error "
@@ -53,9 +43,7 @@ def _print(scores: "Scores") -> None:
             f"{scores.n_unknown} items of classes that the model does not know: {scores.novel_unknown:.1%} were called "
             "none of these."
         )
-    table = plain_table("", ["class", "accuracy"], numbers=(1,))
-    for label, accuracy in scores.accuracy_of.items():
-        table.add_row(Text(shown(label)), f"{accuracy:.1%}")
-    make_console().print(table)
+    rows = [(shown(label), f"{accuracy:.1%}") for label, accuracy in scores.accuracy_of.items()]
+    print_rows(["class", "accuracy"], rows, numbers=(1,))
     for right, answer, n in scores.confusions:
         say(f"{n} of {shown(right)} were taken for {shown(answer)}.")

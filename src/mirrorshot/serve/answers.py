@@ -1,4 +1,4 @@
-"""From a fitted model to what the page shows."""
+"""Answers of a fitted model in the form that the page shows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -53,7 +53,7 @@ def answer(prediction: Prediction) -> Answer:
 
 
 def all_answers(fitted: Fitted, pool: Rows) -> Answers:
-    """What the model says about the unlabelled pictures, which of them to label next, and labels that look wrong."""
+    """Answers about the unlabelled images, which of them to label next, and labels that look wrong."""
     told, suggestion = _pool_answers(fitted, pool)
     return Answers(support=fitted.support, answers=told, suggestion=suggestion, suspects=_suspects(fitted))
 

@@ -1,4 +1,4 @@
-"""Fitted classifiers of many users: fitted when they are needed, kept while there is room."""
+"""Classifiers of many users: fitted when they are needed, kept while there is room."""
 
 import asyncio
 import copy
@@ -12,7 +12,7 @@ import numpy as np
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.encoders import Encoder
 from mirrorshot.serve.errors import RequestError
-from mirrorshot.serve.pictures import read_previews
+from mirrorshot.serve.images import read_previews
 from mirrorshot.serve.records import Rows
 from mirrorshot.tool import Model
 from mirrorshot.tool.encoding import unique_names
@@ -20,14 +20,7 @@ from mirrorshot.tool.model import NOVELTY_RATE
 
 
 class Fitted(NamedTuple):
-    """A model, and what about it does not change from one prediction to the next.
-
-    Attributes:
-        support: of the session that it was fitted for.
-        ids: of its examples.
-        model: the model.
-        novelty_threshold: novelty from which a picture is none of the classes.
-    """
+    """A model, the `support` of the session and the ids of the examples it was fitted on, and its novelty threshold."""
 
     support: int
     ids: list[int]
@@ -46,7 +39,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
 
     Args:
         rows: the examples.
-        encoder: what made their embeddings; None if there are no examples.
+        encoder: the encoder of their embeddings; None if there are no examples.
         parameters: of the classifier.
         before: an earlier model of this user. If little has changed since, it is brought up to date, which is quicker.
             Each step of that is proven or solved anew (`FewShotClassifier.start_`), so probabilities are those of a
@@ -58,7 +51,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
     n_classes = len(set(rows.labels))
     if n_classes < 2 or encoder is None:
         raise RequestError(
-            409, f"Expected examples of at least two classes, but got {n_classes}. Add a picture to another class."
+            409, f"Expected examples of at least two classes, but got {n_classes}. Add an image to another class."
         )
     updated = None if before is None else _update(before, rows)
     if updated is None:
@@ -71,7 +64,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
 
 
 def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None:
-    """The earlier classifier with what was added and without what was removed, and the examples in its order.
+    """Bring an earlier classifier up to date; return it with the examples in its order.
 
     None if so much has changed that fitting anew is quicker.
     """
@@ -113,7 +106,7 @@ class Cache:
         return lock
 
     def get(self, key: str, support: int) -> Fitted | None:
-        """The model of a user, if it is that of these labelled pictures."""
+        """The model of a user, if it was fitted on these examples."""
         with self._change:
             found = self._fitted.get(key)
             if found is None or found.support != support:
@@ -122,7 +115,7 @@ class Cache:
             return found
 
     def earlier(self, key: str) -> Fitted | None:
-        """The last model of a user, of whatever labelled pictures."""
+        """The last model of a user, whatever its examples."""
         with self._change:
             return self._fitted.get(key)
 
