@@ -172,7 +172,7 @@ def test_a_file_name_is_only_ever_text(user, shared, picture_of, name):
     assert answer.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("name", ["👩\u200d🚀.png", "می\u200cخواهم.jpg", "naïve café.png"])
+@pytest.mark.parametrize("name", ["👩\u200d🚀.png", "می\u200cشود.jpg", "naïve café.png"])
 def test_file_names_of_emoji_and_other_scripts_survive(user, picture_of, name):
     answer = user.http.post("/api/pool", params={"name": name}, content=picture_of("bar"), headers=PNG)
     assert answer.json()["name"] == name

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from mirrorshot import __version__
 from mirrorshot.cli.add_command import ADD_EXAMPLES, add
 from mirrorshot.cli.demo_command import DEMO_EXAMPLES, demo
 from mirrorshot.cli.doctor_command import DOCTOR_EXAMPLES, doctor
@@ -24,6 +23,7 @@ from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
 from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
 from mirrorshot.cli.serve_command import SERVE_EXAMPLES, serve
 from mirrorshot.cli.suggest_command import SUGGEST_EXAMPLES, suggest
+from mirrorshot.cli.terminal import package_version
 from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
 
 __all__ = ["main"]
@@ -62,7 +62,7 @@ main = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"mirrorshot {__version__}")
+        typer.echo(f"mirrorshot {package_version()}")
         raise typer.Exit
 
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mirrorshot import __version__
 from mirrorshot.cli.tables import print_tables
-from mirrorshot.cli.terminal import say
+from mirrorshot.cli.terminal import package_version, say
 from mirrorshot.files.checkpoint import load_info, write_atomically
 from mirrorshot.training.config import Config
 from mirrorshot.training.evaluation import Evaluation
@@ -85,7 +84,7 @@ def write_json(results: Results) -> dict[str, Any]:
     for run, found in results.found.items():
         config, flips = results.configs[run], results.average_flips
         record = {
-            "mirrorshot_version": __version__,
+            "mirrorshot_version": package_version(),
             "run": str(run),
             "method": config.method,
             "data": results.data,
