@@ -87,7 +87,7 @@ def _as_rich(shown: "Table") -> table.Table:
     drawn = _empty_table(shown.caption, shown.columns, range(1, len(shown.columns)))
     above = ""
     for i, (name, *cells) in enumerate(shown.rows):
-        # the second row of a method has only what is new
+        # a second row of a method repeats nothing of its name
         label = f"  {name[len(above) + 2 :]}" if above and name.startswith(f"{above}, ") else name
         drawn.add_row(label, *(_mark(cell, (i, c) in shown.best) for c, cell in enumerate(cells, start=1)))
         above = name

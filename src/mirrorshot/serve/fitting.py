@@ -29,7 +29,7 @@ class Fitted(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """About what it takes in memory: two triangular matrices for each class, and the embeddings."""
+        """Approximate size in memory: two triangular matrices for each class, and the embeddings."""
         n, d = self.model.embeddings.shape
         return int(8 * (2 * len(self.model.classes) * n * n + 3 * n * d) + 2**14)
 
@@ -86,11 +86,7 @@ def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None
 
 
 class Cache:
-    """The models that were used last, up to a number of bytes, and a lock for each user.
-
-    Args:
-        max_bytes: of all models together; the last one is kept whatever its size.
-    """
+    """The most recently used models, up to a number of bytes but at least one, and a lock for each user."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes, self._n_bytes = max_bytes, 0
@@ -120,7 +116,7 @@ class Cache:
             return self._fitted.get(key)
 
     def put(self, key: str, fitted: Fitted) -> None:
-        """Keep a model; those that were not used for longest go."""
+        """Keep a model, and drop the least recently used ones beyond the bound."""
         with self._change:
             self._drop(key)
             self._fitted[key] = fitted

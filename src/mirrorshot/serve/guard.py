@@ -67,7 +67,7 @@ class Guard:
             await _refuse(error, scope, receive, send)
         except sqlite3.Error as error:
             await _refuse(database_failed(error), scope, receive, send)
-        except asyncio.CancelledError:  # uvicorn cancels what is left when the server stops
+        except asyncio.CancelledError:  # uvicorn cancels open requests when the server stops
             stopping = RequestError(503, "Expected the server to run, but it is being stopped. Send it again later.")
             await _refuse(stopping, scope, receive, send)
         except ConnectionResetError:
@@ -170,7 +170,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def check_host(headers: Headers, settings: Settings) -> None:
-    """Refuse names that are not ours: a page elsewhere could make its name mean this machine."""
+    """Refuse names of other servers: a page elsewhere could make its name mean this machine."""
     host = headers.get("host", "")
     name = host[: host.rfind(":")] if host.rfind(":") > host.rfind("]") else host
     if settings.allowed_hosts is not None and name.lower() not in settings.allowed_hosts:

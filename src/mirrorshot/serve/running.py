@@ -28,7 +28,7 @@ class Server(uvicorn.Server):
     """A server that ends soon after a signal, whatever its threads and connections do.
 
     First open requests are answered, then they are cut off and the service is closed. If that takes too long, because
-    a thread or a worker process does not come back, the process ends without it. A label that was acknowledged is on
+    a thread or a worker process hangs, the process ends without it. A label that was acknowledged is on
     the disk by then.
     """
 
@@ -107,7 +107,7 @@ def _listen(settings: Settings) -> socket.socket:
         option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
         bound.setsockopt(socket.SOL_SOCKET, option, 1)
         bound.bind((settings.host, settings.port))
-        bound.listen(settings.limits.connections)  # who comes before the server is ready waits
+        bound.listen(settings.limits.connections)  # early clients wait until the server is ready
     except OSError as error:
         bound.close()
         raise DataError(

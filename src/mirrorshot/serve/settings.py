@@ -105,7 +105,7 @@ class Settings:
     def allowed_hosts(self) -> tuple[str, ...] | None:
         """Names by which a browser may call the server; None: any, because a token protects it.
 
-        Without this a page elsewhere could make its own name mean 127.0.0.1 and then read what is here.
+        Prevents DNS rebinding: a page elsewhere could make its own name mean 127.0.0.1 and then read the data here.
         """
         if not self.is_loopback:
             return None

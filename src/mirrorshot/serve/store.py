@@ -20,7 +20,7 @@ _UNTOUCHED_SECONDS = 3600.0  # after which a session that its user never changed
 
 
 class Store:
-    """Users and what they have. Changes return the version after them, or the id of what is new."""
+    """Users, their classes and images. Changes return the version after them, or the id of a new class or image."""
 
     def __init__(self, database: Database, limits: Limits) -> None:
         self.database, self.limits = database, limits
@@ -105,7 +105,7 @@ class Store:
             row = db.execute("SELECT encoder FROM session WHERE key = ?", (key,)).fetchone()
             if row is None or row["encoder"] not in (None, encoder):
                 raise RequestError(
-                    409, "Expected the encoder to stay as it was, but it changed meanwhile. Send the image again."
+                    409, "Expected the encoder to stay as it was, but it has changed. Send the image again."
                 )
             self._check_place(db, key, class_id)
             db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
@@ -197,7 +197,7 @@ def _session(row: sqlite3.Row) -> Session:
 
 
 def _touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> int:
-    """Count a change, perhaps one of labelled images; a session that was removed meanwhile is refused."""
+    """Count a change, perhaps one of labelled images; a removed session is refused."""
     query = "UPDATE session SET version = version + 1, support = support + ? WHERE key = ? RETURNING version"
     row = db.execute(query, (int(is_support), key)).fetchone()
     if row is None:

@@ -15,7 +15,7 @@ from mirrorshot.serve.errors import RequestError
 from mirrorshot.types import InvalidInputError
 
 MIN_TOKEN = 16  # characters
-MIN_BITS = 40.0  # what the least random of 16 hexadecimal digits have, about
+MIN_BITS = 40.0  # about as many as the least random of 16 hexadecimal digits have
 TOKEN_HEADER = "x-mirrorshot-token"
 GUESSES = 10  # a minute, from one address
 _MAX_ADDRESSES = 10_000
@@ -37,7 +37,7 @@ def check_strength(token: str) -> None:
 
 
 def token_bits(token: str) -> float:
-    """Bits of a token, from above: repetitions, and characters that follow the one before, count for nothing.
+    """Upper bound on the bits of a token: repetitions and runs such as "abc" count for nothing.
 
     Example:
         >>> [round(token_bits(token)) for token in ("aaaaaaaaaaaaaaaa", "1234567890123456", "p4-Zt81xQ_vR20mK")]
@@ -82,7 +82,7 @@ class Door:
     """Checks the token; None lets everybody in. Wrong ones are counted for each address, in logins and headers.
 
     The cookie that proves the token depends on the random secret of the server too, so it cannot be guessed, and
-    guesses of somebody at the same address do not lock out those who have it.
+    wrong guesses from the same address do not lock out users who have it.
     """
 
     def __init__(self, token: str | None, cookie: str, secret: str) -> None:
