@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorshot.cli import options
-from mirrorshot.cli.evaluate_model import evaluate_model
+from mirrorshot.cli.models import end_with_damaged, load_model
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import check_page, errors_as_messages, refuse, say_json, wrong_usage
+from mirrorshot.cli.terminal import (
+    check_page,
+    errors_as_messages,
+    refuse,
+    say,
+    say_json,
+    short_work,
+    shown,
+    wrong_usage,
+)
 
 if TYPE_CHECKING:
+    from mirrorshot.tool.scores import Scores
     from mirrorshot.training.config import Config
     from mirrorshot.training.evaluation import Evaluation
 
@@ -82,7 +92,7 @@ def evaluate(
     A run is a folder and gets the file evaluation.json. Its temperature is fitted on validation classes.
     """
     if runs[0].is_file():
-        evaluate_model(runs, trust_encoder=trust_encoder, download=download, quiet=quiet, as_json=as_json)
+        _evaluate_model(runs, trust_encoder=trust_encoder, download=download, quiet=quiet, as_json=as_json)
         return
     protocol = {
         "n_query": n_query, "n_tasks": n_tasks, "seeds": parse_seeds(seeds), "two_temperatures": two_temperatures,
@@ -97,7 +107,7 @@ def evaluate(
         configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
         weights = {"checkpoint": checkpoint, "average_flips": average_flips}
-        found = _evaluate(runs, sizes, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=quiet)
+        found = _evaluate_runs(runs, sizes, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=quiet)
         results = Results(sizes.data, checkpoint, configs, found, average_flips)
         record = write_json(results)
         if report is not None:
@@ -142,7 +152,7 @@ def _common_sizes(configs: Mapping[Path, "Config"], data: str | None, n_way: int
     return sizes.pop()
 
 
-def _evaluate(
+def _evaluate_runs(
     runs: Sequence[Path],
     sizes: _Sizes,
     weights: Mapping[str, Any],
@@ -167,3 +177,41 @@ def _evaluate(
             )
             for path, run in loaded.items()
         }  # fmt: skip
+
+
+def _evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, quiet: bool, as_json: bool) -> None:
+    """Evaluate a model; `paths` are its file and labelled items as `fit` takes them."""
+    if len(paths) != 2:
+        refuse(f"Expected a model and a folder of labelled images, but got {len(paths)} paths.")
+    with short_work():
+        from mirrorshot.tool import encode_items, read_labelled
+        from mirrorshot.tool.scores import score
+
+        model = load_model(paths[0], trust_encoder=trust_encoder, download=download)
+        items = read_labelled(paths[1])
+        with progress_bar(quiet=quiet) as stage:
+            found = encode_items(model.encoder, items, progress=stage("Evaluating"))
+        scores = score(model, found)
+    if as_json:
+        say_json(scores._asdict())
+    else:
+        _print_scores(scores)
+    end_with_damaged(found)
+
+
+def _print_scores(scores: "Scores") -> None:
+    from mirrorshot.cli.tables import print_rows
+
+    say(
+        f"{scores.n_items} items: accuracy {scores.accuracy:.1%}, NLL {scores.nll:.3f}, calibration error "
+        f"{scores.ece:.3f}; {scores.novel_known:.1%} were called none of these."
+    )
+    if scores.novel_unknown is not None:
+        say(
+            f"{scores.n_unknown} items of classes that the model does not know: {scores.novel_unknown:.1%} were called "
+            "none of these."
+        )
+    rows = [(shown(label), f"{accuracy:.1%}") for label, accuracy in scores.accuracy_of.items()]
+    print_rows(["class", "accuracy"], rows, numbers=(1,))
+    for right, answer, n in scores.confusions:
+        say(f"{n} of {shown(right)} were taken for {shown(answer)}.")

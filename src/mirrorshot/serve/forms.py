@@ -82,20 +82,9 @@ class NewClass(BaseModel):
     name: str
 
 
-class NewPicture(BaseModel):
-    """An image was stored."""
-
-    id: int
-    name: str
-    class_id: int | None
-    encoder: str
-
-
-class ClassInfo(BaseModel):
+class ClassInfo(NewClass):
     """A class of the user."""
 
-    id: int
-    name: str
     n_examples: int
 
 
@@ -105,6 +94,12 @@ class PictureInfo(BaseModel):
     id: int
     name: str
     class_id: int | None
+
+
+class NewPicture(PictureInfo):
+    """An image was stored."""
+
+    encoder: str
 
 
 class Bounds(BaseModel):
