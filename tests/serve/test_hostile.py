@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from .conftest import picture_maker
+
 PNG = {"content-type": "image/png"}
 SCRIPTS = (
     "<script>alert(1)</script>",
@@ -345,9 +347,9 @@ def test_damaged_pictures_are_refused_or_read(ready, form, data):
 
 
 @pytest.fixture(scope="module")
-def ready(shared, picture_of):
+def ready(shared):
     """A user with a classifier."""
-    client = shared.client().begin()
+    client, picture_of = shared.client().begin(), picture_maker()
     for kind in ("bar", "ring"):
         client.add(picture_of(kind), client.make_class(kind))
     return client
