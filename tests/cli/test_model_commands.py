@@ -1,4 +1,4 @@
-"""The tool for people with pictures, from the command line."""
+"""The tool for people with images, from the command line."""
 
 import csv
 import io
@@ -186,7 +186,7 @@ def test_a_run_on_embeddings_is_no_encoder_of_pictures(run, train, pictures, tmp
 WRONG = {
     "no such folder": (["fit", "nowhere"], 1, "does not exist"),
     "one class": (["fit", "one"], 1, "at least two classes"),
-    "an empty class": (["fit", "holes"], 1, "remove them or add pictures"),
+    "an empty class": (["fit", "holes"], 1, "remove them or add"),
     "a damaged picture": (["fit", "damaged"], 1, "--skip-corrupt"),
     "unknown encoder": (["fit", "{support}", "-e", "glyph"], 1, "Check the spelling"),
     "unknown kernel": (["fit", "{support}", "--kernel", "unheard"], 1, "`kernel` to be one of"),

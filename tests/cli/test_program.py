@@ -2,7 +2,7 @@ import pytest
 
 import mirrorshot
 
-PICTURES = ("fit", "predict", "add", "remove", "suggest", "explain", "doctor", "export")
+IMAGES = ("fit", "predict", "add", "remove", "suggest", "explain", "doctor", "export")
 COMMANDS = ("demo", "train", "evaluate", "report", "reproduce", "list")
 
 
@@ -19,10 +19,10 @@ def test_help_teaches_by_example(run):
     assert all(f"mirrorshot {command}" in result.stdout for command in COMMANDS)
     assert "--install-completion" in result.stdout
     assert "Exit codes" in result.stdout
-    assert all(command in result.stdout for command in PICTURES)
+    assert all(command in result.stdout for command in IMAGES)
 
 
-@pytest.mark.parametrize("command", COMMANDS + PICTURES)
+@pytest.mark.parametrize("command", COMMANDS + IMAGES)
 def test_help_of_a_command_has_examples(run, command):
     result = run(command, "-h")
     assert result.exit_code == 0
@@ -30,7 +30,7 @@ def test_help_of_a_command_has_examples(run, command):
     assert f"mirrorshot {command} " in result.stdout
 
 
-@pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS + PICTURES)])
+@pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS + IMAGES)])
 def test_no_help_waits_for_heavy_imports(in_subprocess, command):
     code = (
         "import sys\n"
@@ -42,6 +42,12 @@ def test_no_help_waits_for_heavy_imports(in_subprocess, command):
     done = in_subprocess("-c", code)
     assert done.returncode == 0, done.stderr
     assert "Usage" in done.stdout
+
+
+def test_users_of_models_find_their_evaluation(run):
+    text = " ".join(run("--help").stdout.split())
+    assert "Evaluate a model on labelled images, or trained runs" in text
+    assert "mirrorshot evaluate model.mirrorshot test/" in text
 
 
 def test_package_runs_as_a_module(in_subprocess):

@@ -14,7 +14,7 @@ def test_a_run_is_evaluated_once_and_reported(train, run, tmp_path):
     assert "ECE, raw" in result.stdout
     stored = (folder / "evaluation.json").read_bytes()
     page = (tmp_path / "out" / "r.html").read_text()
-    for words in ("Results", "AURC", "How they learned", "data are embeddings and not pictures", "mirrorshot train"):
+    for words in ("Results", "AURC", "How they learned", "data are embeddings and not images", "mirrorshot train"):
         assert words in page
     record = json.loads((tmp_path / "out" / "r.json").read_text())
     assert record["runs"][0]["evaluation"]["protocol"]["n_tasks"] == 4

@@ -1,43 +1,10 @@
 import os
-import time
 from pathlib import PurePosixPath, PureWindowsPath
 
 import pytest
 import typer
 
 from mirrorshot.cli import terminal
-from mirrorshot.views import Table
-
-
-def test_progress_in_a_log_is_a_line_now_and_then(capsys, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    with terminal.progress_bar(quiet=False) as stage:
-        report = stage("Training")
-        for second in range(0, 100, 10):
-            clock[0] = float(second)
-            report(100 * second, 1000, f"after {second}")
-    assert capsys.readouterr().err.splitlines() == [
-        f"Training: {100 * second:,} of 1,000  after {second}" for second in (30, 60, 90)
-    ]
-
-
-def test_quiet_and_other_processes_say_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(terminal, "_QUIET_SECONDS", 0.0)
-    with terminal.progress_bar(quiet=True) as stage:
-        stage("Training")(1, 2, "x")
-    monkeypatch.setenv("RANK", "1")
-    with terminal.progress_bar(quiet=False) as stage:
-        stage("Training")(1, 2, "x")
-    assert capsys.readouterr().err == ""
-
-
-def test_a_terminal_has_a_bar_for_each_stage(capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    with terminal.progress_bar(quiet=False) as stage:
-        stage("Loading")(1, 2, "pictures")
-        stage("Training")(1, 2, "loss [1.5]")
-    assert "loss [1.5]" in capsys.readouterr().err
 
 
 def test_errors_of_other_processes_have_their_number(capsys, monkeypatch):
@@ -45,25 +12,6 @@ def test_errors_of_other_processes_have_their_number(capsys, monkeypatch):
     with pytest.raises(typer.Exit):
         terminal.refuse("no")
     assert capsys.readouterr().err == "Error in process 3: no\n"
-
-
-def test_tables_share_their_protocol_and_notes(capsys):
-    one = Table("First", ["method", "accuracy"], [["a", "1"], ["a, T = 2", "3"]], {"tasks": "5"}, [(1, 1)], "Small.")
-    two = one._replace(caption="Second", rows=[["b", "4"]], best=[])
-    terminal.print_tables([one, two])
-    text = capsys.readouterr().out
-    assert text.count("Protocol: tasks 5.") == 1
-    assert text.count("Small.") == 1
-    assert "3*" in text
-    assert "a, T = 2" not in text  # the second row has only what is new
-    assert text.index("First") < text.index("Second")
-    assert "*: best of its column. Small." in text
-
-
-def test_only_tables_with_marks_explain_them(capsys):
-    table = Table("First", ["method", "accuracy"], [["a", "1"]], {"tasks": "5"}, note="Small.")
-    terminal.print_tables([table])
-    assert "best of its column" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_settings_come_from_a_file_too(run, data, tmp_path):
     assert (config["n_query"], config["method_options"]["kernel"]) == (4, "linear")
 
 
-def test_a_run_goes_on_where_it_stopped(train, run, tmp_path):
+def test_a_run_is_resumed_where_it_stopped(train, run, tmp_path):
     whole = train(tmp_path / "whole")
     before = (whole / "log.jsonl").read_text()
     result = run("train", "--resume", whole, "--device", "cpu")
@@ -153,7 +153,7 @@ def test_a_failure_of_ours_is_a_line_and_a_bug_keeps_its_traceback(run, data, mo
     assert isinstance(fail(RuntimeError("a bug")).exception, RuntimeError)
 
 
-def test_ctrl_c_says_how_to_go_on(run, data, monkeypatch, tmp_path):
+def test_ctrl_c_says_how_to_resume(run, data, monkeypatch, tmp_path):
     def stop(config, folder, **_):
         folder.mkdir(parents=True)
         (folder / "config.json").touch()
@@ -162,7 +162,7 @@ def test_ctrl_c_says_how_to_go_on(run, data, monkeypatch, tmp_path):
     monkeypatch.setattr(mirrorshot.training, "train", stop)
     result = run("train", "--data", data, *TINY)
     assert result.exit_code == 130
-    assert result.stderr == "Stopped. Go on with: mirrorshot train --resume runs/points-mirror_gp-1shot\n"
+    assert result.stderr == "Stopped. Resume with: mirrorshot train --resume runs/points-mirror_gp-1shot\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGINT as a shell sends it")
@@ -179,7 +179,7 @@ def test_a_run_stopped_by_a_signal_can_be_resumed(in_subprocess, data, tmp_path)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors == "Stopped. Go on with: mirrorshot train --resume run\n"
+    assert errors == "Stopped. Resume with: mirrorshot train --resume run\n"
     assert not (tmp_path / "run" / "run.lock").exists()
 
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from mirrorshot.serve import Limits, Settings, make_app
-from mirrorshot.serve.pictures import Encoders
+from mirrorshot.serve.images import Encoders
 from mirrorshot.serve.running import make_server
 
 PNG = {"content-type": "image/png"}
@@ -65,9 +65,14 @@ def encoders():
     return Encoders(download=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def picture_of():
-    """PNG files of crosses, bars and rings, each a little different."""
+    """Makes the same PNG files in every order of the tests."""
+    return picture_maker()
+
+
+def picture_maker():
+    """Make PNG files of crosses, bars and rings, each a little different."""
     rng = np.random.default_rng(0)
 
     def make(kind):

@@ -49,7 +49,7 @@ def page(browser, shared):
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """Paths of pictures of threes, fives and eights."""
+    """Paths of images of threes, fives and eights."""
     folder, data = tmp_path_factory.mktemp("digits"), load_digits()
     found = {3: [], 5: [], 8: []}
     for i, (image, label) in enumerate(zip(data.images, data.target, strict=True)):
@@ -70,7 +70,7 @@ def teach(page, digits, n=4):
     for label, paths in digits.items():
         add_class(page, f"digit {label}")
         card = page.get_by_role("article", name=f"digit {label}")
-        card.get_by_label("Add pictures to class").set_input_files(paths[:n])
+        card.get_by_label("Add images to class").set_input_files(paths[:n])
         sync_api.expect(card.get_by_role("button", name="Edit example")).to_have_count(n)
 
 
@@ -78,11 +78,11 @@ def test_a_person_builds_a_classifier_and_takes_it_home(page, digits, tmp_path):
     expect = sync_api.expect
     teach(page, digits)
     queries = [digits[3][5], digits[5][5], digits[8][5], digits[8][6]]
-    page.get_by_label("Add pictures to classify").set_input_files(queries)
+    page.get_by_label("Add images to classify").set_input_files(queries)
     answers = page.locator("#answers article")
     expect(answers.locator(".verdict")).to_have_count(4)
 
-    # probabilities are there, and one of the pictures is asked about
+    # probabilities are there, and one of the images is asked about
     expect(answers.first.locator(".bar")).to_have_count(3)
     expect(page.get_by_role("heading", name="Which class is this?")).to_be_visible()
     asked = page.locator("#question .name").first.inner_text()
@@ -133,7 +133,7 @@ def test_pictures_are_dropped_labelled_edited_and_removed_with_the_keyboard(page
     page.locator("#pool-drop .drop").dispatch_event("drop", {"dataTransfer": transfer})
     expect(page.locator("#answers article")).to_have_count(1)
     expect(page.locator("#answers .file")).to_have_text("<img src=x onerror=alert(1)>.png")
-    expect(page.get_by_role("alert")).to_contain_text("notes.txt: Expected a picture that can be read")
+    expect(page.get_by_role("alert")).to_contain_text("notes.txt: Expected an image that can be read")
     page.keyboard.press("Escape")
     page.locator("h2").first.click()
     expect(page.locator("#question .choice").first).to_be_visible()

@@ -4,6 +4,7 @@ import os
 import socket
 import sqlite3
 import stat
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -55,6 +56,18 @@ def test_a_port_that_is_taken_is_told(tmp_path):
     assert result.stderr.startswith(f"Error: Expected 127.0.0.1 port {port} to be free, but got:")
 
 
+def test_the_name_of_the_data_folder_cannot_steer_the_terminal(tmp_path, monkeypatch):
+    def started(app, settings):
+        return SimpleNamespace(run=lambda sockets: (sockets[0].close(), app.state.service.close()))
+
+    monkeypatch.setattr("mirrorshot.serve.running.make_server", started)
+    result = run("--port", 0, "--encoder", "pixels", "--data-folder", tmp_path / "\x1b[2Jdata")
+    assert result.exit_code == 0, result.stderr
+    assert "mirrorshot serve: http://127.0.0.1:" in result.stderr
+    assert r"\x1b[2Jdata. Stop with Ctrl-C." in result.stderr
+    assert "\x1b" not in result.stderr
+
+
 def test_a_model_that_is_none_is_refused(tmp_path):
     (tmp_path / "model").write_text("no model")
     result = run(tmp_path / "model", "--data-folder", tmp_path / "data")
@@ -69,7 +82,7 @@ def test_a_model_of_embeddings_is_refused(tmp_path, points):
     Model.fit(points).save(tmp_path / "model")
     result = run(tmp_path / "model", "--data-folder", tmp_path / "data")
     assert result.exit_code == 1
-    assert "Expected a model of pictures, but got one of embeddings" in result.stderr
+    assert "Expected a model of images, but got one of embeddings" in result.stderr
 
 
 def test_a_database_of_another_program_is_left_alone(tmp_path):

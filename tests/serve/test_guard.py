@@ -218,7 +218,7 @@ def test_pictures_and_classes_of_a_user_are_bounded(serve, picture_of):
     assert [answer.json()["error"].split(",")[0] for answer in full] == [
         "Expected at most 2 classes",
         "Expected at most 2 examples",
-        "Expected at most 1 unlabelled pictures",
+        "Expected at most 1 unlabelled images",
         "Expected at most 2 examples",
     ]
     assert len(user.get("session")["pictures"]) == 3

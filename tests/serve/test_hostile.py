@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from .conftest import picture_maker
+
 PNG = {"content-type": "image/png"}
 SCRIPTS = (
     "<script>alert(1)</script>",
@@ -170,6 +172,12 @@ def test_a_file_name_is_only_ever_text(user, shared, picture_of, name):
     assert "\\" not in kept
     assert 0 < len(kept) <= 120
     assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("name", ["👩\u200d🚀.png", "می\u200cشود.jpg", "naïve café.png"])
+def test_file_names_of_emoji_and_other_scripts_survive(user, picture_of, name):
+    answer = user.http.post("/api/pool", params={"name": name}, content=picture_of("bar"), headers=PNG)
+    assert answer.json()["name"] == name
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -339,9 +347,9 @@ def test_damaged_pictures_are_refused_or_read(ready, form, data):
 
 
 @pytest.fixture(scope="module")
-def ready(shared, picture_of):
+def ready(shared):
     """A user with a classifier."""
-    client = shared.client().begin()
+    client, picture_of = shared.client().begin(), picture_maker()
     for kind in ("bar", "ring"):
         client.add(picture_of(kind), client.make_class(kind))
     return client

@@ -38,7 +38,7 @@ def test_hostile_images_are_answered(shared, picture_of, hostile):
             answer = client.http.post("/api/predict", content=content, headers=PNG)
             assert answer.status_code in (200, 422), (name, answer.text)
             if answer.status_code == 422:
-                assert answer.json()["error"].startswith("Expected a picture that can be read, but got: "), name
+                assert answer.json()["error"].startswith("Expected an image that can be read, but got: "), name
     assert processes(shared) == before
 
 

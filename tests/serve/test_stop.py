@@ -43,7 +43,8 @@ if __name__ == "__main__":
             return app
 
         running.make_app = make
-    running.run(Settings(Path(folder), port=0), None, "pixels", download=False, trust_encoder=False)
+    tell = lambda line: print(line, file=sys.stderr, flush=True)
+    running.run(Settings(Path(folder), port=0), None, "pixels", download=False, trust_encoder=False, say=tell)
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mirrorshot.serve.fitting import Cache, fit
-from mirrorshot.serve.pictures import make_preview
+from mirrorshot.serve.images import make_preview
 from mirrorshot.serve.records import Rows
 
 PNG = {"content-type": "image/png"}

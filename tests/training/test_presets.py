@@ -1,8 +1,8 @@
 import pytest
 
 import mirrorshot.methods
-from mirrorshot.cli import listing
-from mirrorshot.cli.names import complete_method
+from mirrorshot.cli.completion import complete_method
+from mirrorshot.cli.list_command import LISTS
 from mirrorshot.methods import METHODS, make_method, method_options
 from mirrorshot.methods.recipe import Case, Recipe
 from mirrorshot.networks.backbones import make_backbone
@@ -120,7 +120,7 @@ def test_a_new_method_is_one_file_and_one_line(tmp_path, monkeypatch):
     assert preset_settings("default", "cub", 1, "farthest")["lr"] == 7e-3
     assert preset_settings("paper", "omniglot", 5, "farthest")["method_options"] == {"scale": 3.0}
     assert make_method("farthest", make_backbone("identity", in_features=4), scale=2.0).scale == 2.0
-    assert [row for row in listing.methods() if row["name"] == "farthest"]
+    assert [row for row in LISTS["methods"]() if row["name"] == "farthest"]
     assert Config(method="farthest").method == "farthest"
 
 

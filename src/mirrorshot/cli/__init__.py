@@ -1,65 +1,55 @@
 """The command `mirrorshot`.
 
 torch, scikit-learn and matplotlib are imported inside the commands, so that `--help` and shell completion
-answer at once. Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage,
-3 done, but some pictures could not be read, the doctor found errors, or a gate of `mirrorshot report` is not passed,
-130 stopped with Ctrl-C.
+answer at once. Results go to stdout, progress and errors to stderr; `mirrorshot --help` lists the exit codes.
 """
 
 from typing import Annotated
 
 import typer
 
-from mirrorshot.cli.ask_commands import EXPLAIN_EXAMPLES, EXPORT_EXAMPLES, SUGGEST_EXAMPLES, explain, export, suggest
+from mirrorshot.cli.add_command import ADD_EXAMPLES, add
 from mirrorshot.cli.demo_command import DEMO_EXAMPLES, demo
 from mirrorshot.cli.doctor_command import DOCTOR_EXAMPLES, doctor
-from mirrorshot.cli.edit_commands import ADD_EXAMPLES, REMOVE_EXAMPLES, add, remove
 from mirrorshot.cli.evaluate_command import EVALUATE_EXAMPLES, evaluate
+from mirrorshot.cli.explain_command import EXPLAIN_EXAMPLES, explain
+from mirrorshot.cli.export_command import EXPORT_EXAMPLES, export
 from mirrorshot.cli.fit_command import FIT_EXAMPLES, fit
 from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
+from mirrorshot.cli.options import examples
 from mirrorshot.cli.predict_command import PREDICT_EXAMPLES, predict
+from mirrorshot.cli.remove_command import REMOVE_EXAMPLES, remove
 from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
 from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
 from mirrorshot.cli.serve_command import SERVE_EXAMPLES, serve
+from mirrorshot.cli.suggest_command import SUGGEST_EXAMPLES, suggest
 from mirrorshot.cli.terminal import package_version
 from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
 
 __all__ = ["main"]
 
-_EXAMPLES = """[bold]Examples[/bold]
+_EXAMPLES = examples(
+    {
+        "mirrorshot fit support/\nmirrorshot predict model.mirrorshot new-images/": "Learn classes from a folder with "
+        "a few images for each, and classify others.",
+        "mirrorshot evaluate model.mirrorshot test/": "Accuracy and calibration of that model on labelled images.",
+        "mirrorshot serve": "The same in the browser, image by image.",
+        "mirrorshot demo": "Train two methods and compare them on handwritten digits: two to three minutes, no "
+        "download.",
+        "mirrorshot train --data glyphs --episodes 2000": "Meta-train a Gaussian process by mirror descent.",
+        "mirrorshot evaluate runs/glyphs-mirror_gp-1shot": "Accuracy and calibration of that run on classes it has "
+        "never seen.",
+        "mirrorshot report runs/a runs/b --max-ece 0.05": "Everything about some runs in one HTML file, and a gate for "
+        "scripts.",
+        "mirrorshot reproduce figure3 --budget smoke": "A table or figure of the paper, beside the published one.",
+        "mirrorshot list methods": "Everything that can be chosen by name.",
+    },
+    "For embeddings you already have, no training is needed: [cyan]from mirrorshot import FewShotClassifier[/cyan]\n\n"
+    "[bold]Exit codes[/bold]: 0 done, 1 failed, 2 wrong usage, 3 done, but some images could not be read, the doctor "
+    "found errors, or a gate of `mirrorshot report` is not passed, 130 stopped with Ctrl-C.",
+)
 
-[cyan]mirrorshot fit support/[/cyan]
-[cyan]mirrorshot predict model.mirrorshot new-pictures/[/cyan]
-Learn classes from a folder with a few pictures for each, and classify others.
-
-[cyan]mirrorshot serve[/cyan]
-The same in the browser, picture by picture.
-
-[cyan]mirrorshot demo[/cyan]
-Train two methods and compare them on handwritten digits: two to three minutes, no download.
-
-[cyan]mirrorshot train --data glyphs --episodes 2000[/cyan]
-Meta-train a Gaussian process by mirror descent.
-
-[cyan]mirrorshot evaluate runs/glyphs-mirror_gp-1shot[/cyan]
-What it is worth on classes it has never seen.
-
-[cyan]mirrorshot report runs/a runs/b --max-ece 0.05[/cyan]
-Everything about some runs in one HTML file, and a gate for scripts.
-
-[cyan]mirrorshot reproduce figure3 --budget smoke[/cyan]
-A table or figure of the paper, beside what it printed.
-
-[cyan]mirrorshot list methods[/cyan]
-What there is to choose from.
-
-For embeddings you already have, no training is needed: [cyan]from mirrorshot import FewShotClassifier[/cyan]
-
-[bold]Exit codes[/bold]: 0 done, 1 failed, 2 wrong usage, 3 done, but some pictures could not be read, the doctor
-found errors, or a gate of `mirrorshot report` is not passed, 130 stopped with Ctrl-C.
-"""
-
-_PICTURES, _TRAINING = "Pictures", "Meta-training"  # panels of the help
+_IMAGES, _BOTH, _TRAINING = "Images", "Images and meta-training", "Meta-training"  # panels of the help
 
 main = typer.Typer(
     name="mirrorshot",
@@ -86,18 +76,18 @@ def _mirrorshot(
     """Few-shot classification with probabilities that mean what they say."""
 
 
-main.command(epilog=FIT_EXAMPLES, rich_help_panel=_PICTURES)(fit)
-main.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_PICTURES)(predict)
-main.command(epilog=ADD_EXAMPLES, rich_help_panel=_PICTURES)(add)
-main.command(epilog=REMOVE_EXAMPLES, rich_help_panel=_PICTURES)(remove)
-main.command(epilog=SUGGEST_EXAMPLES, rich_help_panel=_PICTURES)(suggest)
-main.command(epilog=EXPLAIN_EXAMPLES, rich_help_panel=_PICTURES)(explain)
-main.command(epilog=DOCTOR_EXAMPLES, rich_help_panel=_PICTURES)(doctor)
-main.command(epilog=EXPORT_EXAMPLES, rich_help_panel=_PICTURES)(export)
-main.command(epilog=SERVE_EXAMPLES, rich_help_panel=_PICTURES)(serve)
+main.command(epilog=FIT_EXAMPLES, rich_help_panel=_IMAGES)(fit)
+main.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_IMAGES)(predict)
+main.command(epilog=ADD_EXAMPLES, rich_help_panel=_IMAGES)(add)
+main.command(epilog=REMOVE_EXAMPLES, rich_help_panel=_IMAGES)(remove)
+main.command(epilog=SUGGEST_EXAMPLES, rich_help_panel=_IMAGES)(suggest)
+main.command(epilog=EXPLAIN_EXAMPLES, rich_help_panel=_IMAGES)(explain)
+main.command(epilog=DOCTOR_EXAMPLES, rich_help_panel=_IMAGES)(doctor)
+main.command(epilog=EXPORT_EXAMPLES, rich_help_panel=_IMAGES)(export)
+main.command(epilog=SERVE_EXAMPLES, rich_help_panel=_IMAGES)(serve)
+main.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_BOTH)(evaluate)
+main.command("list", epilog=LIST_EXAMPLES, rich_help_panel=_BOTH)(list_names)
 main.command(epilog=DEMO_EXAMPLES, rich_help_panel=_TRAINING)(demo)
 main.command(epilog=TRAIN_EXAMPLES, rich_help_panel=_TRAINING)(train)
-main.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_TRAINING)(evaluate)
 main.command(epilog=REPORT_EXAMPLES, rich_help_panel=_TRAINING)(report)
 main.command(epilog=REPRODUCE_EXAMPLES, rich_help_panel=_TRAINING)(reproduce)
-main.command("list", epilog=LIST_EXAMPLES, rich_help_panel=_TRAINING)(list_names)

@@ -1,50 +1,38 @@
 """`mirrorshot demo`."""
 
-import json
-import os
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mirrorshot.cli.terminal import (
-    check_folder,
-    errors_as_messages,
-    print_tables,
-    print_text,
-    progress_bar,
-    refuse,
-    say,
+from mirrorshot.cli.options import AsJson, Quiet, examples
+from mirrorshot.cli.progress import progress_bar
+from mirrorshot.cli.terminal import check_folder, refuse, say, say_json, short_work
+
+DEMO_EXAMPLES = examples(
+    {
+        "mirrorshot demo": "Two to three minutes on two cores; then open demo-output/report.html.",
+        "mirrorshot demo --episodes 3000 --seed 2 --output longer": "Longer training from other weights.",
+        "mirrorshot demo --quick": "Some seconds, to check that everything works. The numbers mean nothing.",
+    }
 )
-
-DEMO_EXAMPLES = """[bold]Examples[/bold]
-
-[cyan]mirrorshot demo[/cyan]
-Two to three minutes on two cores; then open demo-output/report.html.
-
-[cyan]mirrorshot demo --episodes 3000 --seed 2 --output longer[/cyan]
-Longer training from other weights.
-
-[cyan]mirrorshot demo --quick[/cyan]
-Some seconds, to see that everything works. The numbers mean nothing.
-"""
-
-_OUTPUT = Path("demo-output")
 
 
 def demo(
     episodes: Annotated[int | None, typer.Option(help="Tasks that each method trains on.", show_default="700")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and training tasks.")] = 1,
-    output: Annotated[Path, typer.Option(help="Folder for report, numbers and runs.", readable=False)] = _OUTPUT,
-    quick: Annotated[bool, typer.Option("--quick", help="Hardly any training, to see that it works.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for report, numbers and runs.", readable=False)] = Path(
+        "demo-output"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Hardly any training, to check that it works.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train two methods on printed characters, and test them on handwritten digits that they have never seen.
 
-    Nothing is downloaded. Writes report.html, results.json, reliability.png and the trained runs into OUTPUT, in place
-    of those of an earlier demo.
+    Nothing is downloaded. OUTPUT gets report.html, results.json, reliability.png and the trained runs.
+    Files of an earlier demo in that folder are replaced.
     """
     started = time.perf_counter()
     if episodes is not None and episodes < 1:
@@ -52,10 +40,7 @@ def demo(
     if seed < 0:
         refuse(f"Expected --seed not to be negative, but got {seed}.")
     check_folder("--output", output)
-    # Threads that spin while they wait make training several times slower as soon as another program runs. OpenMP reads
-    # this when torch is imported, which is below.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    with errors_as_messages():
+    with short_work():
         from mirrorshot.paper.demo import FULL, QUICK, demo_tables, in_words, run_demo, write_demo
 
         output.mkdir(parents=True, exist_ok=True)
@@ -66,8 +51,10 @@ def demo(
             stage("Writing the report")
             record = write_demo(result, output)
     if as_json:
-        say(json.dumps(record, indent=2, allow_nan=False))
+        say_json(record)
         return
+    from mirrorshot.cli.tables import print_tables, print_text
+
     print_tables(demo_tables(result))
     print_text(in_words(result))
     say(f"Report:  {output / 'report.html'}  (also results.json, reliability.png and the trained runs)")

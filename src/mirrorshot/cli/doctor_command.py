@@ -1,62 +1,60 @@
 """`mirrorshot doctor`."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorshot.cli.model_options import AsJson, Download, EncoderName, Quiet, end_with_findings, shown, work
-from mirrorshot.cli.terminal import make_console, progress_bar, say
+from mirrorshot.cli.options import AsJson, Download, EncoderName, Quiet, examples
+from mirrorshot.cli.progress import progress_bar
+from mirrorshot.cli.terminal import FINDINGS, say_json, short_work, shown
 
 if TYPE_CHECKING:
     from mirrorshot.tool.doctor import Report
 
-DOCTOR_EXAMPLES = """[bold]Examples[/bold]
-
-[cyan]mirrorshot doctor support/[/cyan]
-Damaged and tiny pictures, copies, wrong labels, classes that look alike.
-
-[cyan]mirrorshot doctor support/ --against test/ --json[/cyan]
-Also pictures that are in both folders, as JSON.
-
-[bold]Exit codes[/bold]: 0 no errors (there may be warnings), 1 failed, 2 wrong usage, 3 errors were found.
-"""
+DOCTOR_EXAMPLES = examples(
+    {
+        "mirrorshot doctor support/": "Damaged and tiny images, copies, wrong labels, classes that look alike.",
+        "mirrorshot doctor support/ --against test/ --json": "Also images that are in both folders, as JSON.",
+    },
+    "[bold]Exit codes[/bold]: 0 no errors (there may be warnings), 1 failed, 2 wrong usage, 3 errors were found.",
+)
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
 def doctor(
-    folder: Annotated[Path, typer.Argument(help="Folder of class folders, or of pictures.", readable=False)],
+    folder: Annotated[Path, typer.Argument(help="Folder of class folders, or of images.", readable=False)],
     against: Annotated[
-        Path | None, typer.Option(help="Another folder, whose pictures should not be in the first.", metavar="FOLDER")
+        Path | None, typer.Option(help="Another folder, whose images should not be in the first.", metavar="FOLDER")
     ] = None,
     encoder: EncoderName = "auto",
     download: Download = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find what makes results bad before you wonder about them; every finding says what to do."""
-    with work():
+    """Find damaged images, copies, wrong labels and classes that look alike; every finding says what to do."""
+    with short_work():
         from mirrorshot.tool.doctor import examine
 
         with progress_bar(quiet=quiet) as stage:
             report = examine(folder, against, encoder=encoder, download=download, progress=stage("Examining"))
     if as_json:
-        findings = [finding._asdict() for finding in report.findings]
-        say(json.dumps({**report._asdict(), "findings": findings}, indent=2))
+        say_json({**report._asdict(), "findings": [finding._asdict() for finding in report.findings]})
     else:
         _print(report)
     if report.has_errors:
-        end_with_findings()
+        raise typer.Exit(FINDINGS)
 
 
 def _print(report: "Report") -> None:
     from rich.text import Text
 
-    console = make_console()
+    from mirrorshot.cli.tables import HarmlessConsole
+
+    console = HarmlessConsole()
     console.print(
-        f"{report.n_pictures} pictures of {report.n_classes} classes, compared by {report.encoder}.", markup=False
+        f"{report.n_pictures} images of {report.n_classes} classes, compared by {report.encoder}.", markup=False
     )
     for finding in report.findings:
         head = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])

@@ -1,6 +1,5 @@
 """`mirrorshot evaluate`."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,43 +7,43 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mirrorshot.cli.evaluate_model import evaluate_model
-from mirrorshot.cli.model_options import Download, Trust
-from mirrorshot.cli.names import complete_data
+from mirrorshot.cli import options
+from mirrorshot.cli.models import end_with_damaged, load_model
+from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
     check_page,
     errors_as_messages,
-    progress_bar,
     refuse,
     say,
+    say_json,
+    short_work,
+    shown,
     wrong_usage,
 )
 
 if TYPE_CHECKING:
+    from mirrorshot.tool import Scores
     from mirrorshot.training.config import Config
     from mirrorshot.training.evaluation import Evaluation
 
-EVALUATE_EXAMPLES = """[bold]Examples[/bold]
-
-[cyan]mirrorshot evaluate runs/glyphs-mirror_gp-1shot[/cyan]
-By the paper's protocol: 600 tasks for each of 5 seeds, classes that training never saw.
-
-[cyan]mirrorshot evaluate runs/a runs/b --report comparison.html[/cyan]
-Two runs on the same tasks, compared in pairs, with reliability diagrams.
-
-[cyan]mirrorshot evaluate model.mirrorshot test/[/cyan]
-A model of `mirrorshot fit`, on a folder of labelled pictures (or what else `fit` takes).
-
-[cyan]mirrorshot evaluate runs/glyphs-mirror_gp-1shot --n-shot 5 --n-tasks 100 --json[/cyan]
-The same weights with five examples per class, in less time, as JSON.
-
-[cyan]mirrorshot evaluate runs/cub-mirror_gp-1shot --two-temperatures[/cyan]
-With a column for the paper's two temperatures, chosen by validation ECE and MCE, beside the raw numbers.
-"""
+EVALUATE_EXAMPLES = options.examples(
+    {
+        "mirrorshot evaluate model.mirrorshot test/": "A model of `mirrorshot fit`, on a folder of labelled images, or "
+        "on a table as for `fit`.",
+        "mirrorshot evaluate runs/glyphs-mirror_gp-1shot": "A run, by the paper's protocol: 600 tasks for each of 5 "
+        "seeds, classes that training never saw.",
+        "mirrorshot evaluate runs/a runs/b --report comparison.html": "Two runs on the same tasks, compared in pairs, "
+        "with reliability diagrams.",
+        "mirrorshot evaluate runs/glyphs-mirror_gp-1shot --n-shot 5 --n-tasks 100 --json": "The same weights with five "
+        "examples per class, in less time, as JSON.",
+        "mirrorshot evaluate runs/cub-mirror_gp-1shot --two-temperatures": "With a column for the paper's two "
+        "temperatures, chosen by validation ECE and MCE, beside the raw numbers.",
+    }
+)
 
 
 class _Sizes(NamedTuple):
-    """What is evaluated, the same for all runs."""
+    """Data and size of the tasks, the same for all runs."""
 
     data: str
     n_way: int
@@ -55,56 +54,49 @@ def evaluate(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders of runs; several are compared. Or a model and labelled pictures.",
+            help="A model and labelled images; or folders of runs, several of which are compared.",
             metavar="RUN",
             readable=False,
         ),
     ],
     data: Annotated[
-        str | None,
-        typer.Option(
-            help="Name or path of other data.",
-            show_default="those of the run",
-            autocompletion=complete_data,
-            metavar="NAME",
-        ),
+        str | None, options.data_option(help="Name or path of other data.", show_default="those of the run")
     ] = None,
     n_way: Annotated[int | None, typer.Option(help="Classes of a task.", min=2, show_default="as trained")] = None,
-    n_shot: Annotated[
-        int | None, typer.Option(help="Labelled items of each class.", min=1, show_default="as trained")
-    ] = None,
-    n_query: Annotated[int, typer.Option(help="Items of each class to classify.", min=1)] = 15,
+    n_shot: Annotated[int | None, options.n_shot_option(min=1, show_default="as trained")] = None,
+    n_query: Annotated[int, options.n_query_option(min=1)] = 15,
     n_tasks: Annotated[int, typer.Option(help="Tasks for each seed.", min=1)] = 600,
     seeds: Annotated[str, typer.Option(help="Seeds of the tasks, a pass for each.")] = "1,2,3,4,5",
     checkpoint: Annotated[str, typer.Option(help="Weights to use: best or last.")] = "best",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    two_temperatures: Annotated[
-        bool, typer.Option("--two-temperatures", help="Also calibrate as the paper's released code does.")
-    ] = False,
+    device: options.Device = "auto",
+    two_temperatures: options.TwoTemperatures = False,
     average_flips: Annotated[
         bool | None,
         typer.Option(
             "--average-flips/--one-view",
-            help="Features are the mean over a picture and its mirror image: for photographs, not for characters.",
+            help="Features are the mean over an image and its mirror image: for photographs, not for characters.",
             show_default="as trained",
         ),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Also write a report.", metavar="FILE.html")] = None,
-    skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out pictures that are damaged.")] = False,
-    trust_encoder: Trust = False,
-    download: Download = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    skip_corrupt: options.SkipCorrupt = False,
+    trust_encoder: options.Trust = False,
+    download: options.Download = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Evaluate trained runs on classes they have never seen: accuracy, and what their probabilities are worth.
+    """Evaluate a model on labelled images, or trained runs on classes they have never seen.
 
-    The temperature is fitted on validation classes, never on the test. Writes evaluation.json into each run. With the
-    file of a model and labelled pictures in place of runs, it evaluates that model.
+    A model of `fit` is a file, and takes --trust-encoder, --download, --quiet and --json.
+
+    A run is a folder and gets the file evaluation.json. Its temperature is fitted on validation classes.
     """
     if runs[0].is_file():
-        evaluate_model(runs, trust_encoder=trust_encoder, download=download, quiet=quiet, as_json=as_json)
+        _evaluate_model(runs, trust_encoder=trust_encoder, download=download, quiet=quiet, as_json=as_json)
         return
-    numbers = parse_seeds(seeds)
+    protocol = {
+        "n_query": n_query, "n_tasks": n_tasks, "seeds": parse_seeds(seeds), "two_temperatures": two_temperatures,
+    }  # fmt: skip
     if checkpoint not in ("best", "last"):
         refuse(f"Expected --checkpoint to be best or last, but got {checkpoint!r}.")
     if report is not None:
@@ -115,22 +107,19 @@ def evaluate(
         configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
         weights = {"checkpoint": checkpoint, "average_flips": average_flips}
-        found = _evaluate(
-            runs, sizes, weights, device, skip_corrupt, quiet, n_query=n_query, n_tasks=n_tasks, seeds=numbers,
-            two_temperatures=two_temperatures,
-        )  # fmt: skip
+        found = _evaluate_runs(runs, sizes, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=quiet)
         results = Results(sizes.data, checkpoint, configs, found, average_flips)
         record = write_json(results)
         if report is not None:
             write_html(report, results)
     if as_json:
-        say(json.dumps(record, indent=2, allow_nan=False))
+        say_json(record)
     else:
         print_results(results, report)
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Seeds from `1,2,3`."""
+    """Read seeds from `1,2,3`."""
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -141,7 +130,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def read_configs(runs: Sequence[Path]) -> dict[Path, "Config"]:
-    """Settings of the runs, each of which must be there once, in a folder that can be written."""
+    """Read the settings of runs, each of which must be named once, in a folder that can be written."""
     from mirrorshot.training.config import from_dict
     from mirrorshot.training.folder import read_config
 
@@ -158,19 +147,20 @@ def _common_sizes(configs: Mapping[Path, "Config"], data: str | None, n_way: int
     """Data and size of the tasks: as given, else as the runs were trained, if all were trained alike."""
     sizes = {_Sizes(data or config.data, n_way or config.n_way, n_shot or config.n_shot) for config in configs.values()}
     if len(sizes) > 1:
-        shown = " and ".join(f"{s.data} ({s.n_way} ways, {s.n_shot} shots)" for s in sorted(sizes))
-        refuse(f"Expected runs to compare on the same tasks, but got {shown}. Give --data, --n-way and --n-shot.")
+        listed = " and ".join(f"{s.data} ({s.n_way} ways, {s.n_shot} shots)" for s in sorted(sizes))
+        refuse(f"Expected runs to compare on the same tasks, but got {listed}. Give --data, --n-way and --n-shot.")
     return sizes.pop()
 
 
-def _evaluate(
+def _evaluate_runs(
     runs: Sequence[Path],
     sizes: _Sizes,
     weights: Mapping[str, Any],
+    protocol: Mapping[str, Any],
+    *,
     device: str,
     skip_corrupt: bool,
     quiet: bool,
-    **protocol: Any,
 ) -> dict[Path, "Evaluation"]:
     from mirrorshot.training.runs import evaluate_run, load_run, load_test_data
     from mirrorshot.training.world import choose_device
@@ -187,3 +177,40 @@ def _evaluate(
             )
             for path, run in loaded.items()
         }  # fmt: skip
+
+
+def _evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, quiet: bool, as_json: bool) -> None:
+    """Evaluate a model; `paths` are its file and labelled items as `fit` takes them."""
+    if len(paths) != 2:
+        refuse(f"Expected a model and a folder of labelled images, but got {len(paths)} paths.")
+    with short_work():
+        from mirrorshot.tool import encode_items, read_labelled
+
+        model = load_model(paths[0], trust_encoder=trust_encoder, download=download)
+        items = read_labelled(paths[1])
+        with progress_bar(quiet=quiet) as stage:
+            found = encode_items(model.encoder, items, progress=stage("Evaluating"))
+        scores = model.score(found)
+    if as_json:
+        say_json(scores._asdict())
+    else:
+        _print_scores(scores)
+    end_with_damaged(found)
+
+
+def _print_scores(scores: "Scores") -> None:
+    from mirrorshot.cli.tables import print_rows
+
+    say(
+        f"{scores.n_items} items: accuracy {scores.accuracy:.1%}, NLL {scores.nll:.3f}, calibration error "
+        f"{scores.ece:.3f}; {scores.novel_known:.1%} were called none of these."
+    )
+    if scores.novel_unknown is not None:
+        say(
+            f"{scores.n_unknown} items of classes that the model does not know: {scores.novel_unknown:.1%} were called "
+            "none of these."
+        )
+    rows = [(shown(label), f"{accuracy:.1%}") for label, accuracy in scores.accuracy_of.items()]
+    print_rows(["class", "accuracy"], rows, numbers=(1,))
+    for right, answer, n in scores.confusions:
+        say(f"{n} of {shown(right)} were taken for {shown(answer)}.")

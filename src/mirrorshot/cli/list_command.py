@@ -1,24 +1,26 @@
-"""`mirrorshot list`."""
+"""`mirrorshot list`: everything that can be chosen by name."""
 
-import enum
+import inspect
 import json
+import re
+import sys
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
-from mirrorshot.cli.terminal import errors_as_messages, make_console, plain_table, say
+from mirrorshot.cli.options import AsJson, examples
+from mirrorshot.cli.terminal import errors_as_messages, refuse, say_json
 
-LIST_EXAMPLES = """[bold]Examples[/bold]
+Row = dict[str, Any]
 
-[cyan]mirrorshot list methods[/cyan]
-Their papers, and their options for --set method_options.NAME=VALUE.
-
-[cyan]mirrorshot list data[/cyan]
-Which of them are on this machine, in the folder MIRRORSHOT_DATA.
-
-[cyan]mirrorshot list settings --json[/cyan]
-All settings with their defaults, for a program.
-"""
+LIST_EXAMPLES = examples(
+    {
+        "mirrorshot list methods": "Their papers, and their options for --set method_options.NAME=VALUE.",
+        "mirrorshot list data": "Which of them are on this machine, in the folder MIRRORSHOT_DATA.",
+        "mirrorshot list settings --json": "All settings with their defaults, for a program.",
+    }
+)
 
 _NOTES = {
     "methods": "Options: mirrorshot train --set method_options.NAME=VALUE",
@@ -30,56 +32,179 @@ _NOTES = {
     "settings": "mirrorshot train --set NAME=VALUE, or a line NAME = VALUE in a TOML file for --config. Presets change "
     "some of the defaults.",
 }
+_BACKBONES = {
+    "conv4": "Four convolutions of 64 channels, for images of 84 x 84.",
+    "conv4s": "The same for grey images of 28 x 28.",
+    "conv4np": "Conv4 without some of its pooling: features are maps, for relation networks.",
+    "conv4snp": "The same for grey images of 28 x 28.",
+    "resnet10": "ResNet with one block in each of four stages; 512 features.",
+    "resnet12": "ResNet of four blocks with three convolutions each; 640 features.",
+    "resnet18": "ResNet with two blocks in each of four stages; 512 features.",
+    "identity": "No network: the items are embeddings.",
+}
 
 
-class Topic(str, enum.Enum):
-    """What can be listed."""
+def methods() -> list[Row]:
+    """Methods with their papers and options."""
+    from mirrorshot.methods import METHODS, method_options
 
-    methods = "methods"
-    data = "data"
-    presets = "presets"
-    backbones = "backbones"
-    kernels = "kernels"
-    encoders = "encoders"
-    settings = "settings"
+    return [
+        {
+            "name": name,
+            "what": _first_line(cls),
+            "paper": _first_line(sys.modules[cls.__module__]),
+            "options": method_options(name),
+        }
+        for name, cls in METHODS.items()
+    ]
+
+
+def data() -> list[Row]:
+    """Data sets, and whether they are on this machine."""
+    from mirrorshot.data.benchmarks import DATASETS
+
+    return [
+        {"name": name, "what": about.title, "classes": " / ".join(map(str, about.classes)), "here": _is_here(name)}
+        for name, about in DATASETS.items()
+    ]
+
+
+def _is_here(name: str) -> bool:
+    """Whether all files of a data set are there, packed or as published; nothing is read."""
+    from mirrorshot.data.loaders import check_present
+    from mirrorshot.types import DataError
+
+    try:
+        check_present(name)
+    except DataError:
+        return False
+    return True
+
+
+def presets() -> list[Row]:
+    """Presets."""
+    from mirrorshot.training.presets import PRESETS
+
+    return _described(PRESETS)
+
+
+def backbones() -> list[Row]:
+    """Networks."""
+    from mirrorshot.networks.backbones import BACKBONES
+
+    return _described({name: _BACKBONES.get(name, "") for name in BACKBONES})
+
+
+def _described(about: Mapping[str, str]) -> list[Row]:
+    return [{"name": name, "what": what} for name, what in about.items()]
+
+
+def kernels() -> list[Row]:
+    """Kernels with their options, which start as methods set them."""
+    from mirrorshot.gp.kernels import KERNELS
+    from mirrorshot.methods.gp import KERNEL_OPTIONS
+
+    return [
+        {"name": name, "what": _first_line(KERNELS[name]), "options": {**_keywords(KERNELS[name]), **start}}
+        for name, start in KERNEL_OPTIONS.items()
+    ]
+
+
+def _keywords(kernel: type) -> Row:
+    """Arguments of a kernel with their defaults, except for the number of classes, which tasks have."""
+    parameters = [
+        p for cls in reversed(kernel.__mro__) if "__init__" in vars(cls)
+        for p in inspect.signature(cls).parameters.values()
+    ]  # fmt: skip
+    own = inspect.signature(kernel).parameters
+    is_open = any(p.kind is p.VAR_KEYWORD for p in own.values())
+    return {
+        p.name: p.default
+        for p in parameters
+        if p.kind is p.KEYWORD_ONLY and p.name != "n_way" and (is_open or p.name in own)
+    }
+
+
+def encoders() -> list[Row]:
+    """Encoders of images and texts."""
+    from mirrorshot.encoders import ENCODERS
+
+    return _described(ENCODERS)
+
+
+def settings() -> list[Row]:
+    """Settings of a run with their defaults."""
+    from mirrorshot.training.config import Config
+
+    meaning = attribute_docs(Config)
+    return [
+        {"name": name, "default": default, "what": meaning.get(name, "")}
+        for name, default in Config().to_dict().items()
+    ]
+
+
+LISTS: dict[str, Callable[[], list[Row]]] = {
+    rows.__name__: rows for rows in (methods, data, presets, backbones, kernels, encoders, settings)
+}
 
 
 def list_names(
-    topic: Annotated[Topic | None, typer.Argument(help="What to list.", show_default="everything")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"{', '.join(LISTS)}.",
+            show_default="all of them",
+            autocompletion=lambda incomplete: [name for name in LISTS if name.startswith(incomplete)],
+        ),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List methods, data sets, presets, backbones, kernels, encoders and settings, with a line about each."""
+    if topic is not None and topic not in LISTS:
+        refuse(f"Expected TOPIC to be one of {', '.join(LISTS)}, but got {topic!r}.")
     with errors_as_messages():
-        from mirrorshot.cli.listing import LISTS
-
-        listed = {name.value: LISTS[name.value]() for name in ([topic] if topic else Topic)}
+        listed = {name: LISTS[name]() for name in ([topic] if topic else LISTS)}
     if as_json:
-        say(json.dumps(listed, indent=2, allow_nan=False))
-        return
-    for name, rows in listed.items():
-        _print(name, rows)
+        say_json(listed)
+    else:
+        _print(listed)
 
 
-def _print(title: str, rows: list[dict[str, Any]]) -> None:
-    from rich.padding import Padding
+def _print(listed: dict[str, list[Row]]) -> None:
+    from mirrorshot.cli.tables import print_rows, print_text
 
-    console = make_console()
-    table = plain_table(title, list(rows[0]))
-    for row in rows:
-        table.add_row(*map(_cell, row.values()))
-    console.print(table)
-    if title in _NOTES:
-        console.print(Padding(_NOTES[title], (0, 0, 1, 2)), style="dim", markup=False)
+    for title, rows in listed.items():
+        print_rows(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows], title=title)
+        if title in _NOTES:
+            print_text(_NOTES[title], "dim")
 
 
-def _cell(value: Any) -> Any:
-    from rich.text import Text
-
+def _cell(value: Any) -> str:
     if isinstance(value, dict):
-        return Text("\n".join(f"{name} = {_shown(option)}" for name, option in value.items()) or "none")
-    return Text(_shown(value))
+        return "\n".join(f"{name} = {_written(option)}" for name, option in value.items()) or "none"
+    return _written(value)
 
 
-def _shown(value: Any) -> str:
-    """As it is written in settings."""
+def _written(value: Any) -> str:
+    """A value as settings have it."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def attribute_docs(cls: type) -> dict[str, str]:
+    """The lines under "Attributes:" in a docstring, by attribute. A line about several belongs to each of them.
+
+    Example:
+        >>> from mirrorshot.types import TaskBatch
+        >>> attribute_docs(TaskBatch)["class_mask"]
+        'which classes exist, (T, C).'
+    """
+    _, _, attributes = (inspect.getdoc(cls) or "").partition("Attributes:\n")
+    docs: dict[str, str] = {}
+    for entry in re.split(r"\n(?=    \w)", attributes.partition("\n\n")[0]):
+        names, _, text = entry.strip().partition(": ")
+        docs |= {name.strip(): " ".join(text.split()) for name in names.split(",")}
+    return docs
+
+
+def _first_line(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").split("\n", 1)[0]

@@ -1,114 +1,101 @@
 """`mirrorshot reproduce`."""
 
-import json
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorshot.cli.names import complete_budget, complete_data, complete_preset, complete_setting, complete_target
-from mirrorshot.cli.terminal import check_folder, errors_as_messages, progress_bar, refuse, wrong_usage
+from mirrorshot.cli import options
+from mirrorshot.cli.completion import complete_budget, complete_target
+from mirrorshot.cli.progress import progress_bar
+from mirrorshot.cli.terminal import check_folder, errors_as_messages, refuse, say, say_json, wrong_usage
 from mirrorshot.paper import BUDGETS, TARGETS
 
 if TYPE_CHECKING:
     from mirrorshot.paper.program import Reproduction, Request
 
-_LIST = "\n".join(
+_TARGETS = "\n".join(
     f"[cyan]{name:<11}[/cyan]{target.what} [dim]({target.cost})[/dim]\n" for name, target in TARGETS.items()
 )
+_EXAMPLES = options.examples(
+    {
+        "mirrorshot reproduce table1 --budget smoke --shots 1": "Every method of table 1 on the glyphs.",
+        "mirrorshot reproduce table1 --dataset cub --method mirror_gp,dkt --seeds 1,2,3 --jobs 6": "Six trainings at a "
+        "time, each a process of its own; they may share one GPU. Cells that have a result are not run again. A "
+        "stopped training is resumed. Machines that share the folders of --results and --runs share the work.",
+        "mirrorshot reproduce table1 --dataset cub --method 'ove_gp*' --seconds 500": "All rows of a method; no "
+        "further training begins after 500 seconds.",
+        "mirrorshot reproduce figure3 --dataset cub --shots 1": "Bound over steps for mirror descent, gradient "
+        "descent, GPyTorch's natural gradient and the released formula.",
+        "mirrorshot reproduce tables": "docs/results.md and docs/results_details.md from all results in --results.",
+    }
+)
+REPRODUCE_EXAMPLES = f"""[bold]Targets[/bold], and their cost at the paper's budget
 
-REPRODUCE_EXAMPLES = f"""[bold]Targets[/bold], and what they cost at the paper's budget
-
-{_LIST}
+{_TARGETS}
 [bold]Budgets[/bold]
 
-[cyan]smoke[/cyan]  the glyphs of the package, hardly trained: minutes on two CPU cores; says whether everything runs.
+[cyan]smoke[/cyan]  the glyphs of the package, hardly trained: minutes on two CPU cores; checks that everything runs.
 
 [cyan]short[/cyan]  a tenth of the paper's training episodes, the paper's test.
 
 [cyan]paper[/cyan]  the paper's episodes: 40,000 to 80,000 a cell; 5 x 600 test tasks.
 
-[bold]Examples[/bold]
+{_EXAMPLES}"""
 
-[cyan]mirrorshot reproduce table1 --budget smoke --shots 1[/cyan]
-Every method of table 1 on the glyphs.
-
-[cyan]mirrorshot reproduce table1 --dataset cub --method mirror_gp,dkt --seeds 1,2,3 --jobs 6[/cyan]
-Six trainings at a time, each a process of its own; they may share one GPU. Cells that have a result are not run again.
-A stopped training is resumed. Machines that share the folders of --results and --runs share the work.
-
-[cyan]mirrorshot reproduce table1 --dataset cub --method 'ove_gp*' --seconds 500[/cyan]
-All rows of a method; no further training begins after 500 seconds.
-
-[cyan]mirrorshot reproduce figure3 --dataset cub --shots 1[/cyan]
-Bound over steps for mirror descent, gradient descent, GPyTorch's natural gradient and the released formula.
-
-[cyan]mirrorshot reproduce tables[/cyan]
-docs/results.md and docs/results_details.md from all results in --results.
-"""
-
-_WHAT, _HOW, _WHERE = "What", "How", "Where"  # panels of the help
+_what = partial(typer.Option, rich_help_panel="What")
+_how = partial(typer.Option, rich_help_panel="How")
+_where = partial(typer.Option, rich_help_panel="Where")
 
 
 def reproduce(
-    target: Annotated[str, typer.Argument(help="What to reproduce; see below.", autocompletion=complete_target)],
+    target: Annotated[str, typer.Argument(help="Table or figure; see below.", autocompletion=complete_target)],
     dataset: Annotated[
-        str, typer.Option(help="Names with commas.", autocompletion=complete_data, rich_help_panel=_WHAT,
-                          show_default="the paper's; with --budget smoke glyphs")
+        str,
+        options.data_option(
+            help="Names with commas.", show_default="the paper's; with --budget smoke glyphs", rich_help_panel="What"
+        ),
     ] = "",
     method: Annotated[
-        str, typer.Option(help="Methods or rows of the table with commas; patterns.", rich_help_panel=_WHAT,
-                          show_default="all rows")
+        str, _what(help="Methods or rows of the table with commas; patterns.", show_default="all rows")
     ] = "",
     shots: Annotated[
-        str, typer.Option(help="Labelled items of a class, numbers with commas.", rich_help_panel=_WHAT,
-                          show_default="the paper's")
+        str, _what(help="Labelled items of a class, numbers with commas.", show_default="the paper's")
     ] = "",
-    seeds: Annotated[str, typer.Option(help="Seeds of training, with commas.", rich_help_panel=_WHAT)] = "1",
-    budget: Annotated[
-        str, typer.Option(help=f"{', '.join(BUDGETS)}.", autocompletion=complete_budget, rich_help_panel=_HOW)
-    ] = "paper",
+    seeds: Annotated[str, _what(help="Seeds of training, with commas.")] = "1",
+    budget: Annotated[str, _how(help=f"{', '.join(BUDGETS)}.", autocompletion=complete_budget)] = "paper",
     preset: Annotated[
-        str, typer.Option(help="Settings to begin with: paper or default (ours).", autocompletion=complete_preset,
-                          rich_help_panel=_HOW)
+        str, options.preset_option(help="Settings to begin with: paper or default (ours).", rich_help_panel="How")
     ] = "paper",
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Another setting; may be repeated. Needs --tag.", metavar="NAME=VALUE",
-                     autocompletion=complete_setting, rich_help_panel=_HOW),
+        options.set_option(help="Another setting; may be repeated. Needs --tag.", rich_help_panel="How"),
     ] = None,
-    tag: Annotated[str, typer.Option(help="Ending of the names of results with other settings.",
-                                     rich_help_panel=_HOW)] = "",
-    jobs: Annotated[int, typer.Option(help="Trainings at a time, each a process.", min=1, rich_help_panel=_HOW)] = 1,
+    tag: Annotated[str, _how(help="Ending of the names of results with other settings.")] = "",
+    jobs: Annotated[int, _how(help="Trainings at a time, each a process.", min=1)] = 1,
     seconds: Annotated[
-        float, typer.Option(help="Begin no further training after this time.", min=0, rich_help_panel=_HOW,
-                            show_default="no limit")
+        float, _how(help="Begin no further training after this time.", min=0, show_default="no limit")
     ] = float("inf"),
-    again: Annotated[
-        bool, typer.Option("--again", help="Also what has a result; its run begins anew.", rich_help_panel=_HOW)
-    ] = False,
+    again: Annotated[bool, _how("--again", help="Also cells that have a result; their runs begin anew.")] = False,
     train_only: Annotated[
-        bool,
-        typer.Option("--train-only", help="No tests yet: those are for the same command without this, on any machine.",
-                     rich_help_panel=_HOW),
+        bool, _how("--train-only", help="Do not test yet; the same command without this does, on any machine.")
     ] = False,
-    results: Annotated[Path, typer.Option(help="Folder of results.", metavar="FOLDER", rich_help_panel=_WHERE)] = Path(
-        "results"
-    ),
-    runs: Annotated[Path, typer.Option(help="Folder of runs.", metavar="FOLDER", rich_help_panel=_WHERE)] = Path(
-        "runs"
-    ),
+    results: Annotated[Path, _where(help="Folder of results.", metavar="FOLDER")] = Path("results"),
+    runs: Annotated[Path, _where(help="Folder of runs.", metavar="FOLDER")] = Path("runs"),
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder of tables and figures, for tables the page.", metavar="PATH", rich_help_panel=_WHERE,
-                     show_default="reproduction; docs/results.md"),
+        _where(
+            help="Folder of tables and figures, for tables the page.",
+            metavar="PATH",
+            show_default="reproduction; docs/results.md",
+        ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=_WHERE)] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of tables.", rich_help_panel=_WHERE)
-    ] = False,
-) -> None:  # fmt: skip
-    """Reproduce a table or figure of the paper: run what has no result yet, then compare.
+    quiet: Annotated[bool, options.quiet_option(rich_help_panel="Where")] = False,
+    as_json: Annotated[bool, options.json_option(rich_help_panel="Where")] = False,
+) -> None:
+    """Reproduce a table or figure of the paper: run the cells that have no result yet, then compare.
 
     Writes Markdown, CSV and JSON, figures as SVG and PNG, and a result with its provenance for every training.
     """
@@ -120,47 +107,44 @@ def reproduce(
             {"--dataset": dataset, "--method": method, "--shots": shots, "--set": overrides, "--tag": tag,
              "--again": again, "--train-only": train_only, "--json": as_json}
         )  # fmt: skip
-        _page(results, output or Path("docs/results.md"))
+        _write_page(results, output or Path("docs/results.md"))
         return
+    folder = output or Path("reproduction")
     check_folder("--runs", runs)
-    check_folder("--output", output or Path("reproduction"))
-    numbers = {"--shots": _numbers("--shots", shots, 1), "--seeds": _numbers("--seeds", seeds, 0)}
+    check_folder("--output", folder)
+    numbers = _numbers("--shots", shots, 1), _numbers("--seeds", seeds, 0)
     with errors_as_messages():
         from mirrorshot.paper.program import Request, completed
         from mirrorshot.paper.runner import Places
 
         request = Request(
-            target, _words(dataset), _words(method), numbers["--shots"], numbers["--seeds"], preset, budget,
-            tuple(overrides or ()), tag, Places(results, runs), output or Path("reproduction"), jobs, seconds, again,
-            train_only,
+            target, _words(dataset), _words(method), *numbers, preset, budget, tuple(overrides or ()), tag,
+            Places(results, runs), folder, jobs, seconds, again, train_only,
         )  # fmt: skip
         with wrong_usage():
             completed(request)
         try:
             found = _run(request, quiet, as_json)
         except KeyboardInterrupt:
-            typer.echo("Stopped. The same command resumes it.", err=True)
+            say("Stopped. The same command resumes it.", err=True)
             raise typer.Exit(130) from None
     _print(found, as_json)
     if found.failures:
-        typer.echo(f"Error: {found.failures}", err=True)
+        say(f"Error: {found.failures}", err=True)
         raise typer.Exit(1)
 
 
 def _run(request: "Request", quiet: bool, as_json: bool) -> "Reproduction":
-    import sys
-
     from mirrorshot.paper.program import reproduce as work
 
-    def say(line: str) -> None:
+    def tell(line: str) -> None:
         if not quiet:
-            typer.echo(line, err=as_json)
-            (sys.stderr if as_json else sys.stdout).flush()
+            say(line, err=as_json)
 
     if not sys.stderr.isatty():
-        return work(request, say=say)
+        return work(request, say=tell)
     with progress_bar(quiet=quiet) as stage:
-        return work(request, say=say, progress=stage)
+        return work(request, say=tell, progress=stage)
 
 
 def _print(found: "Reproduction", as_json: bool) -> None:
@@ -169,28 +153,27 @@ def _print(found: "Reproduction", as_json: bool) -> None:
     if as_json:
         sheets = [tables.as_json(sheet) for sheet in found.sheets]
         cells = [{"name": o.cell.name, "status": o.status, "detail": o.detail} for o in found.outcomes]
-        record = {"tables": sheets, "cells": cells, "files": [str(path) for path in found.files]}
-        typer.echo(json.dumps(record, indent=2, allow_nan=False))
+        say_json({"tables": sheets, "cells": cells, "files": [str(path) for path in found.files]})
         return
     for sheet in found.sheets:
-        typer.echo(tables.markdown(sheet))
+        say(tables.markdown(sheet))
     for path in found.files:
-        typer.echo(f"written: {path}")
+        say(f"written: {path}")
 
 
 def _refuse_options_of_others(given: dict[str, object]) -> None:
     wrong = next((name for name, value in given.items() if value), None)
     if wrong is not None:
-        refuse(f"Expected tables without {wrong}, since it makes the page of all results that there are, but got it.")
+        refuse(f"Expected tables without {wrong}, since the page has all results that there are. Leave {wrong} out.")
 
 
-def _page(results: Path, page: Path) -> None:
+def _write_page(results: Path, page: Path) -> None:
     check_folder("--output", page.parent)
     with errors_as_messages():
         from mirrorshot.paper.page import write_results
 
         for path in write_results(results, page):
-            typer.echo(f"written: {path}")
+            say(f"written: {path}")
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -1,19 +1,22 @@
-"""What evaluated runs have reached: as files, as tables, and as a report."""
+"""Evaluations of runs: as files in their folders, as tables, and as a report."""
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mirrorshot.cli.terminal import package_version, print_tables, say
+from mirrorshot.cli.tables import print_tables
+from mirrorshot.cli.terminal import package_version, say
 from mirrorshot.files.checkpoint import load_info, write_atomically
 from mirrorshot.training.config import Config
 from mirrorshot.training.evaluation import Evaluation
 from mirrorshot.training.folder import read_log
 from mirrorshot.views import (
+    Gate,
     ReportedRun,
+    Section,
     Table,
     calibration_table,
     comparison_sections,
@@ -31,7 +34,7 @@ class Results(NamedTuple):
 
     Attributes:
         data: name or path of the data.
-        checkpoint: which weights, best or last.
+        checkpoint: weights, "best" or "last".
         configs: settings of the runs, by folder.
         found: their evaluations.
         average_flips: as given to `evaluate`; None: as the runs were trained.
@@ -45,29 +48,28 @@ class Results(NamedTuple):
 
     @property
     def named(self) -> dict[str, Evaluation]:
-        """The evaluations by the methods of the runs if these differ, else by short names of the runs."""
+        """The evaluations by the names of `shown_names`."""
         return dict(zip(shown_names(self.configs), self.found.values(), strict=True))
 
 
 def shown_names(configs: Mapping[Path, Config]) -> list[str]:
-    """Names to show runs under: their methods if these differ, else short names of the runs."""
-    methods = [config.method for config in configs.values()]
-    return methods if len(set(methods)) == len(methods) else run_names(list(configs))
-
-
-def run_names(runs: Sequence[Path]) -> list[str]:
-    """Short names of runs: those of their folders, if these differ.
+    """Names to show runs under: their methods if these differ, else their folders' names, else their paths.
 
     Example:
-        >>> run_names([Path("runs/a"), Path("runs/b")]), run_names([Path("one/a"), Path("two/a")])
-        (['a', 'b'], ['one/a', 'two/a'])
+        >>> shown_names({Path("runs/a"): Config(), Path("runs/b"): Config()})
+        ['a', 'b']
+        >>> shown_names({Path("one/a"): Config(), Path("two/a"): Config()})
+        ['one/a', 'two/a']
     """
-    short = [run.resolve().name for run in runs]
-    return short if len(set(short)) == len(runs) else [run.as_posix() for run in runs]
+    methods = [config.method for config in configs.values()]
+    for names in (methods, [run.resolve().name for run in configs]):
+        if len(set(names)) == len(configs):
+            return names
+    return [run.as_posix() for run in configs]
 
 
 def file_name(results: Results, run: Path) -> str:
-    """`evaluation.json` for tasks and features such as those of training; others have files of their own."""
+    """`evaluation.json` for the tasks and features of training; others have files of their own."""
     config, protocol = results.configs[run], results.found[run].protocol
     own = (results.data, protocol.n_way, protocol.n_shot) == (config.data, config.n_way, config.n_shot)
     other = "" if own else f"-{Path(results.data).stem}-{protocol.n_way}way-{protocol.n_shot}shot"
@@ -81,10 +83,16 @@ def write_json(results: Results) -> dict[str, Any]:
     records = []
     for run, found in results.found.items():
         config, flips = results.configs[run], results.average_flips
-        about: dict[str, Any] = {"run": str(run), "method": config.method, "data": results.data}
-        about |= {"average_flips": config.average_flips if flips is None else flips}
-        about |= {"checkpoint": results.checkpoint, "validated": validated(run, results.checkpoint)}
-        record = {"mirrorshot_version": package_version(), **about, **found.record()}
+        record = {
+            "mirrorshot_version": package_version(),
+            "run": str(run),
+            "method": config.method,
+            "data": results.data,
+            "average_flips": config.average_flips if flips is None else flips,
+            "checkpoint": results.checkpoint,
+            "validated": validated(run, results.checkpoint),
+            **found.record(),
+        }
         tasks = found.record(with_tasks=True)
         stored = record | {name: tasks[name] for name in ("task_accuracy", "task_nll")}
         write_atomically(run / file_name(results, run), compact_json(stored).encode())
@@ -92,19 +100,17 @@ def write_json(results: Results) -> dict[str, Any]:
     return {"evaluations": records, "differences": paired_differences(results.named)}
 
 
-def read_stored(run: Path, checkpoint: str = "best") -> tuple[str, Evaluation] | None:
-    """Data and evaluation that `mirrorshot evaluate` left for the weights of now; None if there is none that serves."""
-    path = run / f"evaluation{'' if checkpoint == 'best' else '-last'}.json"
+def read_stored(run: Path) -> Evaluation | None:
+    """The evaluation that `mirrorshot evaluate` wrote for the present weights; None if there is none."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        is_of_now = record["validated"] == validated(run, checkpoint)
-        return (str(record["data"]), Evaluation.from_record(record)) if is_of_now else None
+        record = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
+        return Evaluation.from_record(record) if record["validated"] == validated(run, "best") else None
     except (FileNotFoundError, ValueError, KeyError, TypeError):  # none, or one of an older version
         return None
 
 
 def validated(run: Path, checkpoint: str) -> dict[str, Any]:
-    """How far the weights of a run had come and which they are, to know an evaluation of other ones."""
+    """Training progress and hash of the weights of a run, which tell whether an evaluation is of these weights."""
     path = run / f"{checkpoint}.safetensors"
     info = {name: value for name, value in load_info(path).items() if name in _PROGRESS}
     return info | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
@@ -125,7 +131,7 @@ def compact_json(record: Mapping[str, Any]) -> str:
 
 
 def print_results(results: Results, report: Path | None) -> None:
-    """Tables in the terminal, and where the files are."""
+    """Print tables, and the paths of the files."""
     print_tables(_tables(results))
     for run in results.found:
         say(f"Numbers: {run / file_name(results, run)}")
@@ -134,23 +140,30 @@ def print_results(results: Results, report: Path | None) -> None:
 
 
 def _tables(results: Results) -> list[Table]:
-    protocol = next(iter(results.found.values())).protocol
+    named, protocol = results.named, next(iter(results.found.values())).protocol
     caption = f"{results.data}, {protocol.n_way} classes, {protocol.n_shot} labelled of each"
-    tables = [evaluation_table(results.named, caption=caption)]
-    if any(found.tempered for found in results.named.values()):
-        tables.append(calibration_table(results.named, caption="Calibration: raw, one temperature, two temperatures"))
-    if len(results.named) > 1:
-        first = next(iter(results.named))
-        tables.append(difference_table(results.named, reference=first, caption="On the same tasks, in pairs"))
+    tables = [evaluation_table(named, caption=caption)]
+    if any(found.tempered for found in named.values()):
+        tables.append(calibration_table(named, caption="Calibration: raw, one temperature, two temperatures"))
+    if len(named) > 1:
+        tables.append(difference_table(named, reference=next(iter(named)), caption="On the same tasks, in pairs"))
     return tables
 
 
 def write_html(path: Path, results: Results) -> None:
-    """The report of an evaluation: tables, reliability diagrams, risk, learning curves, settings."""
+    """Write the report of an evaluation: tables, reliability diagrams, risk, learning curves, settings."""
     runs = {
         name: ReportedRun(run, results.configs[run], results.data, results.found[run], read_log(run))
         for name, run in zip(results.named, results.found, strict=True)
     }
-    title = f"Evaluation on {Path(results.data).name}"
+    write_comparison(path, f"Evaluation on {Path(results.data).name}", runs)
+
+
+def write_comparison(
+    path: Path, title: str, runs: Mapping[str, ReportedRun], gate: Gate | None = None
+) -> list[Section]:
+    """Write a report on evaluated runs, and return its sections."""
+    sections = list(comparison_sections(runs, gate))
     intro = f"{len(runs)} trained run{'s' if len(runs) > 1 else ''}, on classes not seen in training."
-    write_report(path, title=title, intro=intro, sections=comparison_sections(runs))
+    write_report(path, title=title, intro=intro, sections=sections)
+    return sections

@@ -1,35 +1,34 @@
 """`mirrorshot serve`."""
 
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mirrorshot.cli.model_options import Download, EncoderName, Trust
-from mirrorshot.cli.terminal import check_folder, errors_as_messages, refuse, wrong_usage
+from mirrorshot.cli.options import Download, EncoderName, Trust, examples
+from mirrorshot.cli.terminal import check_folder, errors_as_messages, refuse, say, wrong_usage
 
-SERVE_EXAMPLES = """[bold]Examples[/bold]
-
-[cyan]mirrorshot serve[/cyan]
-Open http://127.0.0.1:8000, drop pictures into classes, see answers. Only this machine can reach it.
-
-[cyan]mirrorshot serve model.mirrorshot[/cyan]
-Begin with the examples of a model.
-
-[cyan]mirrorshot serve --host 0.0.0.0[/cyan]
-For others in your network, who have to know the token that is printed, or the one in MIRRORSHOT_TOKEN.
-"""
+SERVE_EXAMPLES = examples(
+    {
+        "mirrorshot serve": "Open http://127.0.0.1:8000, drop images into classes, see answers. Only this machine can "
+        "reach it.",
+        "mirrorshot serve model.mirrorshot": "Begin with the examples of a model.",
+        "mirrorshot serve --host 0.0.0.0": "For others in your network, who have to know the token that is printed, or "
+        "the one in MIRRORSHOT_TOKEN.",
+    }
+)
 
 
 def serve(
     model: Annotated[
         Path | None,
-        typer.Argument(help="File of a model that new users begin with.", metavar="[MODEL]", readable=False),
+        typer.Argument(help="File of a model that new users begin with.", metavar="MODEL", readable=False),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8000,
-    data_folder: Annotated[Path, typer.Option(help="Folder for the pictures of all users.", metavar="FOLDER")] = Path(
+    data_folder: Annotated[Path, typer.Option(help="Folder for the images of all users.", metavar="FOLDER")] = Path(
         "serve-data"
     ),
     token: Annotated[
@@ -46,14 +45,14 @@ def serve(
     encoder: EncoderName = "auto",
     download: Download = False,
     trust_encoder: Trust = False,
-    max_examples: Annotated[int, typer.Option(help="Labelled pictures of one user.", min=2)] = 200,
+    max_examples: Annotated[int, typer.Option(help="Labelled images of one user.", min=2)] = 200,
     max_classes: Annotated[int, typer.Option(help="Classes of one user.", min=2)] = 20,
-    max_pool: Annotated[int, typer.Option(help="Unlabelled pictures of one user.", min=1)] = 500,
+    max_pool: Annotated[int, typer.Option(help="Unlabelled images of one user.", min=1)] = 500,
     sessions_per_minute: Annotated[int, typer.Option(help="New users from one address.", min=1)] = 60,
 ) -> None:
-    """A page in the browser to build a classifier picture by picture, and a JSON API beside it.
+    """Build a classifier image by image on a page in the browser, with a JSON API beside it.
 
-    Several people can use it at once, each with pictures of their own, which a restart does not lose.
+    Several people can use it at once, each with images of their own, which survive a restart.
     """
     check_folder("--data-folder", data_folder)
     try:
@@ -74,8 +73,9 @@ def serve(
         generated = secrets.token_urlsafe() if is_public and not token else None
         settings = Settings(data_folder, host, port, token or generated, public_host, limits)
     if generated is not None:
-        typer.echo(f"Token of this server, which users have to know: {generated}", err=True)
+        say(f"Token of this server, which users have to know: {generated}", err=True)
     with errors_as_messages():
         from mirrorshot.serve.running import run
 
-        run(settings, model, encoder, download=download, trust_encoder=trust_encoder)
+        tell = partial(say, err=True)
+        run(settings, model, encoder, download=download, trust_encoder=trust_encoder, say=tell)

@@ -1,20 +1,21 @@
-"""From flags, a TOML file and a preset to the settings of a run."""
+"""Settings of a run from flags, a TOML file and a preset."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mirrorshot.methods import METHODS, make_method, method_options
 from mirrorshot.training.config import Config, merged, parse_override, read_toml
 from mirrorshot.training.presets import preset_settings
 from mirrorshot.types import InvalidInputError
 
 
 def compose(preset: str, file: Path | None, flags: Mapping[str, Any], overrides: Sequence[str]) -> Config:
-    """The settings of a run. What comes later wins: defaults, the preset, the TOML file, the command line.
+    """Compose the settings of a run. Later sources win: defaults, the preset, the TOML file, the command line.
 
     Args:
         preset: name of a preset, for the data, the method and the shots of the other sources.
-        file: a TOML file of settings, or None.
+        file: a TOML file of settings.
         flags: options of their own; None: not given.
         overrides: `name=value`, as of `--set`. They win over `flags`.
 
@@ -24,18 +25,17 @@ def compose(preset: str, file: Path | None, flags: Mapping[str, Any], overrides:
         (40000, 0.0003, 'cosine')
     """
     given: dict[str, Any] = read_toml(file) if file else {}
-    for change in (
-        {name: value for name, value in flags.items() if value is not None},
-        *map(parse_override, overrides),
-    ):
+    of_flags = {name: value for name, value in flags.items() if value is not None}
+    for change in (of_flags, *map(parse_override, overrides)):
         given = merged(given, change)
     above = Config().replace(**given)
+    if above.method not in METHODS:
+        raise InvalidInputError(f"Expected `method` to be one of {', '.join(METHODS)}, but got {above.method!r}.")
     return Config().replace(**merged(preset_settings(preset, above.data, above.n_shot, above.method), given))
 
 
 def check_names(config: Config) -> None:
     """Refuse names and options that do not exist before any data are read."""
-    from mirrorshot.methods import METHODS, make_method, method_options
     from mirrorshot.methods.gp import GPMethod
     from mirrorshot.networks.backbones import BACKBONES, make_backbone
 
@@ -48,10 +48,10 @@ def check_names(config: Config) -> None:
 
 
 def run_folder(config: Config) -> Path:
-    """Where a run goes by default.
+    """Default folder of a run.
 
     Example:
-        >>> run_folder(Config(data="pictures/birds/", n_shot=5)).as_posix()
+        >>> run_folder(Config(data="images/birds/", n_shot=5)).as_posix()
         'runs/birds-mirror_gp-5shot'
     """
     return Path("runs") / f"{Path(config.data).stem or 'data'}-{config.method}-{config.n_shot}shot"

@@ -1,23 +1,25 @@
 """`mirrorshot train`."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirrorshot.cli.names import complete_data, complete_method, complete_preset, complete_setting
+from mirrorshot.cli import options
+from mirrorshot.cli.completion import complete_method
+from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
     check_folder,
     errors_as_messages,
     is_first_process,
-    progress_bar,
     quoted,
     refuse,
     say,
+    say_json,
     wrong_usage,
 )
 
@@ -25,111 +27,59 @@ if TYPE_CHECKING:
     from mirrorshot.training import TrainResult
     from mirrorshot.training.config import Config
 
-TRAIN_EXAMPLES = """[bold]Examples[/bold]
+TRAIN_EXAMPLES = options.examples(
+    {
+        "mirrorshot train --episodes 2000": "On the glyphs, which need no download; some minutes on two cores.",
+        "mirrorshot train --data cub --n-shot 5 --preset paper": "As in the paper, with the images in the folder "
+        "MIRRORSHOT_DATA.",
+        "mirrorshot train --data my/images --set lr=3e-4 --set method_options.kernel=rbf": "Own images, in the "
+        "folders train, val and test, with a folder for each class.",
+        "mirrorshot train --resume runs/glyphs-mirror_gp-1shot": "Resume a run that was stopped, exactly as if it had "
+        "not been.",
+        "torchrun --nproc-per-node 2 -m mirrorshot train --set tasks_per_step=2": "On two GPUs, or two processes of a "
+        "CPU.",
+        "mirrorshot list settings": "All settings. Later sources win: defaults, preset, TOML file, command line.",
+    }
+)
 
-[cyan]mirrorshot train --episodes 2000[/cyan]
-On the glyphs, which need no download; some minutes on two cores.
-
-[cyan]mirrorshot train --data cub --n-shot 5 --preset paper[/cyan]
-As in the paper. The pictures are looked for in the folder MIRRORSHOT_DATA.
-
-[cyan]mirrorshot train --data my/pictures --set lr=3e-4 --set method_options.kernel=rbf[/cyan]
-Own pictures, in the folders train, val and test, with a folder for each class.
-
-[cyan]mirrorshot train --resume runs/glyphs-mirror_gp-1shot[/cyan]
-Go on with a run that was stopped, exactly as if it had not been.
-
-[cyan]torchrun --nproc-per-node 2 -m mirrorshot train --set tasks_per_step=2[/cyan]
-On two GPUs, or two processes of a CPU.
-
-[cyan]mirrorshot list settings[/cyan]
-All settings. What comes later wins: defaults, preset, TOML file, command line.
-"""
-
-
-_TASKS, _TRAINING, _RUN = "Tasks", "Training", "Run"  # panels of the help
+_task = partial(typer.Option, rich_help_panel="Tasks")
+_training = partial(typer.Option, rich_help_panel="Training")
+_run = partial(typer.Option, rich_help_panel="Run")
 
 
 def train(
     data: Annotated[
         str | None,
-        typer.Option(
-            help="Name of a data set, or a path. [dim]\\[glyphs][/dim]",
-            autocompletion=complete_data,
-            metavar="NAME",
-            rich_help_panel=_TASKS,
-        ),
+        options.data_option(help="Name of a data set, or a path.", show_default="glyphs", rich_help_panel="Tasks"),
     ] = None,
-    n_way: Annotated[
-        int | None, typer.Option(help="Classes of a task. [dim]\\[5][/dim]", rich_help_panel=_TASKS)
-    ] = None,
-    n_shot: Annotated[
-        int | None, typer.Option(help="Labelled items of each class. [dim]\\[1][/dim]", rich_help_panel=_TASKS)
-    ] = None,
-    n_query: Annotated[
-        int | None, typer.Option(help="Items of each class to classify. [dim]\\[16][/dim]", rich_help_panel=_TASKS)
-    ] = None,
+    n_way: Annotated[int | None, _task(help="Classes of a task.", show_default="5")] = None,
+    n_shot: Annotated[int | None, options.n_shot_option(show_default="1", rich_help_panel="Tasks")] = None,
+    n_query: Annotated[int | None, options.n_query_option(show_default="16", rich_help_panel="Tasks")] = None,
     method: Annotated[
         str | None,
-        typer.Option(
-            help="What to train. [dim]\\[mirror_gp][/dim]",
-            autocompletion=complete_method,
-            metavar="NAME",
-            rich_help_panel=_TRAINING,
-        ),
+        _training(help="Method.", metavar="NAME", show_default="mirror_gp", autocompletion=complete_method),
     ] = None,
     preset: Annotated[
-        str,
-        typer.Option(
-            help="Settings to begin with: default or paper.",
-            autocompletion=complete_preset,
-            metavar="NAME",
-            rich_help_panel=_TRAINING,
-        ),
+        str, options.preset_option(help="Settings to begin with: default or paper.", rich_help_panel="Training")
     ] = "default",
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file of settings.", metavar="FILE", rich_help_panel=_TRAINING)
-    ] = None,
-    episodes: Annotated[
-        int | None, typer.Option(help="Tasks to train on. [dim]\\[by preset][/dim]", rich_help_panel=_TRAINING)
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Seed of weights, tasks, augmentation. [dim]\\[1][/dim]", rich_help_panel=_TRAINING),
-    ] = None,
+    config: Annotated[Path | None, _training(help="TOML file of settings.", metavar="FILE")] = None,
+    episodes: Annotated[int | None, _training(help="Tasks to train on.", show_default="by preset")] = None,
+    seed: Annotated[int | None, _training(help="Seed of weights, tasks, augmentation.", show_default="1")] = None,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Any other setting; may be repeated.",
-            metavar="NAME=VALUE",
-            autocompletion=complete_setting,
-            rich_help_panel=_TRAINING,
-        ),
+        list[str] | None, options.set_option(help="Any other setting; may be repeated.", rich_help_panel="Training")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of the run. [dim]\\[runs/<data>-<method>-<n>shot][/dim]",
-            metavar="FOLDER",
-            rich_help_panel=_RUN,
-        ),
+        _run(help="Folder of the run.", metavar="FOLDER", show_default="runs/<data>-<method>-<n>shot"),
     ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Run to go on with.", metavar="FOLDER", rich_help_panel=_RUN)
-    ] = None,
+    resume: Annotated[Path | None, _run(help="Run to resume.", metavar="FOLDER")] = None,
     device: Annotated[
-        str | None,
-        typer.Option(help="auto, cpu, cuda or cuda:N. [dim]\\[auto][/dim]", metavar="NAME", rich_help_panel=_RUN),
+        str | None, options.device_option(metavar="NAME", show_default="auto", rich_help_panel="Run")
     ] = None,
-    skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="Leave out pictures that are damaged.", rich_help_panel=_RUN)
-    ] = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write TensorBoard files.", rich_help_panel=_RUN)
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.", rich_help_panel=_RUN)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=_RUN)] = False,
+    skip_corrupt: Annotated[bool, options.skip_corrupt_option(rich_help_panel="Run")] = False,
+    tensorboard: Annotated[bool, _run("--tensorboard", help="Also write TensorBoard files.")] = False,
+    quiet: Annotated[bool, options.quiet_option(rich_help_panel="Run")] = False,
+    as_json: Annotated[bool, options.json_option(rich_help_panel="Run")] = False,
 ) -> None:
     """Meta-train a method on many small tasks, and keep the weights that are best on validation tasks."""
     flags = {
@@ -139,11 +89,14 @@ def train(
     if resume is None:
         settings, folder = _new_run(preset, config, flags, overrides or [], output)
     else:
-        settings, folder = _old_run(resume, preset, config, flags, overrides or [], output), resume
-    with errors_as_messages(), _stopped_by_hand(folder):
+        given = {name for name, value in flags.items() if value is not None} - {"device"}
+        if given or preset != "default" or config or overrides or output:
+            refuse("Expected --resume without other settings, which are those of the run; only --device may change.")
+        settings, folder = _old_run(resume, device), resume
+    with errors_as_messages(), _resumable(folder):
         result = _train(settings, folder, resume is not None, skip_corrupt, quiet)
     if is_first_process():
-        _print_result(result, settings, folder, as_json)
+        _print(result, settings, folder, as_json)
 
 
 def _new_run(
@@ -158,25 +111,20 @@ def _new_run(
     check_folder("--output", folder)
     if is_first_process() and (folder / "config.json").exists():
         refuse(
-            f"Expected --output to be a folder without a run, but got {folder}, which has one. Go on with it: "
-            f"{_command('train --resume', folder)}; or choose another folder."
+            f"Expected --output to be a folder without a run, but got {folder}, which has one. Resume it with "
+            f"{_command('train --resume', folder)}, or choose another folder."
         )
     return settings, folder
 
 
-def _old_run(
-    folder: Path, preset: str, file: Path | None, flags: dict[str, Any], overrides: list[str], output: Path | None
-) -> "Config":
-    """The settings of a run; only the device may be another one."""
-    given = {name for name, value in flags.items() if value is not None} - {"device"}
-    if given or preset != "default" or file or overrides or output:
-        refuse("Expected --resume without other settings, which are those of the run; only --device may change.")
+def _old_run(folder: Path, device: str | None) -> "Config":
+    """Read the settings of a run; only the device may be another one."""
     with errors_as_messages():
         from mirrorshot.training.config import from_dict
         from mirrorshot.training.folder import read_config
 
         settings = from_dict(read_config(folder))
-    return settings.replace(device=flags["device"]) if flags["device"] else settings
+    return settings.replace(device=device) if device else settings
 
 
 def _train(settings: "Config", folder: Path, resume: bool, skip_corrupt: bool, quiet: bool) -> "TrainResult":
@@ -194,23 +142,22 @@ def _train(settings: "Config", folder: Path, resume: bool, skip_corrupt: bool, q
 
 
 @contextmanager
-def _stopped_by_hand(folder: Path) -> Iterator[None]:
-    """Ctrl-C: say how to go on, and exit as other programs do."""
+def _resumable(folder: Path) -> Iterator[None]:
+    """On Ctrl-C say how to resume the run, and exit as other programs do."""
     try:
         yield
     except KeyboardInterrupt:
         if is_first_process():
             has_run = (folder / "config.json").exists()
-            how = f"Go on with: {_command('train --resume', folder)}" if has_run else "Nothing was written yet."
+            how = f"Resume with: {_command('train --resume', folder)}" if has_run else "Nothing was written yet."
             say(f"Stopped. {how}", err=True)
         raise typer.Exit(130) from None
 
 
-def _print_result(result: "TrainResult", settings: "Config", folder: Path, as_json: bool) -> None:
+def _print(result: "TrainResult", settings: "Config", folder: Path, as_json: bool) -> None:
     following = _command("evaluate", folder)
     if as_json:
-        record = {"folder": str(folder), **result._asdict(), "config": settings.to_dict(), "next": following}
-        say(json.dumps(record, indent=2))
+        say_json({"folder": str(folder), **result._asdict(), "config": settings.to_dict(), "next": following})
         return
     best = result.best
     # a log has null for infinity: a validation query whose class had probability zero

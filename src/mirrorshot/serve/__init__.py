@@ -1,4 +1,4 @@
-"""The browser tool: a page and a JSON API for classifiers that people build picture by picture."""
+"""The browser tool: a page and a JSON API for classifiers that people build image by image."""
 
 from mirrorshot.serve.app import make_app
 from mirrorshot.serve.settings import Limits, Settings

@@ -1,4 +1,4 @@
-"""From a fitted model to what the page shows."""
+"""Answers of a fitted model in the form that the page shows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -53,20 +53,20 @@ def answer(prediction: Prediction) -> Answer:
 
 
 def all_answers(fitted: Fitted, pool: Rows) -> Answers:
-    """What the model says about the unlabelled pictures, which of them to label next, and labels that look wrong."""
-    told, suggestion = _pool_answers(fitted, pool)
-    return Answers(support=fitted.support, answers=told, suggestion=suggestion, suspects=_suspects(fitted))
+    """Answers about the unlabelled images, which of them to label next, and labels that look wrong."""
+    found, suggestion = _pool_answers(fitted, pool)
+    return Answers(support=fitted.support, answers=found, suggestion=suggestion, suspects=_suspects(fitted))
 
 
 def _pool_answers(fitted: Fitted, pool: Rows) -> tuple[list[PictureAnswer], int | None]:
     if not pool.ids:
         return [], None
     predictions = predict(fitted, pool.names, pool.embeddings)
-    told = [
+    found = [
         PictureAnswer(picture_id=number, **answer(prediction).model_dump())
         for number, prediction in zip(pool.ids, predictions, strict=True)
     ]
-    return told, pool.ids[int(fitted.model.head.suggest(pool.embeddings, 1)[0])]
+    return found, pool.ids[int(fitted.model.head.suggest(pool.embeddings, 1)[0])]
 
 
 def _suspects(fitted: Fitted) -> list[Suspect]:

@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -16,19 +16,19 @@ from starlette.middleware import Middleware
 
 from mirrorshot.serve.errors import RequestError, database_failed, disk_failed
 from mirrorshot.serve.guard import Guard
-from mirrorshot.serve.pictures import Encoders
+from mirrorshot.serve.images import Encoders
 from mirrorshot.serve.records import Session
-from mirrorshot.serve.routes import Cookies, make_router, session_id_of
+from mirrorshot.serve.routes import Entrance, router, session_id_of
 from mirrorshot.serve.service import Service
 from mirrorshot.serve.settings import Settings
-from mirrorshot.serve.tokens import Door
+from mirrorshot.serve.tokens import Door, Rate
 from mirrorshot.tool import Model
 from mirrorshot.types import MirrorshotError
 
-DESCRIPTION = """Build a classifier from a few pictures per class, and ask it about others.
+DESCRIPTION = """Build a classifier from a few images per class, and ask it about others.
 
 Begin with `POST /api/sessions`. Its answer holds a session id, a secret: send it with every request as
-`Authorization: Bearer ID`; a browser sends the cookie instead. A picture is the body of its request, with a content
+`Authorization: Bearer ID`; a browser sends the cookie instead. An image is the body of its request, with a content
 type `image/png`, `image/jpeg` or `application/octet-stream`. Errors are `{"error": "Expected ..., but got ..."}`.
 If the server was started with a token, send that too, in the header `X-Mirrorshot-Token`.
 """
@@ -38,16 +38,10 @@ _PAGES = {"/": "index.html", "/docs": "docs.html"}
 
 
 def make_app(settings: Settings, encoders: Encoders, model: Model | None = None) -> FastAPI:
-    """The server as an ASGI application.
-
-    Args:
-        settings: where the data are, who may come, how much each may bring.
-        encoders: what users may choose from.
-        model: whose examples new users begin with.
-    """
+    """Make the server as an ASGI application; new users begin with the examples of the model."""
     service = Service(settings, encoders, model)
-    names = Cookies(f"mirrorshot_{service.database.name}", f"mirrorshot_token_{service.database.name}")
-    door = Door(settings.token, names.token, service.database.secret)
+    session_cookie, token_cookie = f"mirrorshot_{service.database.name}", f"mirrorshot_token_{service.database.name}"
+    door = Door(settings.token, token_cookie, service.database.secret)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -56,7 +50,7 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
         service.close()
 
     async def find_user(headers: Headers) -> Session | None:
-        session_id = session_id_of(headers, names.session)
+        session_id = session_id_of(headers, session_cookie)
         return await service.find_session(session_id) if session_id else None
 
     app = FastAPI(
@@ -70,32 +64,28 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
         middleware=[Middleware(Guard, settings=settings, door=door, find_user=find_user)],
     )
     app.state.service = service
-    app.include_router(make_router(service, names, door))
+    app.state.entrance = Entrance(door, Rate(settings.limits.sessions_per_minute), session_cookie, token_cookie)
+    app.include_router(router)
     _add_pages(app)
     _add_errors(app)
     return app
 
 
 def _add_pages(app: FastAPI) -> None:
-    """The files of the page, read once: no path of a client is ever looked up on the disk."""
+    """Serve the files of the page, read once: no path of a client is ever looked up on the disk."""
     folder = files("mirrorshot.serve") / "static"
     found = {f"/static/{file.name}": file for file in folder.iterdir() if "." + file.name.rpartition(".")[2] in _TYPES}
     found |= {path: folder / name for path, name in _PAGES.items()}
     for path, file in found.items():
-        content, kind = file.read_bytes(), _TYPES["." + file.name.rpartition(".")[2]]
-
-        async def page(content: bytes = content, kind: str = kind) -> Response:
-            return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
-
-        app.add_route(path, _without_request(page), methods=["GET"], include_in_schema=False)
+        page = _page(file.read_bytes(), _TYPES["." + file.name.rpartition(".")[2]])
+        app.add_route(path, page, methods=["GET"], include_in_schema=False)
 
 
-def _without_request(page: Any) -> Any:
-    async def answer(_: Request) -> Response:
-        found: Response = await page()
-        return found
+def _page(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def page(_: Request) -> Response:
+        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
-    return answer
+    return page
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -142,7 +132,7 @@ def _problem(status: int, message: str, headers: dict[str, str] | None = None) -
 
 
 def in_words(error: Any) -> str:
-    """What pydantic found, as a sentence.
+    """Turn an error of pydantic into a sentence.
 
     Example:
         >>> in_words({"loc": ("body", "name"), "msg": "Field required", "type": "missing", "input": None})

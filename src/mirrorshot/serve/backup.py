@@ -1,4 +1,4 @@
-"""A copy of the database, made anew while the server runs, for the day on which the file is damaged."""
+"""Backups of the database, made while the server runs, in case the file is damaged."""
 
 import contextlib
 import logging
@@ -16,9 +16,6 @@ class Backups:
 
     The copy is made in one step by SQLite, so it is the state of one moment; writers do not wait for it. It replaces
     the one before only after it has passed the check for damage.
-
-    Args:
-        database: what is copied.
     """
 
     def __init__(self, database: Database) -> None:
@@ -43,10 +40,7 @@ class Backups:
 
 
 def back_up(database: Database) -> bool:
-    """Copy the database, if there is something in it that the last copy does not have.
-
-    Returns:
-        Whether a copy was made.
+    """Copy the database if it has changed since the last copy; return whether it has.
 
     Raises:
         sqlite3.DatabaseError: the copy is damaged, so the database is; the copy before is kept.

@@ -13,9 +13,6 @@ Reserve = Callable[[int], None]
 class Budget:
     """Counts requests from their headers to their answers, and bytes of bodies before they are read.
 
-    Args:
-        limits: the bounds.
-
     Example:
         >>> budget = Budget(Limits(session_bytes=100))
         >>> with budget.request("a", most=1) as reserve:

@@ -38,7 +38,7 @@ class Connection(H11Protocol):
             min(idle, key=lambda other: other._idle_since, default=self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Stop to wait when a request is there."""
+        """Stop waiting when a request is there."""
         super().data_received(data)
         if not self.is_idle:
             self._stop(self._silence)
@@ -50,13 +50,13 @@ class Connection(H11Protocol):
             self._wait()
 
     def pause_writing(self) -> None:
-        """Begin to wait for a client that has not read what it was sent."""
+        """Begin to wait for a client that has not read its answer."""
         super().pause_writing()
         self._stop(self._reading)
         self._reading = self.loop.call_later(self.limits.answer_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop to wait for that."""
+        """Stop waiting for the client."""
         super().resume_writing()
         self._stop(self._reading)
 

@@ -42,8 +42,8 @@ class Database:
     """One SQLite file, with a connection for each thread.
 
     Design note: write-ahead log, so that readers never wait for a writer; `synchronous=FULL`, so that a commit is on
-    the disk before its client is told. Writers take turns by a lock of their own: waiting for SQLite's would be a loop
-    of sleeps. Rejected: one connection for all threads, whose readers would wait for every sync.
+    the disk before its client gets the answer. Writers take turns by a lock of their own: waiting for SQLite's would be
+    a loop of sleeps. Rejected: one connection for all threads, whose readers would wait for every sync.
 
     Args:
         folder: made if it is missing, for this user only.
@@ -97,7 +97,7 @@ class Database:
             raise RequestError(
                 503,
                 "Expected the data of the server to be where they were, but they were removed. The change is not kept. "
-                "Ask whoever runs the server.",
+                "Ask the operator of the server.",
             )
 
     def _prepare(self) -> None:
@@ -166,7 +166,7 @@ class Database:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 if isinstance(error, sqlite3.OperationalError):
-                    message = f"Expected room on the disk, but got: {error}. Ask whoever runs the server."
+                    message = f"Expected room on the disk, but got: {error}. Ask the operator of the server."
                     raise RequestError(507, message) from error
                 raise
 
@@ -178,7 +178,7 @@ class Database:
             raise RequestError(
                 507,
                 f"Expected the data of all users to take at most {self._max_bytes} bytes, but got {used}. "
-                "Remove pictures, or ask whoever runs the server.",
+                "Remove images, or ask the operator of the server.",
             )
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class Database:
 
 
 def backup_path(path: Path) -> Path:
-    """Where the copy of a database is."""
+    """Path of the copy of a database."""
     return path.with_name(f"{path.name}-backup")
 
 

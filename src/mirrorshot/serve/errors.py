@@ -1,4 +1,4 @@
-"""Errors that a client gets: a status, and a sentence that says what was expected, what was got, and what to do."""
+"""Errors of requests: a status, and a sentence that says what was expected, what was got, and what to do."""
 
 import errno
 import logging
@@ -27,7 +27,7 @@ class RequestError(MirrorshotError):
 
 
 def not_found(what: str, number: object) -> RequestError:
-    """There is no such thing among those of the user; whether another user has it is not told."""
+    """Nothing of this user has that id; whether another user has it stays secret."""
     return RequestError(404, f"Expected the id of a {what} of yours, but got {number}. Load the page again.")
 
 
@@ -41,12 +41,12 @@ def disk_failed(error: OSError) -> RequestError:
     logging.getLogger("mirrorshot.serve").error("the disk failed", exc_info=error)
     if error.errno in _NO_ROOM:
         return RequestError(
-            507, "Expected room on the disk of the server, but it is full. Ask whoever runs the server."
+            507, "Expected room on the disk of the server, but it is full. Ask the operator of the server."
         )
-    return RequestError(503, "Expected the disk of the server to work, but it failed. Ask whoever runs the server.")
+    return RequestError(503, "Expected the disk of the server to work, but it failed. Ask the operator of the server.")
 
 
 def database_failed(error: Exception) -> RequestError:
     """The database refuses."""
     logging.getLogger("mirrorshot.serve").error("the database failed", exc_info=error)
-    return RequestError(503, f"Expected the database to answer, but got: {error}. Ask whoever runs the server.")
+    return RequestError(503, f"Expected the database to answer, but got: {error}. Ask the operator of the server.")

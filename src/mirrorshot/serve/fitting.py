@@ -1,4 +1,4 @@
-"""Fitted classifiers of many users: fitted when they are needed, kept while there is room."""
+"""Classifiers of many users: fitted when they are needed, kept while there is room."""
 
 import asyncio
 import copy
@@ -12,7 +12,7 @@ import numpy as np
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.encoders import Encoder
 from mirrorshot.serve.errors import RequestError
-from mirrorshot.serve.pictures import read_previews
+from mirrorshot.serve.images import read_previews
 from mirrorshot.serve.records import Rows
 from mirrorshot.tool import Model
 from mirrorshot.tool.encoding import unique_names
@@ -20,14 +20,7 @@ from mirrorshot.tool.model import NOVELTY_RATE
 
 
 class Fitted(NamedTuple):
-    """A model, and what about it does not change from one prediction to the next.
-
-    Attributes:
-        support: of the session that it was fitted for.
-        ids: of its examples.
-        model: the model.
-        novelty_threshold: novelty from which a picture is none of the classes.
-    """
+    """A model, the `support` of the session and the ids of the examples it was fitted on, and its novelty threshold."""
 
     support: int
     ids: list[int]
@@ -36,7 +29,7 @@ class Fitted(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """About what it takes in memory: two triangular matrices for each class, and the embeddings."""
+        """Approximate size in memory: two triangular matrices for each class, and the embeddings."""
         n, d = self.model.embeddings.shape
         return int(8 * (2 * len(self.model.classes) * n * n + 3 * n * d) + 2**14)
 
@@ -46,7 +39,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
 
     Args:
         rows: the examples.
-        encoder: what made their embeddings; None if there are no examples.
+        encoder: the encoder of their embeddings; None if there are no examples.
         parameters: of the classifier.
         before: an earlier model of this user. If little has changed since, it is brought up to date, which is quicker.
             Each step of that is proven or solved anew (`FewShotClassifier.start_`), so probabilities are those of a
@@ -58,7 +51,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
     n_classes = len(set(rows.labels))
     if n_classes < 2 or encoder is None:
         raise RequestError(
-            409, f"Expected examples of at least two classes, but got {n_classes}. Add a picture to another class."
+            409, f"Expected examples of at least two classes, but got {n_classes}. Add an image to another class."
         )
     updated = None if before is None else _update(before, rows)
     if updated is None:
@@ -71,7 +64,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
 
 
 def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None:
-    """The earlier classifier with what was added and without what was removed, and the examples in its order.
+    """Bring an earlier classifier up to date; return it with the examples in its order.
 
     None if so much has changed that fitting anew is quicker.
     """
@@ -93,11 +86,7 @@ def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None
 
 
 class Cache:
-    """The models that were used last, up to a number of bytes, and a lock for each user.
-
-    Args:
-        max_bytes: of all models together; the last one is kept whatever its size.
-    """
+    """The most recently used models, up to a number of bytes but at least one, and a lock for each user."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes, self._n_bytes = max_bytes, 0
@@ -113,7 +102,7 @@ class Cache:
         return lock
 
     def get(self, key: str, support: int) -> Fitted | None:
-        """The model of a user, if it is that of these labelled pictures."""
+        """The model of a user, if it was fitted on these examples."""
         with self._change:
             found = self._fitted.get(key)
             if found is None or found.support != support:
@@ -122,12 +111,12 @@ class Cache:
             return found
 
     def earlier(self, key: str) -> Fitted | None:
-        """The last model of a user, of whatever labelled pictures."""
+        """The last model of a user, whatever its examples."""
         with self._change:
             return self._fitted.get(key)
 
     def put(self, key: str, fitted: Fitted) -> None:
-        """Keep a model; those that were not used for longest go."""
+        """Keep a model, and drop the least recently used ones beyond the bound."""
         with self._change:
             self._drop(key)
             self._fitted[key] = fitted

@@ -1,4 +1,4 @@
-"""What goes over the wire, as JSON."""
+"""Bodies of requests and answers, as JSON."""
 
 from typing import Annotated, Literal
 
@@ -14,12 +14,7 @@ Verdict = Literal["sure", "unsure", "none"]
 
 
 def checked_label(name: object) -> str:
-    """A name of a class: printable text without space around it.
-
-    Example:
-        >>> checked_label(" owl ")
-        'owl'
-    """
+    """A name of a class: printable text without space around it."""
     return checked_class_name(name, max_length=MAX_LABEL)
 
 
@@ -43,13 +38,13 @@ class ClassName(_Body):
 
 
 class Place(_Body):
-    """The class of a picture; null: not labelled."""
+    """The class of an image; null: not labelled."""
 
     class_id: Id | None
 
 
 class EncoderName(_Body):
-    """An encoder that this server has, or "auto": the first picture decides."""
+    """An encoder that this server has, or "auto": the first image decides."""
 
     name: Annotated[str, Field(max_length=200)]
 
@@ -67,7 +62,7 @@ class Done(BaseModel):
 
 
 class Health(BaseModel):
-    """How the server is, and what it knows of you by your cookies."""
+    """State of the server, and whether it knows your cookies."""
 
     is_running: bool
     needs_token: bool
@@ -87,33 +82,28 @@ class NewClass(BaseModel):
     name: str
 
 
-class NewPicture(BaseModel):
-    """A picture was stored."""
-
-    id: int
-    name: str
-    class_id: int | None
-    encoder: str
-
-
-class ClassInfo(BaseModel):
+class ClassInfo(NewClass):
     """A class of the user."""
 
-    id: int
-    name: str
     n_examples: int
 
 
 class PictureInfo(BaseModel):
-    """A picture of the user; without a class it is unlabelled."""
+    """An image of the user; without a class it is unlabelled."""
 
     id: int
     name: str
     class_id: int | None
 
 
+class NewPicture(PictureInfo):
+    """An image was stored."""
+
+    encoder: str
+
+
 class Bounds(BaseModel):
-    """How much a user may bring."""
+    """Limits of a user."""
 
     upload_bytes: int
     pixels: int
@@ -123,9 +113,9 @@ class Bounds(BaseModel):
 
 
 class Overview(BaseModel):
-    """All that a user has. `is_ready`: two classes have examples, so there are answers.
+    """Everything that a user has. `is_ready`: two classes have examples, so there are answers.
 
-    `version` counts changes, `support` those of labelled pictures; answers say which `support` they come from.
+    `version` counts changes, `support` those of examples; answers say which `support` they come from.
     """
 
     version: int
@@ -146,9 +136,9 @@ class Share(BaseModel):
 
 
 class Answer(BaseModel):
-    """What the classifier says about a picture.
+    """The answer of the classifier about an image.
 
-    `verdict` is "none" for a picture unlike all examples, "sure" if the set has one class (or, while there are too few
+    `verdict` is "none" for an image unlike all examples, "sure" if the set has one class (or, while there are too few
     examples for sets, if the probability is high), and "unsure" otherwise.
     """
 
@@ -163,7 +153,7 @@ class Answer(BaseModel):
 
 
 class PictureAnswer(Answer):
-    """An answer about a picture that is stored."""
+    """An answer about a stored image."""
 
     picture_id: int
 
@@ -178,7 +168,7 @@ class Suspect(BaseModel):
 
 
 class Answers(BaseModel):
-    """Answers about all unlabelled pictures, which of them to label next, and labels that look wrong."""
+    """Answers about all unlabelled images, which of them to label next, and labels that look wrong."""
 
     support: int
     answers: list[PictureAnswer]

@@ -41,15 +41,10 @@ _HEADERS = {
 
 
 class Guard:
-    """Lets through what may come in, with a body that is complete and small enough.
+    """Lets requests pass that are allowed, with a body that is complete and small enough.
 
-    The user is found before the body is read, and handed on as `session` in the state of the request.
-
-    Args:
-        app: what is guarded.
-        settings: of the server.
-        door: knows the token.
-        find_user: the user of a request, by its headers; None if there is none.
+    `find_user` finds the user of a request by its headers, before the body is read. Routes get the user as `session` in
+    the state of the request.
     """
 
     def __init__(self, app: App, settings: Settings, door: Door, find_user: FindUser) -> None:
@@ -72,7 +67,7 @@ class Guard:
             await _refuse(error, scope, receive, send)
         except sqlite3.Error as error:
             await _refuse(database_failed(error), scope, receive, send)
-        except asyncio.CancelledError:  # uvicorn cancels what is left when the server stops
+        except asyncio.CancelledError:  # uvicorn cancels open requests when the server stops
             stopping = RequestError(503, "Expected the server to run, but it is being stopped. Send it again later.")
             await _refuse(stopping, scope, receive, send)
         except ConnectionResetError:
@@ -146,7 +141,7 @@ def _nothing(_: int) -> None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives a body which was read already, and then goes on."""
+    """A `receive` that returns a body which was read already, and then goes on."""
     given = [body]
 
     async def again() -> Message:
@@ -175,7 +170,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def check_host(headers: Headers, settings: Settings) -> None:
-    """Refuse names that are not ours: a page elsewhere could make its name mean this machine."""
+    """Refuse names of other servers: a page elsewhere could make its name mean this machine."""
     host = headers.get("host", "")
     name = host[: host.rfind(":")] if host.rfind(":") > host.rfind("]") else host
     if settings.allowed_hosts is not None and name.lower() not in settings.allowed_hosts:
@@ -187,7 +182,7 @@ def check_host(headers: Headers, settings: Settings) -> None:
 
 
 def check_origin(headers: Headers) -> None:
-    """Refuse changes that a page of somebody else asks for in the name of a user."""
+    """Refuse changes that another server's page requests in the name of a user."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     is_foreign = origin is not None and origin.partition("://")[2] != headers.get("host", "")
     if is_foreign or site not in (None, "same-origin", "none"):
@@ -208,7 +203,7 @@ def check_length(headers: Headers, limit: int) -> None:
 
 
 def _too_large(limit: int, got: str) -> RequestError:
-    return RequestError(413, f"Expected at most {limit} bytes, but got {got}. Make the picture smaller.")
+    return RequestError(413, f"Expected at most {limit} bytes, but got {got}. Make the image smaller.")
 
 
 def _needs_token(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the store gives and takes: users, their pictures, and rows of embeddings."""
+"""Records of the store: users, their images, and embeddings."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,10 +10,10 @@ class Session(NamedTuple):
     """A user.
 
     Attributes:
-        key: what the database knows the session by; the session id cannot be found from it.
+        key: name of the session in the database; the session id cannot be found from it.
         version: number of changes so far.
-        support: number of changes to labelled pictures; the classifier is the same as long as it is.
-        encoder: identity of the encoder; None until the first picture.
+        support: number of changes to labelled images; the classifier changes with it.
+        encoder: identity of the encoder; None until the first image.
         parameters: of the classifier.
     """
 
@@ -25,7 +25,7 @@ class Session(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture of a user; `class_id` is None for one that is not labelled."""
+    """An image of a user; `class_id` is None for one that is not labelled."""
 
     id: int
     name: str
@@ -33,7 +33,7 @@ class Picture(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """All that a user has, at one moment."""
+    """Everything that a user has, at one moment."""
 
     session: Session
     classes: dict[int, str]
@@ -41,16 +41,7 @@ class Contents(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Embeddings of pictures, with their ids, names and classes.
-
-    Attributes:
-        support: of the session at that moment.
-        ids: of the pictures.
-        names: of the pictures.
-        labels: names of their classes; empty text for unlabelled ones.
-        embeddings: (n, D).
-        previews: small JPEG files.
-    """
+    """Images of a user, with embeddings (n, D). The label of an unlabelled image is "", previews are JPEG files."""
 
     support: int
     ids: list[int]
@@ -60,7 +51,7 @@ class Rows(NamedTuple):
     previews: list[bytes]
 
     def take(self, places: Sequence[int]) -> "Rows":
-        """Some of the pictures, in the given order."""
+        """Some of the images, in the given order."""
         return Rows(
             self.support,
             [self.ids[place] for place in places],
@@ -72,7 +63,7 @@ class Rows(NamedTuple):
 
 
 class New(NamedTuple):
-    """A picture that is to be stored."""
+    """An image to store."""
 
     name: str
     embedding: NDArray[Any]

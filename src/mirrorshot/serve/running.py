@@ -1,11 +1,11 @@
-"""Start and stop of the server: read the model, open the port, say where it is; end in time."""
+"""Start and stop of the server: read the model, open the port, print the address; end in time."""
 
 import multiprocessing
 import os
 import socket
-import sys
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,25 +15,25 @@ import uvicorn
 from mirrorshot.encoders import EncoderError
 from mirrorshot.serve.app import make_app
 from mirrorshot.serve.connections import bounded
-from mirrorshot.serve.pictures import Encoders
+from mirrorshot.serve.images import Encoders
 from mirrorshot.serve.settings import Settings
 from mirrorshot.tool import Model
 from mirrorshot.types import DataError
 
 _GRACEFUL_SECONDS = 2  # for open requests, after a signal to stop
-_STOP_SECONDS = 4.0  # after which the process ends whatever it does
+_STOP_SECONDS = 4.0  # after which the process ends in any case
 
 
 class Server(uvicorn.Server):
     """A server that ends soon after a signal, whatever its threads and connections do.
 
     First open requests are answered, then they are cut off and the service is closed. If that takes too long, because
-    a thread or a worker process does not come back, the process ends without it. A label that was acknowledged is on
+    a thread or a worker process hangs, the process ends without it. A label that was acknowledged is on
     the disk by then.
     """
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop, and see to it that the end comes."""
+        """Stop, and end the process after `_STOP_SECONDS` at the latest."""
         if not self.should_exit:
             last_resort = threading.Timer(_STOP_SECONDS, _end, (128 + sig,))
             last_resort.daemon = True
@@ -64,7 +64,15 @@ def _end(status: int) -> None:
     os._exit(status)
 
 
-def run(settings: Settings, model_path: Path | None, encoder: str, *, download: bool, trust_encoder: bool) -> None:
+def run(
+    settings: Settings,
+    model_path: Path | None,
+    encoder: str,
+    *,
+    download: bool,
+    trust_encoder: bool,
+    say: Callable[[str], None],
+) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Args:
@@ -73,19 +81,20 @@ def run(settings: Settings, model_path: Path | None, encoder: str, *, download: 
         encoder: name of the only encoder, or "auto".
         download: whether weights may be fetched.
         trust_encoder: whether a function that the model names may be imported.
+        say: prints a line.
 
     Raises:
         DataError: the port is taken, or the data folder cannot serve.
     """
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata of users' pictures
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata of users' images
     model = None if model_path is None else Model.load(model_path, trust_encoder=trust_encoder, download=download)
     if model is not None and encoder != "auto":
         raise EncoderError("Expected the encoder of the model, but got another one. Leave out --encoder.")
     encoders = Encoders(("glyphs", "pixels") if encoder == "auto" else (encoder,), model, download=download)
     app = make_app(settings, encoders, model)
     bound = _listen(settings)
-    print(f"mirrorshot serve: {_address(settings, bound.getsockname()[1])}", file=sys.stderr, flush=True)
-    print(f"Data in {settings.data_folder}. Stop with Ctrl-C.", file=sys.stderr, flush=True)
+    say(f"mirrorshot serve: {_address(settings, bound.getsockname()[1])}")
+    say(f"Data in {settings.data_folder}. Stop with Ctrl-C.")
     make_server(app, settings).run(sockets=[bound])
 
 
@@ -98,7 +107,7 @@ def _listen(settings: Settings) -> socket.socket:
         option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
         bound.setsockopt(socket.SOL_SOCKET, option, 1)
         bound.bind((settings.host, settings.port))
-        bound.listen(settings.limits.connections)  # who comes before the server is ready waits
+        bound.listen(settings.limits.connections)  # early clients wait until the server is ready
     except OSError as error:
         bound.close()
         raise DataError(

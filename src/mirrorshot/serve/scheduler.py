@@ -15,10 +15,6 @@ class Scheduler:
 
     An owner has at most half of the threads (at least one), so work of others begins although one owner waits with a
     lot of it. All methods but `close` belong to the event loop.
-
-    Args:
-        n_threads: pieces of work that run at the same time.
-        name: prefix of the names of the threads.
     """
 
     def __init__(self, n_threads: int, name: str) -> None:
@@ -39,11 +35,7 @@ class Scheduler:
             self._give_back(owner)
 
     def close(self, seconds: float) -> bool:
-        """Drop what waits and let running work end.
-
-        Returns:
-            Whether all of it ended within `seconds`.
-        """
+        """Drop waiting work and let running work end; return whether all of it ended within `seconds`."""
         ending = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True}, daemon=True)
         ending.start()
         ending.join(max(0.0, seconds))

@@ -1,4 +1,4 @@
-"""The work of the server for its users, without a word of HTTP.
+"""The work of the server for its users, independent of HTTP.
 
 Work runs in threads, so that the event loop never waits; a request takes as few turns of them as it can, because on a
 busy machine every turn waits for a core.
@@ -20,7 +20,7 @@ from mirrorshot.serve.database import Database
 from mirrorshot.serve.errors import RequestError, disk_failed
 from mirrorshot.serve.fitting import Cache, Fitted, fit
 from mirrorshot.serve.forms import Answer, Answers, Calibration
-from mirrorshot.serve.pictures import N_WORKERS, Encoders, Received, identity, make_preview, receive, start_workers
+from mirrorshot.serve.images import N_WORKERS, Encoders, Received, identity, make_preview, receive, start_workers
 from mirrorshot.serve.records import New, Session
 from mirrorshot.serve.scheduler import Scheduler
 from mirrorshot.serve.settings import Settings
@@ -35,13 +35,7 @@ _DOWNLOAD = "download-"  # how names of files that are being sent begin
 
 
 class Service:
-    """Users, their classifiers, and the threads that work for them.
-
-    Args:
-        settings: of the server.
-        encoders: what users may choose from.
-        model: what new users begin with.
-    """
+    """Users, their classifiers, and the threads that work for them. New users begin with the examples of `model`."""
 
     def __init__(self, settings: Settings, encoders: Encoders, model: Model | None = None) -> None:
         self.settings, self.encoders = settings, encoders
@@ -60,9 +54,9 @@ class Service:
         self._disk = Scheduler(_DISK_THREADS, "disk")
 
     def close(self) -> None:
-        """Drop what waits, and close the database when running work has ended.
+        """Drop waiting work, and close the database when running work has ended.
 
-        What has not ended soon is left alone with its connection: the process ends, and a commit is on the disk anyway.
+        Work that takes longer keeps its connection: the process ends, and a commit is on the disk anyway.
         """
         self.backups.stop()
         for close in self.closers:
@@ -74,11 +68,11 @@ class Service:
             self.database.close()
 
     async def on_disk(self, work: Callable[..., _T], key: str, *arguments: Any, **named: Any) -> _T:
-        """Run something short for a user, by key, that reads or writes the database."""
+        """Run short work for a user, by key, that reads or writes the database."""
         return await self._disk.run(key, lambda: work(key, *arguments, **named))
 
     async def computed(self, key: str, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Run something for a user, by key, that computes."""
+        """Run work for a user, by key, that computes."""
         return await self._compute.run(key, lambda: work(*arguments))
 
     async def create_session(self, address: str) -> str:
@@ -106,7 +100,7 @@ class Service:
     async def add_picture(
         self, session: Session, class_id: int | None, content: bytes, name: str
     ) -> tuple[int, Received]:
-        """Store a picture; when this returns it is on the disk."""
+        """Store an image; when this returns it is on the disk."""
 
         def work() -> tuple[int, Received]:
             got = receive(self.workers, self.encoders, session.encoder, content, name)
@@ -133,7 +127,7 @@ class Service:
             return found
 
     async def predict(self, session: Session, content: bytes, name: str) -> Answer:
-        """What the classifier says about a picture that is not stored."""
+        """The answer about an image that is not stored."""
         fitted = await self.fitted(session)
 
         def work() -> Answer:
@@ -144,7 +138,7 @@ class Service:
         return await self._images.run(session.key, work)
 
     async def answers(self, session: Session) -> Answers:
-        """What the classifier says about the unlabelled pictures and about the labels."""
+        """Answers about the unlabelled images and about the labels."""
         fitted = await self.fitted(session)
         pool = await self.on_disk(self.store.rows, session.key, labelled=False)
         return await self.computed(session.key, answers.all_answers, fitted, pool)
@@ -177,7 +171,7 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _examples_of(model: Model, settings: Settings) -> tuple[str, dict[str, Any], list[tuple[str, New]]]:
-    """What new users begin with: encoder, parameters and examples of a model."""
+    """Encoder, parameters and examples of a model, for new users."""
     limits, parameters = settings.limits, model.head.get_params(deep=False)
     if not isinstance(parameters["kernel"], str):
         raise DataError("Expected a model with a kernel that has a name, but got one that was made by hand.")
@@ -186,9 +180,9 @@ def _examples_of(model: Model, settings: Settings) -> tuple[str, dict[str, Any],
             f"Expected a model of at most {limits.classes} classes and {limits.examples} examples, but got "
             f"{len(model.classes)} and {len(model.names)}. Raise --max-classes or --max-examples."
         )
-    pictures = model.thumbnails if model.thumbnails is not None else [None] * len(model.names)
+    thumbnails = model.thumbnails if model.thumbnails is not None else [None] * len(model.names)
     previews = [
-        make_preview(Image.new("L", (8, 8), 200) if small is None else Image.fromarray(small)) for small in pictures
+        make_preview(Image.new("L", (8, 8), 200) if small is None else Image.fromarray(small)) for small in thumbnails
     ]
     new = [New(*parts) for parts in zip(model.names, model.embeddings, previews, strict=True)]
     return identity(model.encoder), parameters, list(zip(model.labels, new, strict=True))

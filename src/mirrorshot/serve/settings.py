@@ -1,4 +1,4 @@
-"""Settings of a server: where it listens, who may come, how much each may bring."""
+"""Settings of a server: address, access, and limits of its users."""
 
 import dataclasses
 import ipaddress
@@ -12,15 +12,15 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Bounds on what users bring. None of them can be passed by a client, whatever its headers say.
+    """Limits of users. No client can exceed them, whatever its headers say.
 
     Attributes:
-        upload_bytes: of one picture.
+        upload_bytes: of one image.
         json_bytes: of any other request.
-        pixels: of one picture; its header tells, before it is decoded.
+        pixels: of one image; checked by its header before it is decoded.
         classes: of one user.
-        examples: labelled pictures of one user.
-        pool: unlabelled pictures of one user.
+        examples: labelled images of one user.
+        pool: unlabelled images of one user.
         sessions: users in all.
         sessions_per_minute: new users from one address.
         store_bytes: size of the database.
@@ -28,10 +28,10 @@ class Limits:
         address_requests: open requests without a session from one address.
         session_bytes: of the bodies of all open requests of one user.
         total_bytes: of the bodies of all open requests.
-        body_seconds: time to send a body, besides what `body_rate` grants for its bytes.
+        body_seconds: time to send a body, in addition to the time for its bytes at `body_rate`.
         body_rate: bytes per second that a body has to come with.
         idle_seconds: time for a connection to bring its next request, headers complete.
-        answer_seconds: time for a client to read what it was sent.
+        answer_seconds: time for a client to read an answer.
         connections: open at the same time; beyond them the one that was idle for longest is closed.
         cache_bytes: fitted classifiers that are kept in memory.
     """
@@ -65,9 +65,9 @@ class Settings:
         data_folder: where the database is; nothing is written anywhere else.
         host: address to listen at.
         port: port to listen at.
-        token: what users have to know; None: nothing, which is possible on this machine only.
+        token: secret that users have to know; None is possible on this machine only.
         public_host: the name under which a proxy offers the server to others.
-        limits: bounds on what users bring.
+        limits: limits of users.
 
     Raises:
         InvalidInputError: others could reach the server without a token, or the token is weak.
@@ -105,7 +105,7 @@ class Settings:
     def allowed_hosts(self) -> tuple[str, ...] | None:
         """Names by which a browser may call the server; None: any, because a token protects it.
 
-        Without this a page elsewhere could make its own name mean 127.0.0.1 and then read what is here.
+        Prevents DNS rebinding: a page elsewhere could make its own name mean 127.0.0.1 and then read the data here.
         """
         if not self.is_loopback:
             return None

@@ -1,4 +1,4 @@
-"""What each user has: classes, labelled pictures, unlabelled ones. Every query names the user it is for."""
+"""Classes and images of each user, labelled or not. Every query names the user it is for."""
 
 import hashlib
 import json
@@ -20,12 +20,7 @@ _UNTOUCHED_SECONDS = 3600.0  # after which a session that its user never changed
 
 
 class Store:
-    """Users and what they have. Changes return the version after them, or the id of what is new.
-
-    Args:
-        database: where it is kept.
-        limits: bounds on it.
-    """
+    """Users, their classes and images. Changes return the version after them, or the id of a new class or image."""
 
     def __init__(self, database: Database, limits: Limits) -> None:
         self.database, self.limits = database, limits
@@ -36,11 +31,7 @@ class Store:
         parameters: Mapping[str, Any] | None = None,
         examples: Sequence[tuple[str, New]] = (),
     ) -> str:
-        """A new user, perhaps with labelled examples to begin with.
-
-        Returns:
-            The session id, 256 random bits: whoever knows it is the user.
-        """
+        """Make a user, perhaps with labelled examples; return the session id, a secret of 256 random bits."""
         session_id = secrets.token_urlsafe(32)
         key = session_key(session_id)
         with self.database.write() as db:
@@ -51,7 +42,7 @@ class Store:
                 raise RequestError(
                     503,
                     f"Expected at most {self.limits.sessions} users, but that is how many there are. "
-                    "Ask whoever runs the server.",
+                    "Ask the operator of the server.",
                 )
             db.execute(
                 "INSERT INTO session (key, created, encoder, parameters) VALUES (?, ?, ?, ?)",
@@ -74,11 +65,11 @@ class Store:
             db.execute("DELETE FROM session WHERE key = ?", (key,))
 
     def set_encoder(self, key: str, encoder: str | None) -> int:
-        """Choose the encoder, which is possible as long as there is no picture."""
+        """Choose the encoder, which is possible as long as there is no image."""
         with self.database.write() as db:
             if db.execute("SELECT 1 FROM picture WHERE session = ?", (key,)).fetchone():
                 raise RequestError(
-                    409, "Expected no pictures when the encoder changes, but there are some. Remove them first."
+                    409, "Expected no images when the encoder changes, but there are some. Remove them first."
                 )
             db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
             return _touch(db, key, is_support=False)
@@ -108,13 +99,13 @@ class Store:
             return _touch(db, key)
 
     def add_picture(self, key: str, class_id: int | None, new: New, encoder: str) -> int:
-        """Store a picture, labelled or not. The first one settles the encoder."""
+        """Store an image, labelled or not. The first one settles the encoder."""
         with self.database.write() as db:
             self.database.check_room()
             row = db.execute("SELECT encoder FROM session WHERE key = ?", (key,)).fetchone()
             if row is None or row["encoder"] not in (None, encoder):
                 raise RequestError(
-                    409, "Expected the encoder to stay as it was, but it changed meanwhile. Send the picture again."
+                    409, "Expected the encoder to stay as it was, but it has changed. Send the image again."
                 )
             self._check_place(db, key, class_id)
             db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
@@ -122,27 +113,27 @@ class Store:
             return _insert_picture(db, key, class_id, new)
 
     def move_picture(self, key: str, picture_id: int, class_id: int | None) -> int:
-        """Label a picture, label it anew, or take its label away."""
+        """Label an image, label it anew, or take its label away."""
         with self.database.write() as db:
             row = db.execute("SELECT class FROM picture WHERE id = ? AND session = ?", (picture_id, key)).fetchone()
             if row is None:
-                raise not_found("picture", picture_id)
+                raise not_found("image", picture_id)
             self._check_place(db, key, class_id, is_new=(class_id is None) != (row["class"] is None))
             db.execute("UPDATE picture SET class = ? WHERE id = ? AND session = ?", (class_id, picture_id, key))
             return _touch(db, key)
 
     def delete_picture(self, key: str, picture_id: int) -> int:
-        """Remove a picture."""
+        """Remove an image."""
         with self.database.write() as db:
             found = db.execute(
                 "DELETE FROM picture WHERE id = ? AND session = ? RETURNING class", (picture_id, key)
             ).fetchone()
             if found is None:
-                raise not_found("picture", picture_id)
+                raise not_found("image", picture_id)
             return _touch(db, key, is_support=found["class"] is not None)
 
     def _check_place(self, db: sqlite3.Connection, key: str, class_id: int | None, is_new: bool = True) -> None:
-        """Refuse a class of another user, and more pictures than there may be."""
+        """Refuse a class of another user, and more images than the limit."""
         if class_id is not None:
             _class_name(db, key, class_id)
         if not is_new:
@@ -150,10 +141,10 @@ class Store:
         what = "class IS NULL" if class_id is None else "class IS NOT NULL"
         limit = self.limits.pool if class_id is None else self.limits.examples
         if db.execute(f"SELECT count(*) FROM picture WHERE session = ? AND {what}", (key,)).fetchone()[0] >= limit:
-            raise too_many("unlabelled pictures" if class_id is None else "examples", limit)
+            raise too_many("unlabelled images" if class_id is None else "examples", limit)
 
     def contents(self, key: str) -> Contents:
-        """All that a user has, without embeddings and previews."""
+        """Everything that a user has, without embeddings and previews."""
         with self.database.snapshot() as db:
             session = db.execute("SELECT * FROM session WHERE key = ?", (key,)).fetchone()
             if session is None:
@@ -164,7 +155,7 @@ class Store:
         return Contents(_session(session), {row["id"]: row["name"] for row in classes}, [Picture(*p) for p in pictures])
 
     def rows(self, key: str, *, labelled: bool, with_previews: bool = False) -> Rows:
-        """Embeddings of the labelled or of the unlabelled pictures, in the order in which they came."""
+        """Embeddings of the labelled or of the unlabelled images, in the order in which they came."""
         preview = "picture.preview" if with_previews else "x''"
         kind = "NOT NULL" if labelled else "NULL"
         with self.database.snapshot() as db:
@@ -182,15 +173,15 @@ class Store:
         return Rows(session["support"], ids, names, labels, array, previews)
 
     def preview(self, key: str, picture_id: int) -> bytes:
-        """The small JPEG file of a picture."""
+        """The small JPEG file of an image."""
         rows = self.database.read("SELECT preview FROM picture WHERE id = ? AND session = ?", (picture_id, key))
         if not rows:
-            raise not_found("picture", picture_id)
+            raise not_found("image", picture_id)
         return bytes(rows[0]["preview"])
 
 
 def session_key(session_id: str) -> str:
-    """What the database keeps instead of a session id, so that a copy of it opens no session."""
+    """Hash that the database keeps instead of a session id, so that a copy of the database opens no session."""
     return hashlib.sha256(session_id.encode()).hexdigest()
 
 
@@ -206,7 +197,7 @@ def _session(row: sqlite3.Row) -> Session:
 
 
 def _touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> int:
-    """Count a change, perhaps one of labelled pictures; a session that was removed meanwhile is refused."""
+    """Count a change, perhaps one of labelled images; a removed session is refused."""
     query = "UPDATE session SET version = version + 1, support = support + ? WHERE key = ? RETURNING version"
     row = db.execute(query, (int(is_support), key)).fetchone()
     if row is None:

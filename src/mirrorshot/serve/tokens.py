@@ -1,4 +1,4 @@
-"""The token of the server: how strong it has to be, who knows it, and how often it may be guessed."""
+"""The token of the server: its strength, its check, and a limit on guesses."""
 
 import hashlib
 import hmac
@@ -15,18 +15,14 @@ from mirrorshot.serve.errors import RequestError
 from mirrorshot.types import InvalidInputError
 
 MIN_TOKEN = 16  # characters
-MIN_BITS = 40.0  # what the least random of 16 hexadecimal digits have, about
+MIN_BITS = 40.0  # about as many as the least random of 16 hexadecimal digits have
 TOKEN_HEADER = "x-mirrorshot-token"
 GUESSES = 10  # a minute, from one address
 _MAX_ADDRESSES = 10_000
 
 
 def check_strength(token: str) -> None:
-    """Refuse a token that is short, not ASCII, or easy to guess.
-
-    Raises:
-        InvalidInputError: it is weak. The message does not contain it.
-    """
+    """Refuse a token that is short, not ASCII, or easy to guess, with a message that does not contain it."""
     good = "For a good one: python -c 'import secrets; print(secrets.token_urlsafe())'"
     if len(token) < MIN_TOKEN or not token.isascii():
         raise InvalidInputError(
@@ -41,7 +37,7 @@ def check_strength(token: str) -> None:
 
 
 def token_bits(token: str) -> float:
-    """Bits of a token, from above: repetitions, and characters that follow the one before, count for nothing.
+    """Upper bound on the bits of a token: repetitions and runs such as "abc" count for nothing.
 
     Example:
         >>> [round(token_bits(token)) for token in ("aaaaaaaaaaaaaaaa", "1234567890123456", "p4-Zt81xQ_vR20mK")]
@@ -54,11 +50,7 @@ def token_bits(token: str) -> float:
 
 
 class Rate:
-    """At most so many events a minute for each address; one that waits gets its turn back little by little.
-
-    Args:
-        per_minute: number of events, all of which may come at once.
-        clock: seconds that only grow.
+    """At most `per_minute` events a minute for each address, all of which may come at once (a token bucket).
 
     Example:
         >>> rate = Rate(2, clock=lambda: 0.0)
@@ -87,15 +79,10 @@ class Rate:
 
 
 class Door:
-    """Who knows the token. Wrong ones are counted for each address, whether they come by login or by header.
+    """Checks the token; None lets everybody in. Wrong ones are counted for each address, in logins and headers.
 
-    The cookie that proves the token depends on a random secret too, so it cannot be guessed, and guesses of somebody at
-    the same address do not lock out those who have it.
-
-    Args:
-        token: of the server; None: everybody may come in.
-        cookie: name of the cookie that proves the token.
-        secret: random text that stays with the server.
+    The cookie that proves the token depends on the random secret of the server too, so it cannot be guessed, and
+    wrong guesses from the same address do not lock out users who have it.
     """
 
     def __init__(self, token: str | None, cookie: str, secret: str) -> None:
@@ -103,11 +90,7 @@ class Door:
         self.proof = hmac.new(secret.encode(), (token or "").encode(), hashlib.sha256).hexdigest()
 
     def knows(self, token: str, address: str) -> bool:
-        """Whether this is the token.
-
-        Raises:
-            RequestError: too many wrong ones came from the address.
-        """
+        """Whether this is the token; raises a `RequestError` after too many wrong ones from the address."""
         if self._token is None:
             return False
         if not self._wrong.allows(address, cost=0.0):
@@ -122,11 +105,7 @@ class Door:
         return is_right
 
     def is_open(self, headers: Headers, address: str) -> bool:
-        """Whether a request brings the token, or the cookie that proves it.
-
-        Raises:
-            RequestError: too many wrong ones came from the address.
-        """
+        """Whether a request has the token, or the cookie that proves it; raises as `knows` does."""
         if self._token is None:
             return True
         proof, given = cookies(headers).get(self._cookie), headers.get(TOKEN_HEADER)

@@ -1,4 +1,4 @@
-/** What the classifier says: about every picture that has no label, and which of them it asks about. */
+/** Answers about the images without a label, and the question about one of them. */
 
 import { byId, draggable, dropZone, h, hue, percent, plural, preview, redraw, takesDrops } from "./dom.js";
 
@@ -7,13 +7,13 @@ const SHOWN = 4;
 export function drawPool({ overview, answers }, act) {
   const pool = overview.pictures.filter((picture) => picture.class_id === null).reverse();
   const told = new Map((answers?.answers ?? []).map((answer) => [answer.picture_id, answer]));
-  byId("pool-count").textContent = pool.length ? plural(pool.length, "picture") : "";
+  byId("pool-count").textContent = pool.length ? plural(pool.length, "image") : "";
   if (!byId("pool-files"))
-    byId("pool-drop").append(dropZone({ id: "pool-files", text: "Drop unlabelled pictures here, or choose them",
-      label: "Add pictures to classify", onfiles: (files) => act.upload(files, null), onpicture: (id) => act.label(id, null) }));
+    byId("pool-drop").append(dropZone({ id: "pool-files", text: "Drop unlabelled images here, or choose them",
+      label: "Add images to classify", onfiles: (files) => act.upload(files, null), onpicture: (id) => act.label(id, null) }));
   redraw(byId("answers"),
-    pool.length === 0 && h("p", { class: "hint" }, "Each gets an answer with probabilities. One of them you will be asked about: ",
-      "the one whose label would teach most."),
+    pool.length === 0 && h("p", { class: "hint" }, "Each gets an answer with probabilities. You will be asked about the one whose label ",
+      "would teach most."),
     pool.length > 0 && !overview.is_ready && h("p", { class: "hint" }, "Answers begin when two classes have examples."),
     h("ul", { class: "cards" }, pool.map((picture) => h("li", {}, answerCard(picture, told.get(picture.id), overview, act)))));
 }

@@ -1,4 +1,4 @@
-/** Ties the page together: ask the server, draw what it says, do what the user wants, draw again. */
+/** The page as a whole: load the state from the server, draw it, send the changes of the user. */
 
 import { drawPool, drawQuestion } from "./answers.js";
 import { api } from "./api.js";
@@ -25,7 +25,7 @@ function draw() {
   encoder.replaceChildren(...(overview.encoders.length > 1 ? ["auto", ...overview.encoders] : overview.encoders).map((name) =>
     h("option", { value: name, selected: name === (overview.encoder ?? "auto") }, names[name] ?? name)));
   encoder.disabled = overview.pictures.length > 0 || overview.encoders.length < 2;
-  encoder.title = encoder.disabled ? "Settled by the first picture" : "";
+  encoder.title = encoder.disabled ? "Settled by the first image" : "";
   const download = byId("download");
   download.setAttribute("aria-disabled", String(!overview.is_ready));
   download.title = overview.is_ready ? "" : "Two classes need examples first";
@@ -38,7 +38,7 @@ function draw() {
 
 let latest = 0;
 
-/** Load everything; if something newer began meanwhile, leave the drawing to that. */
+/** Load everything; a newer call of this function takes over the drawing. */
 async function refresh() {
   const turn = ++latest;
   const overview = await api.overview();
@@ -74,24 +74,24 @@ async function uploadAll(files, classId) {
     for (let file = waiting.shift(); file; file = waiting.shift()) {
       try {
         if (file.size > limits.upload_bytes)
-          throw new Error(`Expected at most ${limits.upload_bytes} bytes, but got ${file.size}. Make the picture smaller.`);
+          throw new Error(`Expected at most ${limits.upload_bytes} bytes, but got ${file.size}. Make the image smaller.`);
         await (classId === null ? api.addToPool(file) : api.addExample(file, classId));
         n += 1;
       } catch (error) {
         complain(new Error(`${file.name}: ${error.message}`));
         if ([0, 401, 409].includes(error.status)) waiting.length = 0;
       }
-      say(`${plural(n, "picture")} of ${files.length} added`);
+      say(`${plural(n, "image")} of ${files.length} added`);
     }
   };
-  // the first picture settles the encoder, so it goes before the others
+  // the first image settles the encoder, so it goes before the others
   await Promise.all(Array.from({ length: state.overview.encoder === null ? 1 : AT_ONCE }, worker));
 }
 
 const act = {
   upload: (files, classId) => doing(() => uploadAll(files, classId)),
   label: (id, classId) => doing(() => api.label(id, classId), classId === null ? "Label taken away" : "Labelled"),
-  deletePicture: (id) => doing(() => api.deletePicture(id), "Picture removed"),
+  deletePicture: (id) => doing(() => api.deletePicture(id), "Image removed"),
   renameClass: (id, name) => doing(() => api.renameClass(id, name), "Class renamed"),
   deleteClass: (id) => doing(() => api.deleteClass(id), "Class deleted"),
 };
@@ -111,14 +111,14 @@ byId("encoder").addEventListener("change", (event) => doing(() => api.chooseEnco
 byId("download").addEventListener("click", (event) => {
   if (!state.overview?.is_ready) {
     event.preventDefault();
-    complain(new Error("Expected two classes with examples, but there are fewer. Add pictures first."));
+    complain(new Error("Expected two classes with examples, but there are fewer. Add images first."));
   }
 });
 
 byId("reset").addEventListener("click", async () => {
-  const chosen = await dialog("Start over?", h("p", {}, "All your classes and pictures will be gone."),
+  const chosen = await dialog("Start over?", h("p", {}, "All your classes and images will be deleted."),
     [{ label: "Delete everything", value: "delete", kind: "danger" }, { label: "Keep", value: "" }]);
-  if (chosen) doing(async () => { await api.forget(); await api.begin(); }, "All pictures are gone");
+  if (chosen) doing(async () => { await api.forget(); await api.begin(); }, "All images are deleted");
 });
 
 document.addEventListener("keydown", (event) => {
@@ -127,7 +127,7 @@ document.addEventListener("keydown", (event) => {
   byId("question").querySelectorAll(".choice")[Number(event.key) - 1]?.click();
 });
 
-// a picture that misses its zone would replace the page
+// an image that misses its zone would replace the page
 for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
 
 async function unlock() {
@@ -137,7 +137,7 @@ async function unlock() {
     if (token === null) {
       const input = h("input", { id: "token", type: "password", required: true, autocomplete: "current-password" });
       await dialog("Token", h("div", { class: "field" }, h("label", { for: "token" },
-        "This server asks for a token. Whoever runs it knows it."), input), [{ label: "Open", value: "open", kind: "primary" }]);
+        "This server asks for a token. Its operator has it."), input), [{ label: "Open", value: "open", kind: "primary" }]);
       token = input.value;
     }
     try {

@@ -11,11 +11,11 @@ export function drawCalibration({ calibration }) {
   if (!calibration || calibration.n === 0) return;
   const { n, accuracy, confidence, ece } = calibration;
   redraw(byId("diagram"),
-    h("p", {}, `Each of ${plural(n, "example")} predicted from the others: on average it says ${percent(confidence)}, and is right in `,
+    h("p", {}, `Each of ${plural(n, "example")} predicted from the others: on average it is ${percent(confidence)} sure, and right in `,
       h("strong", {}, percent(accuracy)), "."),
     h("div", { class: "diagram" }, diagram(calibration), table(calibration)),
-    h("p", { class: "hint" }, `Expected calibration error ${ece.toFixed(3)}. `,
-      n < 30 ? "With so few examples this is a rough picture." : "Bars on the diagonal are probabilities that keep their word."));
+    h("p", { class: "hint" }, `The two differ by ${ece.toFixed(3)} on average (expected calibration error). `,
+      n < 30 ? "With so few examples this is a rough estimate." : "Bars on the diagonal mean that the probabilities are right."));
 }
 
 function diagram({ bins, n }) {
@@ -28,11 +28,11 @@ function diagram({ bins, n }) {
     ...found.map((bin) => svg("circle", { class: "point", cx: x(bin.confidence), cy: y(bin.accuracy), r: 4 })),
     ...ticks.map((share) => text(x(share), y(0) + 16, String(share), "middle")),
     ...ticks.map((share) => text(x(0) - 8, y(share) + 4, String(share), "end")),
-    text(x(0.5), y(0) + 34, "what it says", "middle"),
+    text(x(0.5), y(0) + 34, "how sure it is", "middle"),
     svg("g", { transform: `rotate(-90 12 ${y(0.5)})` }, text(12, y(0.5) + 4, "how often it is right", "middle")));
 }
 
-/** What is right, and the gap to what was said; the more examples, the stronger. */
+/** How often it is right, and the gap to how sure it is; more examples make a stronger colour. */
 function column({ low, high, n, confidence, accuracy }, total) {
   const width = x(high) - x(low) - 4;
   const strength = (0.35 + 0.65 * Math.sqrt(n / total)).toFixed(2);
@@ -50,12 +50,12 @@ function text(left, top, content, anchor) {
 }
 
 const summary = (bins) => "Reliability diagram. " + bins.map((bin) =>
-  `Said ${percent(bin.confidence)}, right ${percent(bin.accuracy)}, ${plural(bin.n, "example")}.`).join(" ");
+  `Sure ${percent(bin.confidence)}, right ${percent(bin.accuracy)}, ${plural(bin.n, "example")}.`).join(" ");
 
 function table({ bins }) {
   const rows = bins.filter((bin) => bin.n > 0).reverse();
   return h("table", {},
-    h("thead", {}, h("tr", {}, ["says", "is right", "examples"].map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, ["sure", "right", "examples"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map((bin) => h("tr", {}, h("td", {}, percent(bin.confidence)), h("td", {}, percent(bin.accuracy)),
       h("td", {}, String(bin.n))))));
 }

@@ -11,8 +11,8 @@ export function drawClasses({ overview, answers }, act) {
   redraw(byId("class-list"),
     classes.length === 0 && h("ol", { class: "card steps" },
       h("li", {}, "Name at least two classes, for instance “seven” and “nine”. For “this or something else”, make a class of other things."),
-      h("li", {}, "Drop pictures into each. One is enough to begin; five make it useful."),
-      h("li", {}, "Drop pictures to classify, and answer the question about the one that would teach most.")),
+      h("li", {}, "Drop images into each. One is enough to begin; five make it useful."),
+      h("li", {}, "Drop images to classify, and answer the question about the one that would teach most.")),
     classes.map((found, index) => classCard(found, index, overview, doubts, act)));
 }
 
@@ -30,8 +30,8 @@ function classCard(found, index, overview, doubts, act) {
         onclick: () => remove(found, examples.length, act) }, "Delete")),
     h("ul", { class: "thumbs", "aria-label": `Examples of ${found.name}` },
       examples.map((picture) => h("li", {}, exampleButton(picture, overview, doubts.get(picture.id), act)))),
-    dropZone({ id: `files-${found.id}`, text: "Drop pictures here, or choose them",
-      label: `Add pictures to class ${found.name}`, onfiles, onpicture }));
+    dropZone({ id: `files-${found.id}`, text: "Drop images here, or choose them",
+      label: `Add images to class ${found.name}`, onfiles, onpicture }));
   return takesDrops(card, onfiles, onpicture);
 }
 
@@ -46,7 +46,7 @@ function exampleButton(picture, overview, doubt, act) {
 async function edit(picture, overview, doubt, act) {
   const select = h("select", { id: "edit-class" },
     overview.classes.map(({ id, name }) => h("option", { value: String(id), selected: id === picture.class_id }, name)),
-    h("option", { value: "" }, "no class: put it among the pictures to classify"));
+    h("option", { value: "" }, "no class: put it among the images to classify"));
   const chosen = await dialog("Edit example", h("div", { class: "edit" }, preview(picture, 128),
     h("div", {}, h("p", { class: "name" }, picture.name),
       doubt && h("p", { class: "hint" }, `The other examples say “${doubt.suggested}”. Is the label right?`),
@@ -65,7 +65,7 @@ async function rename(found, act) {
 }
 
 async function remove(found, n, act) {
-  const text = n ? `Class “${found.name}” and its ${plural(n, "example")} will be gone.` : `Class “${found.name}” is empty.`;
+  const text = n ? `Class “${found.name}” and its ${plural(n, "example")} will be deleted.` : `Class “${found.name}” is empty.`;
   const chosen = await dialog("Delete class?", h("p", {}, text),
     [{ label: "Delete", value: "delete", kind: "danger" }, { label: "Keep", value: "" }]);
   if (chosen) act.deleteClass(found.id);

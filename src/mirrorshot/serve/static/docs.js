@@ -1,4 +1,4 @@
-/** openapi.json for people. */
+/** The page that shows openapi.json. */
 
 import { byId, h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-/** Elements without HTML in strings: text that users bring is only ever text. */
+/** Elements without HTML in strings: text of users is never HTML. */
 
 export function h(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
@@ -22,7 +22,7 @@ export function svg(tag, attributes = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** Draw anew, and leave the focus where it was, or on a neighbour if its element has gone. */
+/** Draw anew, and leave the focus where it was, or on a neighbour if its element is gone. */
 export function redraw(place, ...children) {
   const focused = place.contains(document.activeElement) ? document.activeElement.id : "";
   place.replaceChildren(...children.flat(Infinity).filter(Boolean));

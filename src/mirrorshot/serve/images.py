@@ -1,4 +1,4 @@
-"""From the bytes that a browser sends to an embedding and a preview. Worker processes decode them."""
+"""Images of users: from the bytes of a request to an embedding and a preview. Worker processes decode them."""
 
 import hashlib
 import io
@@ -13,6 +13,7 @@ from PIL import Image
 from mirrorshot.encoders import Encoder, choose_encoder, make_encoder
 from mirrorshot.files.imaging import ImageError, reading
 from mirrorshot.files.imaging.workers import ClosedError, DecodeWorkers, WorkerLimits
+from mirrorshot.files.texts import harmless
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.records import New
 from mirrorshot.tool import Model
@@ -28,21 +29,21 @@ class Encoders:
     """The encoders that users of this server may choose from.
 
     Args:
-        names: of encoders that are part of the package, or that whoever runs the server trusts.
-        model: its encoder is the only one, if it is given.
+        names: encoders that are part of the package, or that the operator of the server trusts.
+        model: if given, its encoder is the only one.
         download: whether weights may be fetched.
 
     Raises:
-        DataError: the model is not one of pictures.
+        DataError: the model is not one of images.
     """
 
     def __init__(self, names: tuple[str, ...] = ("glyphs", "pixels"), model: Model | None = None, *, download: bool):
         made = [model.encoder] if model is not None else [make_encoder(name, download=download) for name in names]
         for encoder in made:
             if encoder.kind != "picture":
-                raise DataError(f"Expected a model of pictures, but got one of {encoder.kind}s. Fit one on pictures.")
+                raise DataError(f"Expected a model of images, but got one of {encoder.kind}s. Fit one on images.")
         self._by_identity = {identity(encoder): encoder for encoder in made}
-        self._turns = {name: threading.Lock() for name in self._by_identity}  # strangers' encoders know no threads
+        self._turns = {name: threading.Lock() for name in self._by_identity}  # users' encoders may know no threads
         for name in self._by_identity:
             self.encode(name, Image.new("RGB", (8, 8), "white"))
 
@@ -60,25 +61,26 @@ class Encoders:
         if encoder not in self._by_identity:
             raise RequestError(
                 409,
-                f"Expected pictures that were encoded by {', '.join(self.identities)}, which this server has, but "
-                f"yours were by {encoder.partition('#')[0]!r}. Ask whoever runs the server, or delete your pictures.",
+                f"Expected images that were encoded by {', '.join(self.identities)}, which this server has, but "
+                f"yours were by {encoder.partition('#')[0]!r}. Ask the operator of the server, or delete your images.",
             )
         return self._by_identity[encoder]
 
-    def decide(self, picture: Image.Image) -> str:
-        """Identity of the encoder for a user whose first picture this is."""
+    def decide(self, image: Image.Image) -> str:
+        """Identity of the encoder for a user whose first image this is."""
         if len(self._by_identity) == 1:
             return next(iter(self._by_identity))
-        return self.identities[choose_encoder([picture]).name]
+        return self.identities[choose_encoder([image]).name]
 
-    def encode(self, encoder: str, picture: Image.Image) -> NDArray[Any]:
-        """Embedding (D,) of a picture."""
+    def encode(self, encoder: str, image: Image.Image) -> NDArray[Any]:
+        """Embedding (D,) of an image."""
+        known = self.get(encoder)
         with self._turns[encoder]:
-            return np.asarray(self.get(encoder).encode([picture])[0])
+            return np.asarray(known.encode([image])[0])
 
 
 class Received(NamedTuple):
-    """A picture that was decoded, and what is kept of it."""
+    """A decoded image as it is stored, and the identity of its encoder."""
 
     encoder: str
     new: New
@@ -101,27 +103,26 @@ def start_workers(max_pixels: int) -> DecodeWorkers:
 
 
 def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, content: bytes, name: str) -> Received:
-    """Decode, encode and shrink a picture.
+    """Decode, encode and shrink an image.
 
     Raises:
-        RequestError: it is no picture, it is damaged, it exceeds a limit, or the server is stopping.
+        RequestError: it is no image, it is damaged, it exceeds a limit, or the server is stopping.
     """
     try:
-        picture, preview = workers.decode(content)
+        image, preview = workers.decode(content)
     except ClosedError as error:
         raise RequestError(503, "Expected the server to run, but it is stopping. Send the image again.") from error
     except ImageError as error:
         raise RequestError(
-            422, f"Expected a picture that can be read, but got: {error}. Send it as PNG or JPEG."
+            422, f"Expected an image that can be read, but got: {error}. Send it as PNG or JPEG."
         ) from error
-    chosen = encoder or encoders.decide(picture)
-    encoders.get(chosen)
-    return Received(chosen, New(plain_name(name), encoders.encode(chosen, picture), preview))
+    chosen = encoder or encoders.decide(image)
+    return Received(chosen, New(plain_name(name), encoders.encode(chosen, image), preview))
 
 
-def make_preview(picture: Image.Image) -> bytes:
-    """A small JPEG file of the whole picture, on white."""
-    return reading.make_preview(picture, PREVIEW)
+def make_preview(image: Image.Image) -> bytes:
+    """A small JPEG file of the whole image, on white."""
+    return reading.make_preview(image, PREVIEW)
 
 
 def read_previews(previews: list[bytes]) -> NDArray[np.uint8]:
@@ -130,12 +131,12 @@ def read_previews(previews: list[bytes]) -> NDArray[np.uint8]:
 
 
 def plain_name(name: str) -> str:
-    r"""A file name as text for people: its last part, printable, not too long. It never names a file here.
+    r"""A file name as text for people: its last part, harmless, not too long. It never names a file here.
 
     Example:
         >>> plain_name("../../etc/pass\x00wd")
         'pass?wd'
     """
     last = name.replace("\\", "/").rsplit("/", 1)[-1].encode("utf-8", "replace").decode("utf-8")
-    shown = "".join(character if character.isprintable() else "?" for character in last).strip()
-    return shown[:_MAX_NAME] or "picture"
+    shown = "".join(c if c == harmless(c, keep="") else "?" for c in last).strip()
+    return shown[:_MAX_NAME] or "image"

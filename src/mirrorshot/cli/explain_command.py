@@ -1,0 +1,67 @@
+"""`mirrorshot explain`."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirrorshot.cli.models import end_with_damaged, read_queries
+from mirrorshot.cli.options import AsJson, Download, ModelFile, Queries, Quiet, Trust, examples
+from mirrorshot.cli.terminal import say_json, short_work, shown
+
+if TYPE_CHECKING:
+    from mirrorshot.tool import Prediction, Reason
+
+EXPLAIN_EXAMPLES = examples(
+    {
+        "mirrorshot explain model.mirrorshot scan.png": "The examples for and against the class that was predicted.",
+        "mirrorshot explain model.mirrorshot scan.png --label owl": "Why is it an owl, or why not?",
+    }
+)
+
+
+def explain(
+    model: ModelFile,
+    queries: Queries,
+    label: Annotated[
+        str | None, typer.Option("--label", "-l", help="Class to explain.", show_default="the most probable one")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", help="Number of examples.", min=1)] = 5,
+    as_json: AsJson = False,
+    download: Download = False,
+    trust_encoder: Trust = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show which examples speak for a class, and which against it.
+
+    The contributions of all examples add up to the score of the class.
+    """
+    with short_work():
+        fitted, found = read_queries(
+            model, queries, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet
+        )
+        pairs = zip(fitted.predict_encoded(found), fitted.explain(found, label, n), strict=True)
+    records = [_record(answer, reasons, label or answer.label) for answer, reasons in pairs]
+    if as_json:
+        say_json(records)
+    else:
+        _print(records)
+    end_with_damaged(found)
+
+
+def _record(answer: "Prediction", reasons: "Iterable[Reason]", label: str) -> dict[str, Any]:
+    return {
+        "name": shown(answer.name),
+        "label": label,
+        "probability": answer.probabilities[label],
+        "reasons": [{**reason._asdict(), "name": shown(reason.name)} for reason in reasons],
+    }
+
+
+def _print(records: list[dict[str, Any]]) -> None:
+    from mirrorshot.cli.tables import print_rows
+
+    for record in records:
+        rows = [(reason["name"], reason["label"], f"{reason['added']:+.2f}") for reason in record["reasons"]]
+        title = f"{record['name']}: {record['label']} with probability {record['probability']:.3f}"
+        print_rows(["example", "its class", "adds"], rows, title=title, numbers=(2,))

@@ -1,0 +1,34 @@
+"""`mirrorshot export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from mirrorshot.cli.models import load_model
+from mirrorshot.cli.options import AsJson, ModelFile, examples, output_option
+from mirrorshot.cli.terminal import check_folder, say, say_json, short_work
+
+EXPORT_EXAMPLES = examples(
+    {
+        "mirrorshot export model.mirrorshot -o head.onnx": "The classifier for onnxruntime: embeddings in; "
+        "probabilities, latent mean and variance out.",
+    }
+)
+
+
+def export(
+    model: ModelFile,
+    output: Annotated[Path, output_option(help="File to write.")] = Path("head.onnx"),
+    as_json: AsJson = False,
+) -> None:
+    """Write the classifier of a model as ONNX. It takes embeddings; the encoder is not part of the file."""
+    check_folder("--output", output.parent)
+    with short_work():
+        from mirrorshot.classifier.export import export_onnx
+
+        fitted = load_model(model)
+        export_onnx(fitted.head, output)
+    n_features = int(fitted.head.n_features_in_)
+    if as_json:
+        say_json({"output": str(output), "n_features": n_features, "classes": fitted.classes})
+    else:
+        say(f"{output}: embeddings (n, {n_features}) -> probabilities of {', '.join(fitted.classes)}")

@@ -1,0 +1,73 @@
+"""Options and arguments that several commands have, and the examples in their help."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mirrorshot.cli.completion import complete_data, complete_encoder, complete_preset, complete_setting
+
+
+def examples(shown: Mapping[str, str], note: str = "") -> str:
+    """Text below the help of a command: command lines, each with an explanation, and a note.
+
+    Example:
+        >>> print(examples({"mirrorshot demo": "Two minutes."}).rstrip())
+        [bold]Examples[/bold]
+        <BLANKLINE>
+        [cyan]mirrorshot demo[/cyan]
+        Two minutes.
+    """
+    parts = [
+        "\n".join([*(f"[cyan]{line}[/cyan]" for line in commands.splitlines()), about])
+        for commands, about in shown.items()
+    ]
+    return "\n\n".join(["[bold]Examples[/bold]", *parts, note])
+
+
+# Options to complete where they are used, for instance with a panel: `quiet_option(rich_help_panel="Run")`
+quiet_option = partial(typer.Option, "--quiet", "-q", help="No progress bar, no notes.")
+json_option = partial(typer.Option, "--json", help="Print JSON.")
+skip_corrupt_option = partial(typer.Option, "--skip-corrupt", help="Leave out damaged images.")
+device_option = partial(typer.Option, help="auto, cpu, cuda or cuda:N.")
+data_option = partial(typer.Option, autocompletion=complete_data, metavar="NAME")
+preset_option = partial(typer.Option, autocompletion=complete_preset, metavar="NAME")
+set_option = partial(typer.Option, "--set", metavar="NAME=VALUE", autocompletion=complete_setting)
+output_option = partial(typer.Option, "--output", "-o", metavar="FILE")
+n_shot_option = partial(typer.Option, help="Labelled items of each class.")
+n_query_option = partial(typer.Option, help="Items of each class to classify.")
+
+Quiet = Annotated[bool, quiet_option()]
+AsJson = Annotated[bool, json_option()]
+SkipCorrupt = Annotated[bool, skip_corrupt_option()]
+Device = Annotated[str, device_option()]
+TwoTemperatures = Annotated[
+    bool, typer.Option("--two-temperatures", help="Also calibrate as the paper's released code does.")
+]
+
+ModelFile = Annotated[Path, typer.Argument(help="File of the model, from `fit`.", metavar="MODEL", readable=False)]
+EditedFile = Annotated[Path | None, output_option(help="File to write.", show_default="the model itself")]
+Queries = Annotated[
+    list[str],
+    typer.Argument(
+        help="Images, folders, patterns, one .csv, .npz or .txt file, or - for paths on standard input.",
+        metavar="QUERY",
+    ),
+]
+EncoderName = Annotated[
+    str,
+    typer.Option(
+        "--encoder",
+        "-e",
+        help="Encoder, from images to embeddings: auto, glyphs, pixels, the folder of a run, timm:NAME, "
+        "open_clip:NAME, transformers:NAME, sentence-transformers:NAME, or your own module:function.",
+        metavar="NAME",
+        autocompletion=complete_encoder,
+    ),
+]
+Download = Annotated[bool, typer.Option("--download", help="Allow to fetch the weights of the encoder.")]
+Trust = Annotated[
+    bool, typer.Option("--trust-encoder", help="Allow to run the function that the model names as its encoder.")
+]

@@ -1,0 +1,46 @@
+"""`mirrorshot remove`."""
+
+from typing import Annotated
+
+import typer
+
+from mirrorshot.cli.models import load_model, summary
+from mirrorshot.cli.options import AsJson, EditedFile, ModelFile, examples
+from mirrorshot.cli.terminal import refuse, say, say_json, short_work
+
+REMOVE_EXAMPLES = examples(
+    {
+        "mirrorshot remove model.mirrorshot support/owl/IMG_7.jpg": "The example of that name; `mirrorshot explain` "
+        "and `mirrorshot doctor` show names.",
+        "mirrorshot remove model.mirrorshot --label owl": "A whole class.",
+    }
+)
+
+
+def remove(
+    model: ModelFile,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of examples.", metavar="NAME")] = None,
+    label: Annotated[str | None, typer.Option("--label", "-l", help="Remove all examples of this class.")] = None,
+    output: EditedFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove examples from a model."""
+    if bool(names) == (label is not None):
+        refuse("Expected names of examples or --label, but got neither or both.")
+    path = output or model
+    with short_work():
+        from mirrorshot.types import InvalidInputError
+
+        fitted = load_model(model)
+        if label is not None and label not in fitted.classes:
+            raise InvalidInputError(
+                f"Expected a class of the model ({', '.join(fitted.classes[:8])}), but got {label!r}."
+            )
+        n_before = len(fitted.names)
+        fitted.remove(names or [name for name, own in zip(fitted.names, fitted.labels, strict=True) if own == label])
+        fitted.save(path)
+    if as_json:
+        say_json(summary(fitted, path))
+    else:
+        n = n_before - len(fitted.names)
+        say(f"Removed {n} examples; {path} has {len(fitted.names)} of {len(fitted.classes)} classes.")

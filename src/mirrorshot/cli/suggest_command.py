@@ -1,0 +1,38 @@
+"""`mirrorshot suggest`."""
+
+from typing import Annotated
+
+import typer
+
+from mirrorshot.cli.models import end_with_damaged, read_queries
+from mirrorshot.cli.options import AsJson, Download, ModelFile, Quiet, Trust, examples
+from mirrorshot.cli.terminal import say, say_json, short_work, shown
+
+SUGGEST_EXAMPLES = examples(
+    {
+        "mirrorshot suggest model.mirrorshot unlabelled/ -k 10": "The ten images whose labels would help most, one "
+        "path a line.",
+    }
+)
+
+
+def suggest(
+    model: ModelFile,
+    pool: Annotated[list[str], typer.Argument(help="Unlabelled images, as for `predict`.", metavar="POOL")],
+    k: Annotated[int, typer.Option("-k", help="Number of images.", min=1)] = 10,
+    as_json: AsJson = False,
+    download: Download = False,
+    trust_encoder: Trust = False,
+    quiet: Quiet = False,
+) -> None:
+    """List the images to label next: those whose labels would make the predictions for all of them surest."""
+    with short_work():
+        fitted, found = read_queries(
+            model, pool, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet
+        )
+        names = [shown(name) for name in fitted.suggest(found, k)]
+    if as_json:
+        say_json(names)
+    else:
+        say("\n".join(names))
+    end_with_damaged(found)
