@@ -16,9 +16,9 @@ from mirrorshot.networks.backbones import make_backbone
 
 
 def drawn():
-    """Two 3-way tasks of pictures."""
-    pictures = torch.randn(30, 1, 28, 28, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    source = ClassSource(pictures, torch.arange(30) % 6, tuple("abcdef"))
+    """Two 3-way tasks of images."""
+    images = torch.randn(30, 1, 28, 28, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    source = ClassSource(images, torch.arange(30) % 6, tuple("abcdef"))
     return EpisodeSampler(source, n_way=3, n_shot=2, n_query=2, seed=0).draw(2)
 
 

@@ -70,12 +70,17 @@ def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
     Args:
         name: a key of `METHODS`.
         backbone: from items to features.
-        **options: arguments of its class.
+        **options: keyword arguments of its class, see `method_options`.
 
     Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> make_method("protonet", make_backbone("identity", in_features=8)).backbone.out_features
-        8
+        >>> import torch
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> from mirrorshot.networks import make_backbone
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = make_method("mirror_gp", make_backbone("identity", in_features=8), n_steps=2)
+        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
+        (torch.Size([2]), torch.Size([2, 15, 5]))
     """
     if name not in METHODS:
         raise InvalidInputError(f"Expected `name` to be one of {', '.join(METHODS)}, but got {name!r}.")

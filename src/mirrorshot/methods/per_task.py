@@ -1,32 +1,40 @@
-"""For methods that adapt a network to each task: layers of one task, its steps compiled, and many tasks at once."""
+"""Adaptation of a network to each task: layers of one task, compiled steps, and many tasks at once."""
 
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def compiled(function: Function) -> Function:
-    """The function compiled, for one size of its arguments, with the derivatives that are taken in it.
+class LabelledItems(NamedTuple):
+    """Items of one task or of a batch, their labels, and how much each counts; zero is padding."""
 
-    From then on this process does not show torch's remark on how it takes a sum over classes apart.
+    x: Shaped[Tensor, "..."]
+    y: Int[Tensor, "*T N"]
+    counts: Float[Tensor, "*T N"]
+
+
+def compiled(function: Function) -> Function:
+    """The function compiled for one size of its arguments, derivatives within it included.
+
+    Silences torch's warning about online softmax in this process.
     """
     warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
-    # torch counts what it compiles by code object, and gives up after a few: a copy for each caller
+    # torch limits the compilations of a code object: each caller gets a copy
     code, scope = function.__code__.replace(), function.__globals__
     return cast(Function, torch.compile(types.FunctionType(code, scope, function.__name__), dynamic=False))
 
 
 def _is_eager_cpu(tensor: Tensor) -> bool:
-    """Whether this runs on the CPU, and not to be compiled: layouts and values may be asked for."""
+    """Whether this runs uncompiled on the CPU, where layouts and values can be read."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -49,17 +57,10 @@ def call_network(
     x: Shaped[Tensor, "N ..."],
     counts: Float[Tensor, " N"],
 ) -> Float[Tensor, "N C"]:
-    """The network's output for the items of one task, with weights that belong to it.
+    """The network's output for the items of one task, with its own weights.
 
-    On the CPU convolutions get weights in `channels_last`, the layout in which pooling and norms are fastest there.
-    Steps and slices of a vector of weights do not keep it.
-
-    Args:
-        network: the module.
-        weights: by name.
-        norms: names of the `counts` of its `ItemNorm`s.
-        x: the items.
-        counts: how much each counts in batch normalisation.
+    `norms` names the `counts` of the network's `ItemNorm`s. On the CPU convolutions get weights in `channels_last`, the
+    layout in which pooling and norms are fastest there; steps and slices of a vector of weights do not keep it.
     """
     if _is_eager_cpu(x):
         last = torch.channels_last
@@ -69,10 +70,10 @@ def call_network(
 
 
 class ItemNorm(nn.Module):
-    """Batch normalisation of one task with its statistics, in train and in eval mode, and none that run.
+    """Batch normalisation of one task with its own statistics, in train and in eval mode, without running ones.
 
-    Takes over scale and shift. `counts`, a buffer that every call replaces, says how much each item counts in the
-    statistics: nothing for padding, and for queries that are normalised by the statistics of the support.
+    Takes over scale and shift. `counts`, a buffer that every call replaces, is how much each item counts in the
+    statistics: zero for padding, and for queries that are normalised by the statistics of the support.
     """
 
     counts: Tensor
@@ -83,7 +84,7 @@ class ItemNorm(nn.Module):
         self.register_buffer("counts", torch.ones(1), persistent=False)
 
     def forward(self, input: Float[Tensor, "N c h w"], n_tasks: int = 1) -> Float[Tensor, "N c h w"]:
-        """Normalise the maps of one task; `n_tasks` is there because the norms of backbones have it."""
+        """Normalise the maps of one task; `n_tasks` is ignored, blocks of backbones pass it."""
         x = input if input.dtype == torch.float64 else input.float()
         if _is_eager_cpu(x) and x[:, 0].numel() > 1 and (self.counts == self.counts[0]).all():
             # torch's fused norm, which refuses a single number
@@ -98,9 +99,7 @@ class ItemNorm(nn.Module):
 
 
 class ItemConv(nn.Module):
-    """A convolution; within a compiled function a product of matrices.
-
-    Takes over the parameters.
+    """A convolution with the parameters of another; within a compiled function a product of matrices.
 
     Design note: torch differentiates the derivative of a convolution by convolutions whose kernels have the size of the
     maps, and cuDNN is slow at these. Derivatives of slices and of a product are slices and products. Rejected: the
