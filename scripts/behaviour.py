@@ -31,7 +31,9 @@ import mirrorshot
 from mirrorshot import FewShotClassifier
 
 KERNELS = ("cosine", "rbf", "matern", "linear", "polynomial")
-TRAIN = "train --data glyphs --method {method} --episodes 24 --seed 3 --set validate_every=12 --set n_validation_tasks=4"
+TRAIN = (
+    "train --data glyphs --method {method} --episodes 24 --seed 3 --set validate_every=12 --set n_validation_tasks=4"
+)
 
 
 def public_names() -> dict[str, list[str]]:
@@ -157,6 +159,7 @@ def difference(old: object, new: object) -> str:
 
 
 def main() -> None:
+    """Record or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("record", help="write a record").add_argument("file", type=Path)

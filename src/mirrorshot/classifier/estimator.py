@@ -3,8 +3,10 @@
 One class, one file: two thirds of its lines document its methods, which are one or two calls each.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,7 +16,6 @@ from sklearn.utils import check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
-from typing_extensions import Self
 
 from mirrorshot.classifier import decide, edit, explain, predict, promise
 from mirrorshot.classifier.decide import Suspects, Uncertainty
@@ -28,6 +29,9 @@ from mirrorshot.classifier.save import HEAD_VERSION, HeadState, head_state, rest
 from mirrorshot.files.sealed import load_sealed, save_sealed
 from mirrorshot.gp.kernels import Kernel
 from mirrorshot.types import InvalidInputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _LEARNED = {  # attribute of the estimator, field of `Fitted`
     "classes_": "classes",

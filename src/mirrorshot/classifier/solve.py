@@ -13,6 +13,7 @@ from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites
 from mirrorshot.gp.objective import evaluate, make_problem
 
 _MAX_STEPS = 100
+_MAX_STARTS = 10
 SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates
 _TOLERANCE = 1e-11  # and for the one that is chosen, before the last digits
 
@@ -53,14 +54,24 @@ def descend(
 
 
 def solve(support: Support, K: Tensor, start: GaussianSites | None) -> Solved:
-    """Mirror descent, then Newton's method for the digits that do not depend on the start any more."""
-    posterior, info = descend(support, K, start, _TOLERANCE)
-    refined = refine(support, K, posterior.sites, is_near=True)
-    if refined is not None:
-        return refined._replace(n_steps=refined.n_steps + int(info.n_steps), start="prior")
-    if not bool(info.converged):
+    """Mirror descent, then Newton's method for the digits that do not depend on the start any more.
+
+    Design note: the directions of mirror descent remember its path. Where precisions are held at zero, the remembered
+    direction may point out of the domain and every step along it be refused; a new start forgets it.
+    """
+    n_steps = 0
+    for _ in range(_MAX_STARTS):
+        posterior, info = descend(support, K, start, _TOLERANCE)
+        n_steps += int(info.n_steps)
+        refined = refine(support, K, posterior.sites, is_near=True)
+        if refined is not None:
+            return refined._replace(n_steps=refined.n_steps + n_steps, start="prior")
+        if bool(info.converged):
+            break
+        start = posterior.sites
+    else:
         warnings.warn(
-            f"Inference stopped after {int(info.n_steps)} steps, {float(info.gap):.1e} nats from the optimum.",
+            f"Inference stopped after {n_steps} steps, {float(info.gap):.1e} nats from the optimum.",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -68,7 +79,7 @@ def solve(support: Support, K: Tensor, start: GaussianSites | None) -> Solved:
         K, support.y[None], support.n_way, support.weight[None], None, None, False, support.prior_mean
     )
     gap = float(gap_bound(problem, evaluate(problem, posterior.sites)))
-    return Solved(posterior, float(info.elbo[0, -1]), int(info.n_steps), gap, "prior")
+    return Solved(posterior, float(info.elbo[0, -1]), n_steps, gap, "prior")
 
 
 def refine(support: Support, K: Tensor, start: GaussianSites, *, is_near: bool) -> Solved | None:
