@@ -11,7 +11,7 @@ from torch import nn
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method, per_task
-from mirrorshot.methods.per_task import ItemConv, replace_layers, side_by_side
+from mirrorshot.methods.per_task import ItemConv, _replace_layers, side_by_side
 from mirrorshot.networks.backbones import make_backbone
 
 
@@ -125,7 +125,7 @@ def test_only_plain_convolutions_are_replaced():
             return -super().forward(input)
 
     network = nn.Sequential(*layers, Own(3, 6, 3))
-    replace_layers(network, "")
+    _replace_layers(network, "")
     assert [isinstance(layer, ItemConv) for layer in network] == [True] + [False] * 8
 
 

@@ -20,14 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "FewShotMethod", "PretrainedMethod", "make_method", "method_options"]
 
 
-class _Registry(UserDict[str, "type[FewShotMethod]"]):
+class _Registry(UserDict[str, Any]):
     """Classes by name; an entry may be the path of a class, which is imported on first use."""
 
-    def __init__(self, **entries: Any) -> None:
-        super().__init__(entries)
-
     def __getitem__(self, name: str) -> type[FewShotMethod]:
-        entry: Any = super().__getitem__(name)
+        entry = super().__getitem__(name)
         if isinstance(entry, str):
             module, _, cls = entry.rpartition(".")
             entry = self.data[name] = getattr(import_module(f"mirrorshot.methods.{module}"), cls)

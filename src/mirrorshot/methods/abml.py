@@ -10,15 +10,13 @@ from the prior, through the steps. A query gets the mean of the softmax of sampl
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
-from torch.func import grad
 
-from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.methods.per_task import LabelledItems, call_network, compiled, replace_layers, side_by_side
+from mirrorshot.methods.per_task import AdaptedMethod, LabelledItems, call_network, compiled, side_by_side
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.shared import (
     check_at_least,
@@ -63,7 +61,7 @@ def kl_divergence(q: Gaussian, p: Gaussian) -> Float[Tensor, "*T"]:
     return (0.5 * ((2 * ratio).exp() + distance.square() - 1) - ratio).sum(-1)
 
 
-class ABML(FewShotMethod):
+class ABML(AdaptedMethod):
     """Amortised Bayesian meta-learning.
 
     The task's objective is the mean cross-entropy of the support, averaged over samples, plus `kl_weight` times the KL
@@ -84,20 +82,15 @@ class ABML(FewShotMethod):
     the queries. So both terms of the prior have the weight `kl_weight`.
 
     Args:
-        backbone: from items to features. The method takes it over and replaces its layers.
-        n_way: classes of a task; the trainer fills it in.
-        n_steps: steps of a task.
-        step_size: of each step.
         n_samples: sampled networks of each step and of the outer loss.
-        n_test_steps: steps of `predict`; None: `n_steps`.
         n_test_samples: sampled networks of a prediction.
         kl_weight: weight of the divergence, beta.
         n_iterations: tasks that share the hyper-prior.
         kl_step: "proximal", or "gradient" as the references.
         initial_log_sigma: mean of log sigma before training, which is drawn within 0.5 of it. With the references' -3.5
             sigma is half the size of Conv4's weights.
-        first_order: take the gradients of the steps as constants.
         seed: of the initial weights of the head and of log sigma; the trainer derives it from that of the run.
+        **options: those of `AdaptedMethod`.
     """
 
     # The paper gives no settings. With a step size of 0.01 and a weight of 0.1, as in public code, the prior pins the
@@ -110,40 +103,31 @@ class ABML(FewShotMethod):
         Recipe({"optimizer": "muon", "lr": 2e-3}, preset="default", kind="characters"),
         Recipe({"method_options": {"n_test_steps": 10}}, preset="default", kind="characters", is_benchmark=True),
     )
-    is_by_features = False
 
     def __init__(
         self,
         backbone: Backbone,
         *,
-        n_way: int = 5,
-        n_steps: int = 5,
-        step_size: float = 0.01,
         n_samples: int = 5,
-        n_test_steps: int | None = None,
         n_test_samples: int = 10,
         kl_weight: float = 0.1,
         n_iterations: int = 60_000,
         kl_step: KLStep = "proximal",
         initial_log_sigma: float = -3.5,
-        first_order: bool = False,
         seed: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(backbone)
-        self.n_test_steps = n_steps if n_test_steps is None else n_test_steps
-        check_at_least(2, n_way=n_way)
-        check_at_least(1, n_steps=n_steps, n_test_steps=self.n_test_steps, n_iterations=n_iterations)
+        super().__init__(backbone, **options)
+        check_at_least(1, n_steps=self.n_steps, n_test_steps=self.n_test_steps, n_iterations=n_iterations)
         check_at_least(1, n_samples=n_samples, n_test_samples=n_test_samples)
-        check_positive(step_size=step_size, kl_weight=kl_weight)
+        check_positive(kl_weight=kl_weight)
         check_choice(KLStep, kl_step=kl_step)
         if not math.isfinite(initial_log_sigma):
             raise InvalidInputError(f"Expected `initial_log_sigma` to be finite, but got {initial_log_sigma}.")
-        self.n_way, self.n_steps, self.step_size, self.kl_weight = n_way, n_steps, step_size, kl_weight
         self.n_samples, self.n_test_samples, self.n_iterations = n_samples, n_test_samples, n_iterations
-        self.kl_step, self.first_order = kl_step, first_order
-        self._norms = replace_layers(backbone, "backbone")
+        self.kl_weight, self.kl_step = kl_weight, kl_step
         generator = torch.Generator().manual_seed(seed)
-        self.head = nn.Parameter(xavier_rows(1, n_way, backbone.out_features, generator)[0])
+        self.head = nn.Parameter(xavier_rows(1, self.n_way, backbone.out_features, generator)[0])
         self._shapes = {name: parameter.shape for name, parameter in self.named_parameters()}
         n_weights = sum(map(math.prod, self._shapes.values()))
         spread = torch.rand(n_weights, generator=generator) - 0.5
@@ -226,9 +210,7 @@ def _step(
     def fit(q: Gaussian) -> Tensor:
         return _nll(method, q.sample(noise), support, used).sum()
 
-    # an outer no_grad does not reach into `grad`, only derivatives of its result
-    with torch.set_grad_enabled(torch.is_grad_enabled() and not method.first_order):
-        slope: Gaussian = grad(fit)(q)
+    slope = method._slope(fit, q)
     rate = method.step_size * method.kl_weight
     # ∂KL/∂m_q = (m_q - mu) / sigma^2, ∂KL/∂log σ_q = σ_q^2 / σ^2 - 1
     pull = rate * (-2 * prior.log_sigma).exp()

@@ -9,16 +9,16 @@ takes the gradients of the steps as constants.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
-from torch.func import grad
 
-from mirrorshot.methods.base import FewShotMethod, query_nll
-from mirrorshot.methods.per_task import LabelledItems, call_network, compiled, replace_layers, side_by_side
+from mirrorshot.methods.base import query_nll
+from mirrorshot.methods.per_task import AdaptedMethod, LabelledItems, call_network, compiled, side_by_side
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
-from mirrorshot.methods.shared import check_at_least, check_positive, class_log_softmax, linear_layer, mean_nll
+from mirrorshot.methods.shared import class_log_softmax, linear_layer, mean_nll
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -27,7 +27,7 @@ Step = Callable[["MAML", Weights, LabelledItems, Tensor], Weights]
 Classify = Callable[["MAML", Weights, Tensor, Tensor, Tensor], Tensor]
 
 
-class MAML(FewShotMethod):
+class MAML(AdaptedMethod):
     """Model-agnostic meta-learning, of second or first order.
 
     All parameters adapt: convolutions, scales and shifts of batch normalisation, and the head. Probabilities are the
@@ -47,14 +47,9 @@ class MAML(FewShotMethod):
     vmap cannot write running statistics, and convolutions for the sake of their second derivatives.
 
     Args:
-        backbone: from items to features. The method takes it over and replaces its layers.
-        n_way: number of classes; the trainer fills it in.
-        n_steps: gradient steps on the support.
-        step_size: their length. The references take 5 steps of 0.01, for characters one of 0.1.
-        n_test_steps: steps of `predict`; None: `n_steps`.
-        first_order: take the gradients of the steps as constants.
         transductive: normalise the queries by their own statistics, not those of the support.
         seed: of the initial weights of the head, whose biases are zero; the trainer derives it from that of the run.
+        **options: those of `AdaptedMethod`. The references take 5 steps of 0.01, for characters one of 0.1.
     """
 
     recipes = (
@@ -63,29 +58,11 @@ class MAML(FewShotMethod):
         MUON_ON_PHOTOGRAPHS,
         Recipe({"validate_every": 2000, "n_validation_tasks": 200}, is_benchmark=True),
     )
-    is_by_features = False
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        n_way: int = 5,
-        n_steps: int = 5,
-        step_size: float = 0.01,
-        n_test_steps: int | None = None,
-        first_order: bool = False,
-        transductive: bool = True,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(backbone)
-        check_at_least(2, n_way=n_way)
-        check_at_least(0, n_steps=n_steps, n_test_steps=n_test_steps or 0)
-        check_positive(step_size=step_size)
-        self.n_way, self.n_steps, self.step_size = n_way, n_steps, step_size
-        self.n_test_steps = n_steps if n_test_steps is None else n_test_steps
-        self.first_order, self.transductive = first_order, transductive
-        self.head = linear_layer(backbone.out_features, n_way, torch.Generator().manual_seed(seed), zero_bias=True)
-        self._norms = replace_layers(backbone, "backbone")
+    def __init__(self, backbone: Backbone, *, transductive: bool = True, seed: int = 0, **options: Any) -> None:
+        super().__init__(backbone, **options)
+        self.transductive, generator = transductive, torch.Generator().manual_seed(seed)
+        self.head = linear_layer(backbone.out_features, self.n_way, generator, zero_bias=True)
         self._compiled: tuple[Step, Classify] | None = None
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
@@ -143,9 +120,7 @@ def _step(method: MAML, weights: Weights, support: LabelledItems, class_mask: Bo
         log_prob = _classify(method, weights, support.x, support.counts, class_mask)
         return mean_nll(log_prob, support.y, support.counts)
 
-    # an outer no_grad does not reach into `grad`, only derivatives of its result
-    with torch.set_grad_enabled(torch.is_grad_enabled() and not method.first_order):
-        slope = grad(support_loss)(weights)
+    slope = method._slope(support_loss, weights)
     return {name: _laid_out(weight - method.step_size * slope[name]) for name, weight in weights.items()}
 
 

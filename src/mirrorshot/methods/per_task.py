@@ -1,4 +1,4 @@
-"""Adaptation of a network to each task: layers of one task, compiled steps, and many tasks at once."""
+"""Adaptation of a network to each task: base class, layers of one task, compiled steps, many tasks at once."""
 
 import types
 import warnings
@@ -9,9 +9,14 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call, grad, vmap
+
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.methods.shared import check_at_least, check_positive
+from mirrorshot.networks.backbones import Backbone
 
 Function = TypeVar("Function", bound=Callable[..., object])
+Weights = TypeVar("Weights")
 
 
 class LabelledItems(NamedTuple):
@@ -20,6 +25,45 @@ class LabelledItems(NamedTuple):
     x: Shaped[Tensor, "..."]
     y: Int[Tensor, "*T N"]
     counts: Float[Tensor, "*T N"]
+
+
+class AdaptedMethod(FewShotMethod):
+    """Base of methods that adapt all weights of a network to each task, by gradient steps on its support.
+
+    Args:
+        backbone: from items to features. The method takes it over and replaces its layers.
+        n_way: classes of a task; the trainer fills it in.
+        n_steps: gradient steps on the support.
+        step_size: their length.
+        n_test_steps: steps of `predict`; None: `n_steps`.
+        first_order: take the gradients of the steps as constants.
+    """
+
+    is_by_features = False
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        n_way: int = 5,
+        n_steps: int = 5,
+        step_size: float = 0.01,
+        n_test_steps: int | None = None,
+        first_order: bool = False,
+    ) -> None:
+        super().__init__(backbone)
+        check_at_least(2, n_way=n_way)
+        check_at_least(0, n_steps=n_steps, n_test_steps=n_test_steps or 0)
+        check_positive(step_size=step_size)
+        self.n_way, self.n_steps, self.step_size, self.first_order = n_way, n_steps, step_size, first_order
+        self.n_test_steps = n_steps if n_test_steps is None else n_test_steps
+        self._norms = _replace_layers(backbone, "backbone")
+
+    def _slope(self, function: Callable[[Weights], Tensor], at: Weights) -> Weights:
+        """Gradient of a function of weights, with `first_order` as a constant."""
+        # an outer no_grad does not reach into `grad`, only derivatives of its result
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.first_order):
+            return cast(Weights, grad(function)(at))
 
 
 def compiled(function: Function) -> Function:
@@ -139,7 +183,7 @@ class ItemConv(nn.Module):
         return y if bias is None else y + bias[:, None, None]
 
 
-def replace_layers(network: nn.Module, prefix: str) -> list[str]:
+def _replace_layers(network: nn.Module, prefix: str) -> list[str]:
     """Replace plain convolutions and batch normalisation of a network, and return the names of the norms' `counts`."""
     names = []
     for path, module in list(network.named_modules(prefix=prefix)):
