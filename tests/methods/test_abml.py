@@ -23,7 +23,7 @@ def drawn():
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def images():
     pixels = torch.rand(40, 1, 16, 16, generator=torch.Generator().manual_seed(1)).mul(255).byte()
     tasks, query_y = EpisodeSampler(ClassSource.from_arrays(pixels, torch.arange(40) % 4), 3, 2, 2, seed=0).draw(2)
     return tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255), query_y
@@ -224,8 +224,8 @@ def test_divergence_is_that_of_torch():
     assert kl_divergence(p, p) == 0
 
 
-def test_pictures_are_classified_the_same_alone_and_in_a_batch_also_without_gradients(pictures):
-    tasks, query_y = pictures
+def test_images_are_classified_the_same_alone_and_in_a_batch_also_without_gradients(images):
+    tasks, query_y = images
     method = conv()
     results = []
     for part in (slice(0, 2), slice(0, 1), slice(1, 2)):
@@ -240,8 +240,8 @@ def test_pictures_are_classified_the_same_alone_and_in_a_batch_also_without_grad
     assert torch.allclose(method.predict(tasks), results[0][1], atol=1e-4)
 
 
-def test_every_weight_learns_and_evaluation_uses_the_statistics_of_the_batch_too(pictures):
-    tasks, query_y = pictures
+def test_every_weight_learns_and_evaluation_uses_the_statistics_of_the_batch_too(images):
+    tasks, query_y = images
     method = conv()
     method.loss(tasks, query_y).sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in method.parameters())
@@ -254,8 +254,8 @@ def test_every_weight_learns_and_evaluation_uses_the_statistics_of_the_batch_too
     assert torch.allclose(*outcomes, atol=1e-5)
 
 
-def test_padded_pictures_change_nothing(pictures):
-    tasks, _ = pictures
+def test_padded_images_change_nothing(images):
+    tasks, _ = images
     method = conv().double()
     tasks = tasks._replace(support_x=tasks.support_x.double(), query_x=tasks.query_x.double())
     blank, zero = torch.zeros(2, 1, 1, 16, 16, dtype=torch.float64), torch.zeros(2, 1)
@@ -272,8 +272,8 @@ def test_padded_pictures_change_nothing(pictures):
     assert torch.allclose(method.predict(padded)[:, :-1], expected)
 
 
-def test_a_network_in_half_precision_has_probabilities_in_single(pictures):
-    tasks, query_y = pictures
+def test_a_network_in_half_precision_has_probabilities_in_single(images):
+    tasks, query_y = images
     method = conv()
     method.network_dtype = torch.bfloat16
     loss = method.loss(tasks, query_y)

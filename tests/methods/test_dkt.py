@@ -87,7 +87,7 @@ def test_tasks_of_another_number_of_classes_are_refused_where_each_has_its_mean(
 
 
 def test_a_noise_that_is_not_positive_is_refused():
-    with pytest.raises(InvalidInputError, match="`noise` to be a positive variance, but got 0"):
+    with pytest.raises(InvalidInputError, match="`noise` to be positive, but got 0"):
         make(noise=0.0)
 
 

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods.maml import MAML, _step
+from mirrorshot.methods.per_task import LabelledItems
 from mirrorshot.networks.backbones import Backbone, make_backbone
 from mirrorshot.networks.blocks import ConvBlock
 from mirrorshot.types import InvalidInputError
@@ -149,7 +150,7 @@ def test_every_parameter_adapts():
     tasks, _ = draw(n_tasks=1)
     method = make()
     x, y, weight, mask = tasks.support_x[0], tasks.support_y[0], tasks.support_weight[0], tasks.class_mask[0]
-    adapted = _step(method, dict(method.named_parameters()), x, y, weight, mask)
+    adapted = _step(method, dict(method.named_parameters()), LabelledItems(x, y, weight), mask)
     for name, parameter in method.named_parameters():
         if not name.endswith("conv.bias"):  # batch normalisation takes it away
             assert (adapted[name] - parameter).abs().max() > 1e-5, name

@@ -121,8 +121,8 @@ def test_amortised_sites_bring_one_step_close_to_the_optimum(drawn):
 def test_a_network_in_half_precision_leaves_the_gaussian_process_in_single():
     method = MirrorGP(make_backbone("conv4s", generator=torch.Generator().manual_seed(0)))
     method.network_dtype = torch.bfloat16
-    pictures = torch.rand(40, 1, 28, 28, generator=torch.Generator().manual_seed(1)).mul(255).byte()
-    tasks, query_y = EpisodeSampler(ClassSource.from_arrays(pictures, torch.arange(40) % 4), 3, 1, 2, seed=0).draw(1)
+    images = torch.rand(40, 1, 28, 28, generator=torch.Generator().manual_seed(1)).mul(255).byte()
+    tasks, query_y = EpisodeSampler(ClassSource.from_arrays(images, torch.arange(40) % 4), 3, 1, 2, seed=0).draw(1)
     tasks = tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255)
     loss = method.loss(tasks, query_y)
     loss.sum().backward()

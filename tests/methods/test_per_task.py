@@ -11,14 +11,14 @@ from torch import nn
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method, per_task
-from mirrorshot.methods.per_task import ItemConv, replace_layers, side_by_side
+from mirrorshot.methods.per_task import ItemConv, _replace_layers, side_by_side
 from mirrorshot.networks.backbones import make_backbone
 
 
 def drawn():
-    """Two 3-way tasks of pictures."""
-    pictures = torch.randn(30, 1, 28, 28, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    source = ClassSource(pictures, torch.arange(30) % 6, tuple("abcdef"))
+    """Two 3-way tasks of images."""
+    images = torch.randn(30, 1, 28, 28, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    source = ClassSource(images, torch.arange(30) % 6, tuple("abcdef"))
     return EpisodeSampler(source, n_way=3, n_shot=2, n_query=2, seed=0).draw(2)
 
 
@@ -125,7 +125,7 @@ def test_only_plain_convolutions_are_replaced():
             return -super().forward(input)
 
     network = nn.Sequential(*layers, Own(3, 6, 3))
-    replace_layers(network, "")
+    _replace_layers(network, "")
     assert [isinstance(layer, ItemConv) for layer in network] == [True] + [False] * 8
 
 

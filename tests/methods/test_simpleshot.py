@@ -105,7 +105,7 @@ def test_it_is_tuned_if_there_is_anything_to_fit(options, expected):
     assert make(**options).is_tuned is expected
 
 
-def test_it_learns_from_pictures_as_a_classifier():
+def test_it_learns_from_images_as_a_classifier():
     method = make_method(
         "simpleshot", make_backbone("conv4s", generator=torch.Generator().manual_seed(0)), n_base_classes=3
     )

@@ -20,14 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "FewShotMethod", "PretrainedMethod", "make_method", "method_options"]
 
 
-class _Registry(UserDict[str, "type[FewShotMethod]"]):
+class _Registry(UserDict[str, Any]):
     """Classes by name; an entry may be the path of a class, which is imported on first use."""
 
-    def __init__(self, **entries: Any) -> None:
-        super().__init__(entries)
-
     def __getitem__(self, name: str) -> type[FewShotMethod]:
-        entry: Any = super().__getitem__(name)
+        entry = super().__getitem__(name)
         if isinstance(entry, str):
             module, _, cls = entry.rpartition(".")
             entry = self.data[name] = getattr(import_module(f"mirrorshot.methods.{module}"), cls)
@@ -70,12 +67,17 @@ def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
     Args:
         name: a key of `METHODS`.
         backbone: from items to features.
-        **options: arguments of its class.
+        **options: keyword arguments of its class, see `method_options`.
 
     Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> make_method("protonet", make_backbone("identity", in_features=8)).backbone.out_features
-        8
+        >>> import torch
+        >>> from mirrorshot.data import ClassSource, EpisodeSampler
+        >>> from mirrorshot.networks import make_backbone
+        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
+        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
+        >>> method = make_method("mirror_gp", make_backbone("identity", in_features=8), n_steps=2)
+        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
+        (torch.Size([2]), torch.Size([2, 15, 5]))
     """
     if name not in METHODS:
         raise InvalidInputError(f"Expected `name` to be one of {', '.join(METHODS)}, but got {name!r}.")

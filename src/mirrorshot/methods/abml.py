@@ -10,23 +10,30 @@ from the prior, through the steps. A query gets the mean of the softmax of sampl
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
-from torch.func import grad
 
-from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.methods.per_task import call_network, compiled, replace_layers, side_by_side
+from mirrorshot.methods.per_task import AdaptedMethod, LabelledItems, call_network, compiled, side_by_side
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.slots import check_n_way, masked_log_softmax, mean_of_softmax, used_slots, xavier_rows
+from mirrorshot.methods.shared import (
+    check_at_least,
+    check_choice,
+    check_positive,
+    mean_nll,
+    mean_of_softmax,
+    slot_log_softmax,
+    used_slots,
+    xavier_rows,
+)
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 KLStep = Literal["proximal", "gradient"]
 Step = Callable[["ABML", "Gaussian", "Gaussian", TaskBatch, Tensor, Tensor], "Gaussian"]
-Loss = Callable[["ABML", Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+Loss = Callable[["ABML", Tensor, LabelledItems, Tensor], Tensor]
 _RATE = 0.01  # of the exponential hyper-prior of 1 / sigma^2
 
 
@@ -54,7 +61,7 @@ def kl_divergence(q: Gaussian, p: Gaussian) -> Float[Tensor, "*T"]:
     return (0.5 * ((2 * ratio).exp() + distance.square() - 1) - ratio).sum(-1)
 
 
-class ABML(FewShotMethod):
+class ABML(AdaptedMethod):
     """Amortised Bayesian meta-learning.
 
     The task's objective is the mean cross-entropy of the support, averaged over samples, plus `kl_weight` times the KL
@@ -71,33 +78,19 @@ class ABML(FewShotMethod):
     the KL of the means: the same stationary points, stable for every sigma. `kl_step="gradient"` is the plain step.
 
     Design note: the hyper-prior is a sum over all weights, and the likelihood a mean over queries. With a weight of
-    one, as in public code, it is 24 for Conv4S at the start, beside a cross-entropy of 1.6, and pulls sigma up whatever
-    the queries say. So both terms of the prior have the weight `kl_weight`.
+    one, as in public code, it is 24 for Conv4S at the start, beside a cross-entropy of 1.6, and pulls sigma up against
+    the queries. So both terms of the prior have the weight `kl_weight`.
 
     Args:
-        backbone: from items to features. The method takes it over and replaces its layers.
-        n_way: classes of a task; the trainer fills it in.
-        n_steps: steps of a task.
-        step_size: of each step.
         n_samples: sampled networks of each step and of the outer loss.
-        n_test_steps: steps of `predict`; None: `n_steps`.
         n_test_samples: sampled networks of a prediction.
         kl_weight: weight of the divergence, beta.
         n_iterations: tasks that share the hyper-prior.
         kl_step: "proximal", or "gradient" as the references.
         initial_log_sigma: mean of log sigma before training, which is drawn within 0.5 of it. With the references' -3.5
             sigma is half the size of Conv4's weights.
-        first_order: take the gradients of the steps as constants.
         seed: of the initial weights of the head and of log sigma; the trainer derives it from that of the run.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = ABML(make_backbone("identity", in_features=8))
-        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
-        (torch.Size([2]), torch.Size([2, 15, 5]))
+        **options: those of `AdaptedMethod`.
     """
 
     # The paper gives no settings. With a step size of 0.01 and a weight of 0.1, as in public code, the prior pins the
@@ -110,39 +103,31 @@ class ABML(FewShotMethod):
         Recipe({"optimizer": "muon", "lr": 2e-3}, preset="default", kind="characters"),
         Recipe({"method_options": {"n_test_steps": 10}}, preset="default", kind="characters", is_benchmark=True),
     )
-    is_by_features = False
 
     def __init__(
         self,
         backbone: Backbone,
         *,
-        n_way: int = 5,
-        n_steps: int = 5,
-        step_size: float = 0.01,
         n_samples: int = 5,
-        n_test_steps: int | None = None,
         n_test_samples: int = 10,
         kl_weight: float = 0.1,
         n_iterations: int = 60_000,
         kl_step: KLStep = "proximal",
         initial_log_sigma: float = -3.5,
-        first_order: bool = False,
         seed: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(backbone)
-        check_n_way(n_way)
-        self.n_test_steps = n_steps if n_test_steps is None else n_test_steps
-        counts = {"n_steps": n_steps, "n_samples": n_samples, "n_iterations": n_iterations}
-        counts |= {"n_test_steps": self.n_test_steps, "n_test_samples": n_test_samples}
-        _check_options(counts, {"step_size": step_size, "kl_weight": kl_weight}, kl_step)
+        super().__init__(backbone, **options)
+        check_at_least(1, n_steps=self.n_steps, n_test_steps=self.n_test_steps, n_iterations=n_iterations)
+        check_at_least(1, n_samples=n_samples, n_test_samples=n_test_samples)
+        check_positive(kl_weight=kl_weight)
+        check_choice(KLStep, kl_step=kl_step)
         if not math.isfinite(initial_log_sigma):
             raise InvalidInputError(f"Expected `initial_log_sigma` to be finite, but got {initial_log_sigma}.")
-        self.n_way, self.n_steps, self.step_size, self.kl_weight = n_way, n_steps, step_size, kl_weight
         self.n_samples, self.n_test_samples, self.n_iterations = n_samples, n_test_samples, n_iterations
-        self.kl_step, self.first_order = kl_step, first_order
-        self._norms = replace_layers(backbone, "backbone")
+        self.kl_weight, self.kl_step = kl_weight, kl_step
         generator = torch.Generator().manual_seed(seed)
-        self.head = nn.Parameter(xavier_rows(1, n_way, backbone.out_features, generator)[0])
+        self.head = nn.Parameter(xavier_rows(1, self.n_way, backbone.out_features, generator)[0])
         self._shapes = {name: parameter.shape for name, parameter in self.named_parameters()}
         n_weights = sum(map(math.prod, self._shapes.values()))
         spread = torch.rand(n_weights, generator=generator) - 0.5
@@ -160,7 +145,7 @@ class ABML(FewShotMethod):
         used, prior = used_slots(tasks, self.n_way), self.prior
         posterior = self.adapt(tasks, used, self.n_steps)
         weights = posterior.sample(self._noise(self.n_samples))
-        nll = self._functions[1](self, weights, tasks.query_x, query_y, tasks.query_weight, used)
+        nll = self._functions[1](self, weights, LabelledItems(tasks.query_x, query_y, tasks.query_weight), used)
         hyper = 0.5 * prior.mean.square().sum() + _RATE * (-2 * prior.log_sigma).exp().sum()
         return nll + self.kl_weight * (kl_divergence(posterior, prior) + hyper / self.n_iterations)
 
@@ -168,10 +153,10 @@ class ABML(FewShotMethod):
         """Logarithm of the mean softmax of networks sampled from the posterior."""
         used = used_slots(tasks, self.n_way)
         weights = self.adapt(tasks, used, self.n_test_steps).sample(self._noise(self.n_test_samples))
-        return mean_of_softmax(self._logits(weights, tasks.query_x, tasks.query_weight), used, tasks)
+        return mean_of_softmax(self._logits(weights, tasks.query_x, tasks.query_weight), used, tasks.class_mask)
 
     def adapt(self, tasks: TaskBatch, used: Bool[Tensor, "T S"], n_steps: int) -> Gaussian:
-        """Posteriors of the tasks after so many steps from the prior."""
+        """Posteriors of the tasks after `n_steps` steps from the prior."""
         prior = self.prior
         q, step = Gaussian(*(part.repeat(tasks.n_tasks, 1) for part in prior)), self._functions[0]
         for _ in range(n_steps):
@@ -179,7 +164,7 @@ class ABML(FewShotMethod):
         return q
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N S"]:
-        """Logits of the items of one task, with the weights of this moment."""
+        """Logits of the items of one task, with the current weights."""
         z = self.embed(x[None])[0].flatten(1)
         return z @ self.head[:, :-1].to(z.dtype).mT + self.head[:, -1].to(z.dtype)
 
@@ -220,14 +205,12 @@ def _step(
     noise: Float[Tensor, "L V"],
 ) -> Gaussian:
     """Posteriors after a step of descent on the sampled evidence bound of the support."""
+    support = LabelledItems(tasks.support_x, tasks.support_y, tasks.support_weight)
 
     def fit(q: Gaussian) -> Tensor:
-        weights = q.sample(noise)
-        return _nll(method, weights, tasks.support_x, tasks.support_y, tasks.support_weight, used).sum()
+        return _nll(method, q.sample(noise), support, used).sum()
 
-    # an outer no_grad does not reach what `grad` does, only derivatives of its result
-    with torch.set_grad_enabled(torch.is_grad_enabled() and not method.first_order):
-        slope: Gaussian = grad(fit)(q)
+    slope = method._slope(fit, q)
     rate = method.step_size * method.kl_weight
     # ∂KL/∂m_q = (m_q - mu) / sigma^2, ∂KL/∂log σ_q = σ_q^2 / σ^2 - 1
     pull = rate * (-2 * prior.log_sigma).exp()
@@ -240,26 +223,8 @@ def _step(
 
 
 def _nll(
-    method: ABML,
-    weights: Float[Tensor, "T L V"],
-    x: Shaped[Tensor, "T N *item"],
-    y: Int[Tensor, "T N"],
-    counts: Float[Tensor, "T N"],
-    used: Bool[Tensor, "T S"],
+    method: ABML, weights: Float[Tensor, "T L V"], points: LabelledItems, used: Bool[Tensor, "T S"]
 ) -> Float[Tensor, " T"]:
     """Mean cross-entropy of labelled points, averaged over the sampled networks."""
-    log_prob = masked_log_softmax(method._logits(weights, x, counts), used[:, None, None, :]).mean(1)
-    score = log_prob.gather(-1, y[..., None])[..., 0]
-    counts = counts.to(score.dtype)
-    return -(counts * score).sum(-1) / counts.sum(-1)
-
-
-def _check_options(counts: dict[str, int], positive: dict[str, float], kl_step: str) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {count}.")
-    for name, value in positive.items():
-        if not 0.0 < value < math.inf:
-            raise InvalidInputError(f"Expected `{name}` to be positive, but got {value}.")
-    if kl_step not in get_args(KLStep):
-        raise InvalidInputError(f"Expected `kl_step` to be 'proximal' or 'gradient', but got {kl_step!r}.")
+    log_prob = slot_log_softmax(method._logits(weights, points.x, points.counts), used).mean(1)
+    return mean_nll(log_prob, points.y, points.counts)

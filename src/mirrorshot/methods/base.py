@@ -1,4 +1,4 @@
-"""What a few-shot method is: something that learns over many tasks and then classifies the queries of new ones."""
+"""Base classes of few-shot methods, which learn over many tasks and then classify the queries of new ones."""
 
 import abc
 import copy
@@ -11,6 +11,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from mirrorshot.methods.recipe import Recipe
+from mirrorshot.methods.shared import in_parts, mean_nll
+from mirrorshot.metrics import fit_temperature
 from mirrorshot.networks.backbones import Backbone, Identity, ImageBackbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -18,15 +20,13 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 class FewShotMethod(nn.Module, abc.ABC):
     """Base of all methods. A new method is one file with two functions, `loss` and `predict`.
 
-    Items of the tasks are what the backbone takes: normalised floating-point pictures, or embeddings.
+    Items of the tasks are inputs of the backbone: normalised floating-point images, or embeddings. The docstring of
+    `make_method` has an example.
 
     Design note: the labels of the queries are an argument of `loss` alone, so `predict` cannot leak them. `loss` and
-    `predict` never look at values on the device (no `.item()`), so that a whole training step can be recorded
-    once and replayed; what has to look goes into `tune`. Stochastic methods draw from `generator` alone, which whoever
-    calls them seeds: the same seed and tasks give the same result, before and after a resume.
-
-    Args:
-        backbone: from items to features.
+    `predict` never read values from the device (no `.item()`), so that a whole training step can be recorded
+    once and replayed; `tune` may. Stochastic methods draw from `generator` alone, which the caller seeds: the same seed
+    and tasks give the same result, before and after a resume.
 
     Attributes:
         network_dtype: type in which the backbone computes, for instance bfloat16; None: that of its parameters.
@@ -53,7 +53,7 @@ class FewShotMethod(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-        """What training makes small, of each task, in nats per point."""
+        """Training loss of each task, in nats per point."""
 
     @abc.abstractmethod
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
@@ -73,7 +73,7 @@ class FewShotMethod(nn.Module, abc.ABC):
         return type(self).tune is not FewShotMethod.tune
 
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
-        """Fit, on training tasks, what is not learned by gradients (default: nothing). Called before validations."""
+        """Fit quantities without gradients to training tasks (default: none). Called before validations."""
         return
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -99,7 +99,7 @@ class FewShotMethod(nn.Module, abc.ABC):
         return True
 
     def accelerate(self) -> None:
-        """Compile what pays on a GPU; results stay the same to rounding. Default: the backbone."""
+        """Compile for a GPU; results stay the same up to rounding. Default: the backbone."""
         self.backbone.compile(dynamic=False)
 
     def on_features(self) -> "FewShotMethod | None":
@@ -110,8 +110,7 @@ class FewShotMethod(nn.Module, abc.ABC):
         """
         if not self.is_by_features or len(self.backbone.out_shape) > 1:
             return None
-        backbone = self.backbone
-        memo = {id(backbone): Identity(backbone.out_features)}  # the network itself need not be copied
+        memo = {id(self.backbone): Identity(self.backbone.out_features)}  # the network itself need not be copied
         return copy.deepcopy(self, memo)
 
     def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N *D"], Float[Tensor, "T M *D"]]:
@@ -125,12 +124,7 @@ class FewShotMethod(nn.Module, abc.ABC):
         return torch.autocast(device.type, self.network_dtype, enabled=self.network_dtype is not None)
 
     def embed(self, x: Shaped[Tensor, "T N *item"], *, one_view: bool = False) -> Float[Tensor, "T N *features"]:
-        """Features of items, in the type of the network, and at least in single precision.
-
-        Args:
-            x: the items.
-            one_view: as training has them, also where both sides of a picture are averaged.
-        """
+        """Features of items; `one_view`: as in training, without averaging an image and its mirror image."""
         network: Callable[[Tensor], Tensor] = self.backbone
         if one_view and isinstance(self.backbone, ImageBackbone) and self.backbone.average_flips:
             network = self.backbone.one_view
@@ -143,11 +137,8 @@ class FewShotMethod(nn.Module, abc.ABC):
 class PretrainedMethod(FewShotMethod):
     """Base of methods that learn to tell all training classes apart, from batches of single items.
 
-    New tasks get a head of their own on the features of the trained network.
-
-    Args:
-        backbone: from items to features.
-        n_base_classes: number of training classes; the trainer fills it in.
+    New tasks get a head of their own on the features of the trained network. The trainer fills in `n_base_classes`,
+    the number of training classes.
     """
 
     # 64 images a step: validation accuracy on mini-ImageNet -> CUB, 1 / 5 shots, Baseline++ after 24,000 steps, is
@@ -169,15 +160,36 @@ class PretrainedMethod(FewShotMethod):
 
     @abc.abstractmethod
     def classification_loss(self, x: Shaped[Tensor, "N ..."], y: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-        """What training makes small, of each item of a training class, in nats."""
+        """Training loss of each item of a training class, in nats."""
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Mean NLL of the queries; training does not use it."""
         return query_nll(self.predict(tasks), tasks, query_y)
 
 
+class FittedTemperature(FewShotMethod):
+    """Base of methods with a predictive temperature, which `tune` fits if `has_temperature`."""
+
+    has_temperature: bool
+    log_temperature: Tensor
+
+    @abc.abstractmethod
+    def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        """Log-probabilities of the queries at temperature one."""
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether there is a temperature to fit."""
+        return self.has_temperature
+
+    @torch.no_grad()
+    def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
+        """Fit the temperature to the predictions of training tasks."""
+        if self.has_temperature:
+            log_prob = torch.cat([self._raw_log_prob(part) for part in in_parts(tasks)])
+            self.log_temperature.fill_(fit_temperature(log_prob, query_y, tasks.query_weight)).log_()
+
+
 def query_nll(log_prob: Float[Tensor, "T M C"], tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
     """Mean cross-entropy of the queries of each task, padding left out."""
-    score = log_prob.gather(-1, query_y[..., None])[..., 0]
-    weight = tasks.query_weight.to(score.dtype)
-    return -(weight * score.masked_fill(weight == 0, 0.0)).sum(-1) / weight.sum(-1)
+    return mean_nll(log_prob, query_y, tasks.query_weight)

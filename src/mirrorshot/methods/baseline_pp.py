@@ -9,7 +9,6 @@ less. With the scale of 2 that the paper gives to the heads no prediction can be
 tasks if the probabilities matter.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -17,9 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mirrorshot.methods.feature_transfer import FeatureTransfer, Head
-from mirrorshot.methods.frozen_heads import initial_weights_
+from mirrorshot.methods.shared import check_positive, initial_weights_
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import InvalidInputError
 
 _EPS = 1e-5  # added to the length of features
 _MANY_CLASSES, _SCALE, _SCALE_OF_MANY = 200, 2.0, 10.0
@@ -27,12 +25,6 @@ _MANY_CLASSES, _SCALE, _SCALE_OF_MANY = 200, 2.0, 10.0
 
 class CosineClassifier(nn.Module):
     """Logits from cosines: directions and magnitudes of the weights of each class are learned apart, without bias.
-
-    Args:
-        n_features: `D`.
-        n_classes: number of outputs.
-        scale: factor of all logits.
-        generator: draws the initial weights.
 
     Example:
         >>> layer = CosineClassifier(n_features=2, n_classes=3, scale=2.0, generator=torch.Generator())
@@ -44,7 +36,7 @@ class CosineClassifier(nn.Module):
     def __init__(self, n_features: int, n_classes: int, *, scale: float, generator: torch.Generator) -> None:
         super().__init__()
         weight = torch.empty(n_classes, n_features)
-        initial_weights_(weight, generator)
+        initial_weights_(weight, n_features, generator)
         self.scale = scale
         self.direction, self.magnitude = nn.Parameter(weight), nn.Parameter(weight.norm(dim=1))
 
@@ -57,20 +49,10 @@ class BaselinePP(FeatureTransfer):
     """Baseline++: pre-training and heads of new tasks with cosine classifiers.
 
     Args:
-        backbone: from items to features.
         scale: factor of the logits in training. None: 2 for up to 200 training classes and 10 for more.
         head_scale: the same in the heads of new tasks.
         seed: of the initial weights of the classifier; the trainer derives it from that of the run.
         **options: those of `FeatureTransfer`.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = BaselinePP(make_backbone("identity", in_features=8), n_base_classes=6)
-        >>> method.classification_loss(source.items, source.labels).shape, method.predict(tasks).shape
-        (torch.Size([60]), torch.Size([2, 15, 5]))
     """
 
     def __init__(
@@ -85,9 +67,7 @@ class BaselinePP(FeatureTransfer):
         super().__init__(backbone, seed=seed, **options)
         if scale is None:
             scale = _SCALE if self.n_base_classes <= _MANY_CLASSES else _SCALE_OF_MANY
-        for name, value in {"scale": scale, "head_scale": head_scale}.items():
-            if not (value > 0.0 and math.isfinite(value)):
-                raise InvalidInputError(f"Expected `{name}` to be positive, but got {value}.")
+        check_positive(scale=scale, head_scale=head_scale)
         self.head_scale = head_scale
         generator = torch.Generator().manual_seed(seed)
         self.classifier = CosineClassifier(backbone.out_features, self.n_base_classes, scale=scale, generator=generator)

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.slots import check_n_way, mean_of_softmax, used_slots, xavier_rows
+from mirrorshot.methods.shared import check_at_least, check_positive, mean_of_softmax, used_slots, xavier_rows
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
 
 RATE = 0.1  # of the exponential prior of lambda
 
@@ -35,13 +35,9 @@ class LabelledPoints(NamedTuple):
 
 
 def svgd_direction(theta: Float[Tensor, "T P V"], gradient: Float[Tensor, "T P V"]) -> Float[Tensor, "T P V"]:
-    """Where Stein variational gradient descent moves particles: along minus the energy's gradient, and apart.
+    """Direction of Stein variational gradient descent, from the energy's gradient at the particles `theta`.
 
     The kernel is exp(-d^2 / h), where h is the squared median distance over log P.
-
-    Args:
-        theta: particles.
-        gradient: of the energy, at the particles.
 
     Example:
         >>> theta = torch.tensor([[[0.0], [1.0]]])
@@ -80,21 +76,11 @@ class BayesianMAML(FewShotMethod):
     posterior (`log lambda * sqrt(n_weights / 2)`), which is SVGD of the same posterior in another coordinate.
 
     Args:
-        backbone: from items to features.
         n_way: classes of a task; the trainer fills it in.
         n_particles: how many particles hold the posterior.
         n_steps: steps of a task, in training and at test.
         step_size: of each step.
         seed: of the initial weights of the particles; the trainer derives it from that of the run.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = BayesianMAML(make_backbone("identity", in_features=8), n_particles=4)
-        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
-        (torch.Size([2]), torch.Size([2, 15, 5]))
     """
 
     # Validation accuracy on Omniglot -> EMNIST at 1 shot: 0.496 with the published step size of 0.01 (10,000 tasks),
@@ -117,12 +103,9 @@ class BayesianMAML(FewShotMethod):
         seed: int = 0,
     ) -> None:
         super().__init__(backbone)
-        check_n_way(n_way)
-        for name, value in (("n_particles", n_particles), ("n_steps", n_steps)):
-            if value < 1:
-                raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {value}.")
-        if step_size <= 0.0:
-            raise InvalidInputError(f"Expected `step_size` to be positive, but got {step_size}.")
+        check_at_least(2, n_way=n_way)
+        check_at_least(1, n_particles=n_particles, n_steps=n_steps)
+        check_positive(step_size=step_size)
         self.n_way, self.n_steps, self.step_size = n_way, n_steps, step_size
         generator = torch.Generator().manual_seed(seed)
         self.head = nn.Parameter(xavier_rows(n_particles, n_way, backbone.out_features, generator))
@@ -136,10 +119,16 @@ class BayesianMAML(FewShotMethod):
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Logarithm of the mean over the particles of their softmax."""
         used = used_slots(tasks, self.n_way)
+        theta, _, query = self._adapted(tasks, used)
+        return mean_of_softmax(query[:, None] @ self._rows(theta).mT, used, tasks.class_mask)
+
+    def _adapted(
+        self, tasks: TaskBatch, used: Bool[Tensor, "T S"]
+    ) -> tuple[Float[Tensor, "T P V"], LabelledPoints, Float[Tensor, "T M D1"]]:
+        """The particles after the steps on the support, the support, and the features of the queries."""
         support, query = (_with_ones(z) for z in self.features(tasks))
         points = self._points(support, tasks.support_y, tasks.support_weight)
-        theta = self.adapt(self._start(used, support.dtype), points, used, self.step_size)
-        return mean_of_softmax(query[:, None] @ self._rows(theta).mT, used, tasks)
+        return self.adapt(self._start(used, support.dtype), points, used, self.step_size), points, query
 
     def adapt(
         self, theta: Float[Tensor, "T P V"], points: LabelledPoints, used: Bool[Tensor, "T S"], step_size: float
@@ -189,7 +178,7 @@ class BayesianMAML(FewShotMethod):
         return weights.reshape(*theta.shape[:2], self.n_way, -1)
 
     def _unit(self, used: Bool[Tensor, "T S"], W: Float[Tensor, "T P S D1"]) -> Float[Tensor, "T 1"]:
-        """What log lambda is multiplied by in a particle."""
+        """Factor of log lambda in a particle."""
         return (0.5 * _n_weights(used, W)).sqrt()
 
     def _points(self, x: Float[Tensor, "T N D1"], y: Int[Tensor, "T N"], weight: Tensor) -> LabelledPoints:
@@ -204,14 +193,8 @@ class ChaserBayesianMAML(BayesianMAML):
     leader. Weights and biases have the prior N(0, 1), and there is no lambda.
 
     Args:
-        backbone: from items to features.
-        leader_step_size: of the leader's steps, of which there are `n_steps` too.
+        leader_step_size: of the `n_steps` steps of the leader.
         **options: those of `BayesianMAML`.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> ChaserBayesianMAML(make_backbone("identity", in_features=8), n_way=3).leader_step_size
-        0.005
     """
 
     # Validation accuracy as above, at 1 shot 0.481 with 0.01 and 0.535 with 0.1; at 5 shots 0.671 and 0.437.
@@ -227,9 +210,7 @@ class ChaserBayesianMAML(BayesianMAML):
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Squared distance from the chaser to the leader."""
         used = used_slots(tasks, self.n_way)
-        support, query = (_with_ones(z) for z in self.features(tasks))
-        points = self._points(support, tasks.support_y, tasks.support_weight)
-        chaser = self.adapt(self._start(used, support.dtype), points, used, self.step_size)
+        chaser, points, query = self._adapted(tasks, used)
         others = self._points(query, query_y, tasks.query_weight)
         with torch.no_grad():
             both = LabelledPoints(*(torch.cat(pair, 1) for pair in zip(points, others, strict=True)))

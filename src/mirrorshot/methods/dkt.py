@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.gp.regression import Regression, regress, regression_mean
 from mirrorshot.methods.gp import GPMethod
-from mirrorshot.methods.shared import class_log_softmax
+from mirrorshot.methods.shared import check_positive, class_log_softmax
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -26,29 +26,19 @@ class DKT(GPMethod):
     """Deep kernel transfer.
 
     The regression has no class probabilities. Here, as in the published calibration figures, they are the softmax of
-    the posterior means; with `temperature` it is sharpened by what `tune` finds on training tasks. Objective "ml" is
+    the posterior means; with `temperature`, at the temperature that `tune` fits to training tasks. Objective "ml" is
     the paper's.
 
     Design note: one prior mean for all classes, where the published code has one per class slot: the numbering of the
     classes of a task is arbitrary.
 
     Args:
-        backbone: from items to features.
         noise: variance of the noise; not learned.
         batch_norm: whether the features are normalised over the batch before the kernel; with the cosine kernel that
             is the paper's BNCosSim, without it its CosSim. At test the statistics are those of training.
         per_class_mean: whether each class slot has a prior mean of its own.
         n_way: number of classes, for `per_class_mean`.
         **options: those of `GPMethod`.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = DKT(make_backbone("identity", in_features=8))
-        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
-        (torch.Size([2]), torch.Size([2, 15, 5]))
     """
 
     def __init__(
@@ -62,8 +52,7 @@ class DKT(GPMethod):
         **options: Any,
     ) -> None:
         super().__init__(backbone, **options)
-        if not noise > 0:
-            raise InvalidInputError(f"Expected `noise` to be a positive variance, but got {noise}.")
+        check_positive(noise=noise)
         self.noise = noise
         self.mean = nn.Parameter(torch.zeros(n_way if per_class_mean else 1))
         self.norm = nn.BatchNorm1d(backbone.out_features) if batch_norm else None
@@ -75,7 +64,7 @@ class DKT(GPMethod):
         return {"network": [*groups["network"], *norm], "kernel": [*groups["kernel"], self.mean]}
 
     def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N D"], Float[Tensor, "T M D"]]:
-        """Features of support and query, normalised if asked for."""
+        """Features of support and query, with `batch_norm` normalised."""
         support, query = super().features(tasks)
         if self.norm is None:
             return support, query
@@ -92,8 +81,7 @@ class DKT(GPMethod):
         self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
     ) -> Float[Tensor, "T M C"]:
         fit = self._regress(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
-        mean = regression_mean(fit, K_cross).mT
-        return class_log_softmax(mean, tasks)
+        return class_log_softmax(regression_mean(fit, K_cross).mT, tasks.class_mask)
 
     def _regress(self, K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor) -> Regression:
         n_way = class_mask.shape[1]

@@ -3,20 +3,19 @@
 https://arxiv.org/abs/1904.04232
 
 The "Baseline" of that paper, called Feature Transfer in later tables. A network with a linear layer on top learns to
-tell all training classes apart, from single pictures and without any tasks. For a new task the network stays as it is
+tell all training classes apart, from single images and without any tasks. For a new task the network stays as it is
 and a new linear layer is fitted to the features of the support, by stochastic gradient descent in small batches. The
 softmax of its outputs on the queries is the prediction.
 """
 
-import math
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mirrorshot.methods.frozen_heads import FrozenFeatureMethod
-from mirrorshot.methods.shared import class_log_softmax, support_one_hot
+from mirrorshot.methods.shared import check_at_least, check_positive, class_log_softmax, support_one_hot
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -46,48 +45,35 @@ class FeatureTransfer(FrozenFeatureMethod):
     training does not use, has the gradient at a fixed head.
 
     Args:
-        backbone: from items to features.
-        n_base_classes: number of training classes; the trainer fills it in.
         n_passes: passes over the support.
-        batch_size: points of one step; the last step of a pass takes what is left.
+        batch_size: points of one step; the last step of a pass takes the rest.
         lr: learning rate of the head.
         momentum: of the descent.
         dampening: of the momentum; with as much of it as of momentum, steps have the length of plain descent.
         weight_decay: of all parameters of the head.
-        seed: as in `FrozenFeatureMethod`.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = FeatureTransfer(make_backbone("identity", in_features=8), n_base_classes=6)
-        >>> method.classification_loss(source.items, source.labels).shape, method.predict(tasks).shape
-        (torch.Size([60]), torch.Size([2, 15, 5]))
+        **options: those of `FrozenFeatureMethod`.
     """
 
     def __init__(
         self,
         backbone: Backbone,
         *,
-        n_base_classes: int = 0,
         n_passes: int = 100,
         batch_size: int = 4,
         lr: float = 0.01,
         momentum: float = 0.9,
         dampening: float = 0.9,
         weight_decay: float = 1e-3,
-        seed: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(backbone, n_base_classes=n_base_classes, seed=seed)
+        super().__init__(backbone, **options)
         self.sgd = SGD(n_passes, batch_size, lr, momentum, dampening, weight_decay)
         _check_sgd(self.sgd)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of the outputs of a head that was fitted to the support."""
         support, query = self.features(tasks)
-        head = self._fit(support.detach(), tasks)
-        return class_log_softmax(self._logits(head, query), tasks)
+        return class_log_softmax(self._logits(self._fit(support.detach(), tasks), query), tasks.class_mask)
 
     @torch.no_grad()
     def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> Head:
@@ -95,15 +81,11 @@ class FeatureTransfer(FrozenFeatureMethod):
         draws = _draw(max(tasks.n_way, z.shape[1]), z.shape[2] + 1 + self.sgd.n_passes, self.generator).to(z)
         start, places = draws[: tasks.n_way, : z.shape[2] + 1], draws[: z.shape[1], z.shape[2] + 1 :]
         head = tuple(part.expand(len(z), *part.shape).clone() for part in self._start(2 * start - 1))
-        order, target, mask = (
-            _orders(tasks.support_weight > 0, places),
-            support_one_hot(tasks, z.dtype).mT,
-            tasks.class_mask,
-        )
+        order, target = _orders(tasks.support_weight > 0, places), support_one_hot(tasks, z.dtype).mT
         velocity: Head | None = None
         for index in (part for one_pass in order for part in one_pass.split(self.sgd.batch_size, 1)):
             z_part, target_part = (torch.take_along_dim(part, index[..., None], 1) for part in (z, target))
-            residual = _residual(self._logits(head, z_part), target_part, mask)
+            residual = _residual(self._logits(head, z_part), target_part, tasks.class_mask)
             gradient = self._gradient(head, z_part, residual)
             is_real = target_part.sum((1, 2)) > 0
             head, velocity = _step(head, gradient, velocity, is_real, self.sgd)
@@ -124,7 +106,7 @@ class FeatureTransfer(FrozenFeatureMethod):
 
 
 def _draw(n_rows: int, n_columns: int, generator: torch.Generator) -> Float[Tensor, "R K"]:
-    """Numbers uniform in [0, 1) that stay the same where more rows are asked for; the generator stays where it is."""
+    """Numbers uniform in [0, 1), the first rows of which do not depend on `n_rows`; the generator does not advance."""
     copy = generator.clone_state()
     rows = [torch.rand(n_columns, generator=copy, device=copy.device, dtype=torch.float32) for _ in range(n_rows)]
     return torch.stack(rows)
@@ -161,13 +143,10 @@ def _step(
 
 
 def _check_sgd(sgd: SGD) -> None:
-    for name in ("n_passes", "batch_size"):
-        if getattr(sgd, name) < 1:
-            raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {getattr(sgd, name)}.")
-    if not (sgd.lr > 0.0 and math.isfinite(sgd.lr)):
-        raise InvalidInputError(f"Expected `lr` to be positive, but got {sgd.lr}.")
+    check_at_least(1, n_passes=sgd.n_passes, batch_size=sgd.batch_size)
+    check_positive(lr=sgd.lr)
     for name in ("momentum", "dampening"):
         if not 0.0 <= getattr(sgd, name) < 1.0:
             raise InvalidInputError(f"Expected `{name}` in [0, 1), but got {getattr(sgd, name)}.")
-    if not (sgd.weight_decay >= 0.0 and math.isfinite(sgd.weight_decay)):
+    if not 0.0 <= sgd.weight_decay < float("inf"):
         raise InvalidInputError(f"Expected `weight_decay` not to be negative, but got {sgd.weight_decay}.")

@@ -1,40 +1,35 @@
-"""What methods share that pre-train a network as an ordinary classifier and give new tasks a head on its features."""
+"""Base classes of methods that pre-train a network as an ordinary classifier and fit a head on its features."""
 
 import abc
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from mirrorshot.methods.base import PretrainedMethod
-from mirrorshot.methods.shared import class_log_softmax, in_parts
-from mirrorshot.metrics import fit_temperature
+from mirrorshot.methods.base import FittedTemperature, PretrainedMethod
+from mirrorshot.methods.shared import class_log_softmax, linear_layer
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 
 class FrozenFeatureMethod(PretrainedMethod):
-    """Pre-training with a linear layer for all training classes; features of new tasks are fixed.
+    """Pre-training with a linear layer for all training classes; features of new tasks are fixed, maps flattened.
 
-    With backbone "identity" there is no network to train: all that pre-training moves is the layer, which new tasks do
-    not use.
-
-    Feature maps are flattened.
+    With backbone "identity" there is no network to train: pre-training moves only the layer, which new tasks do not
+    use.
 
     Args:
-        backbone: from items to features.
         n_base_classes: number of training classes; the trainer fills it in.
         seed: of the initial weights of the layer; the trainer derives it from that of the run.
     """
 
     def __init__(self, backbone: Backbone, *, n_base_classes: int = 0, seed: int = 0) -> None:
         super().__init__(backbone, n_base_classes=n_base_classes)
-        layer: nn.Linear = nn.utils.skip_init(nn.Linear, backbone.out_features, n_base_classes)  # without a draw
-        initial_weights_(layer.weight, torch.Generator().manual_seed(seed))
-        nn.init.zeros_(layer.bias)
-        self.classifier: nn.Module = layer
+        generator = torch.Generator().manual_seed(seed)
+        self.classifier: nn.Module = linear_layer(backbone.out_features, n_base_classes, generator, zero_bias=True)
 
     def classification_loss(self, x: Shaped[Tensor, "N ..."], y: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         """Cross-entropy of each item under the layer over all training classes."""
@@ -48,22 +43,16 @@ class FrozenFeatureMethod(PretrainedMethod):
         return support.flatten(2), query.flatten(2)
 
 
-class TemperedMethod(FrozenFeatureMethod):
-    """A frozen-feature method whose scores are no log-probabilities: their softmax at a fitted temperature is.
+class TemperedMethod(FrozenFeatureMethod, FittedTemperature):
+    """A frozen-feature method whose probabilities are the softmax of scores over a temperature.
 
     Args:
-        backbone: from items to features.
-        n_base_classes: number of training classes; the trainer fills it in.
-        temperature: what scores are divided by. None: `tune` fits it to training tasks; until then it is 1.
-        seed: as in `FrozenFeatureMethod`.
+        temperature: divides the scores. None: `tune` fits it to training tasks; until then it is 1.
+        **options: those of `FrozenFeatureMethod`.
     """
 
-    log_temperature: Tensor
-
-    def __init__(
-        self, backbone: Backbone, *, n_base_classes: int = 0, temperature: float | None = None, seed: int = 0
-    ) -> None:
-        super().__init__(backbone, n_base_classes=n_base_classes, seed=seed)
+    def __init__(self, backbone: Backbone, *, temperature: float | None = None, **options: Any) -> None:
+        super().__init__(backbone, **options)
         if temperature is not None and not (temperature > 0.0 and math.isfinite(temperature)):
             raise InvalidInputError(f"Expected `temperature` to be positive or None, but got {temperature}.")
         self.has_temperature = temperature is None
@@ -73,35 +62,12 @@ class TemperedMethod(FrozenFeatureMethod):
     def _scores(
         self, support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], tasks: TaskBatch
     ) -> Float[Tensor, "T M C"]:
-        """The larger, the likelier is the class; whatever for classes that do not exist."""
+        """The larger, the likelier is the class; arbitrary for classes that do not exist."""
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of the scores over the temperature."""
         scores = self._scores(*self.features(tasks), tasks)
-        return class_log_softmax(scores / self.log_temperature.exp().to(scores.dtype), tasks)
+        return class_log_softmax(scores / self.log_temperature.exp().to(scores.dtype), tasks.class_mask)
 
-    @property
-    def is_tuned(self) -> bool:
-        """Whether there is a temperature to fit."""
-        return self.has_temperature
-
-    @torch.no_grad()
-    def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
-        """Fit the temperature to the scores of training tasks."""
-        if self.has_temperature:
-            parts = [class_log_softmax(self._scores(*self.features(part), part), part) for part in in_parts(tasks)]
-            temperature = fit_temperature(torch.cat(parts), query_y, tasks.query_weight)
-            self.log_temperature.fill_(temperature).log_()
-
-
-def initial_weights_(weight: Float[Tensor, "C D"], generator: torch.Generator) -> None:
-    """Fill with the usual start of a linear layer, uniform up to D^-1/2.
-
-    Example:
-        >>> weight = torch.empty(3, 100)
-        >>> initial_weights_(weight, torch.Generator().manual_seed(0))
-        >>> bool((weight.abs() <= 0.1).all()), round(float(weight.std()), 2)
-        (True, 0.06)
-    """
-    bound = weight.shape[1] ** -0.5
-    nn.init.uniform_(weight, -bound, bound, generator=generator)
+    def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        return class_log_softmax(self._scores(*self.features(tasks), tasks), tasks.class_mask)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mirrorshot.gp import FullGaussian, GradientInfo, gradient_descent
 from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.shared import check_positive
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError, TaskBatch
@@ -22,7 +23,6 @@ class GradientGP(GPMethod):
     """Gaussian process whose posterior is found by vanilla gradient descent.
 
     Args:
-        backbone: from items to features.
         n_steps: gradient steps in training.
         n_test_steps: gradient steps at test.
         step_size: length of the (first) step.
@@ -49,14 +49,12 @@ class GradientGP(GPMethod):
                 "Expected `objective` to be 'ml' or 'cml', but got 'pl': gradient descent is not differentiated. "
                 "Use method mirror_gp."
             )
-        for name, value in (("noise", noise), ("n_steps", n_steps), ("n_test_steps", n_test_steps)):
-            if not value > 0:
-                raise InvalidInputError(f"Expected `{name}` to be positive, but got {value}.")
+        check_positive(noise=noise, n_steps=n_steps, n_test_steps=n_test_steps)
         self.n_steps, self.n_test_steps, self.step_size = n_steps, n_test_steps, step_size
         self.form, self.noise = form, noise
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
-        """No: it looks whether steps have left the positive definite matrices."""
+        """No: each step reads back whether it has left the positive definite matrices."""
         return False
 
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
@@ -88,7 +86,7 @@ class GradientGP(GPMethod):
 
     @torch.no_grad()
     def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]]:
-        """Mean and variance of the latents of every query, where the steps at test have come to."""
+        """Mean and variance of the latents of every query, after the steps at test."""
         mean, var = self._latent(tasks, *self._task_covariances(tasks))
         return mean.mT, var.mT
 

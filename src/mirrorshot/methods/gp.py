@@ -1,18 +1,17 @@
-"""What all Gaussian-process methods share: a deep kernel, its objectives, and a predictive temperature."""
+"""Base class of Gaussian-process methods: a deep kernel, its objectives, and a predictive temperature."""
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mirrorshot.gp.kernels import KERNELS, Kernel, make_kernel
-from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.base import FittedTemperature, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
-from mirrorshot.methods.shared import in_parts
-from mirrorshot.metrics import fit_temperature
+from mirrorshot.methods.shared import check_choice
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -25,14 +24,14 @@ KERNEL_OPTIONS: dict[str, dict[str, Any]] = {
     "linear": {"outputscale": 1.0, "normalise": True},
     "polynomial": {"outputscale": 1.0, "power": 2, "normalise": True},
 }
-"""How kernels start where nothing else is said: on unit-norm features, as in the paper's code."""
+"""Default initial values of kernels: on unit-norm features, as in the paper's code."""
 
 
-class GPMethod(FewShotMethod):
+class GPMethod(FittedTemperature):
     """A Gaussian process over the features of a backbone, one latent function per class.
 
-    A subclass says how it bounds the evidence of labelled points and how it predicts; objectives and the temperature
-    are here. The objectives, all to be made large:
+    A subclass bounds the evidence of labelled points (`_bound`) and predicts (`_log_prob`). The objectives, all of
+    which training maximises:
 
     - **ml**: bound of the evidence of support and query together (the paper's ELBO).
     - **cml**: conditional marginal likelihood, bound of support and query minus bound of the support alone: how well
@@ -43,7 +42,6 @@ class GPMethod(FewShotMethod):
     temperature on the predictions of *training* tasks; `predict` uses it.
 
     Args:
-        backbone: from items to features.
         kernel: name of a kernel of `KERNELS`, or a kernel.
         kernel_options: arguments of the kernel of that name, on top of `KERNEL_OPTIONS`.
         objective: "ml", "cml" or "pl".
@@ -57,7 +55,6 @@ class GPMethod(FewShotMethod):
         Recipe({"method_options": {"temperature": True}}, preset="default"),
         MUON_ON_PHOTOGRAPHS,
     )
-    log_temperature: Tensor
 
     def __init__(
         self,
@@ -69,12 +66,10 @@ class GPMethod(FewShotMethod):
         temperature: bool = True,
     ) -> None:
         super().__init__(backbone)
-        if objective not in get_args(Objective):
-            raise InvalidInputError(f"Expected `objective` to be 'ml', 'cml' or 'pl', but got {objective!r}.")
+        check_choice(Objective, objective=objective)
         self.kernel = kernel if isinstance(kernel, Kernel) else _named_kernel(kernel, kernel_options or {})
         self.is_centred = any(getattr(part, "centre", False) for part in self.kernel.modules())
-        self.objective = objective
-        self.has_temperature = temperature
+        self.objective, self.has_temperature = objective, temperature
         self.register_buffer("log_temperature", torch.zeros(()))
 
     @abc.abstractmethod
@@ -91,12 +86,11 @@ class GPMethod(FewShotMethod):
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Minus the objective, per point."""
-        support, query = self.features(tasks)
-        centre = self._centre(tasks, support)
         if self.objective == "pl":
-            log_prob = self._log_prob(tasks, *self._covariances(support, query, centre), differentiable=True)
+            log_prob = self._log_prob(tasks, *self._task_covariances(tasks), differentiable=True)
             return query_nll(log_prob, tasks, query_y)
-        K = self.kernel(torch.cat([support, query], 1), centre=centre)
+        support, query = self.features(tasks)
+        K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
         y, weight = torch.cat([tasks.support_y, query_y], 1), torch.cat([tasks.support_weight, tasks.query_weight], 1)
         total = self._bound(K, y, weight, tasks.class_mask)
         if self.objective == "ml":
@@ -115,36 +109,18 @@ class GPMethod(FewShotMethod):
     def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         return self._log_prob(tasks, *self._task_covariances(tasks), differentiable=False)
 
-    def _task_covariances(self, tasks: TaskBatch) -> tuple[Tensor, Tensor, Tensor]:
+    def _task_covariances(
+        self, tasks: TaskBatch
+    ) -> tuple[Float[Tensor, "T _ N N"], Float[Tensor, "T _ N M"], Float[Tensor, "T _ M"]]:
+        """Covariances of the support, of support with query, and variances of the query."""
         support, query = self.features(tasks)
-        return self._covariances(support, query, self._centre(tasks, support))
-
-    @property
-    def is_tuned(self) -> bool:
-        """Whether there is a temperature to fit."""
-        return self.has_temperature
-
-    @torch.no_grad()
-    def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
-        """Fit the temperature to the predictions of training tasks."""
-        if self.has_temperature:
-            log_prob = torch.cat([self._raw_log_prob(part) for part in in_parts(tasks)])
-            temperature = fit_temperature(log_prob, query_y, tasks.query_weight)
-            self.log_temperature.fill_(temperature).log_()
+        centre = self._centre(tasks, support)
+        K, K_cross = self.kernel(support, centre=centre), self.kernel(support, query, centre=centre)
+        return K, K_cross, self.kernel.diagonal(query, centre=centre)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The network, and the kernel with its own learning rate."""
         return {"network": list(self.backbone.parameters()), "kernel": list(self.kernel.parameters())}
-
-    def _covariances(
-        self, support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], centre: Tensor | None
-    ) -> tuple[Float[Tensor, "T _ N N"], Float[Tensor, "T _ N M"], Float[Tensor, "T _ M"]]:
-        """Covariances of the support, of support with query, and variances of the query."""
-        return (
-            self.kernel(support, centre=centre),
-            self.kernel(support, query, centre=centre),
-            self.kernel.diagonal(query, centre=centre),
-        )
 
     def accelerate(self) -> None:
         """Compile the backbone and the kernel."""

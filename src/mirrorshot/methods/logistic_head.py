@@ -8,8 +8,7 @@ takes the solver of scikit-learn, task by task; here Newton's method solves all 
 Distillation, the second part of the paper, is not here.
 """
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,9 @@ from torch import Tensor
 
 from mirrorshot.gp.linalg import cholesky_of_shifted
 from mirrorshot.methods.frozen_heads import FrozenFeatureMethod
-from mirrorshot.methods.shared import class_log_softmax, support_one_hot
+from mirrorshot.methods.shared import check_at_least, check_positive, class_log_softmax, support_one_hot
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
+from mirrorshot.types import NumericalError, TaskBatch
 
 _HALVINGS = 10  # of a Newton step
 _ARMIJO = 1e-4
@@ -41,38 +40,24 @@ class LogisticHead(FrozenFeatureMethod):
     converged; 5 to 10 steps are usual. `loss`, which training does not use, has the gradient at a fixed head.
 
     Args:
-        backbone: from items to features.
-        n_base_classes: number of training classes; the trainer fills it in.
         C: weight of the cross-entropy against the penalty, as in scikit-learn: the larger, the surer.
         normalise: whether features are scaled to length one.
         max_steps: Newton steps after which to give up, with an error.
-        seed: as in `FrozenFeatureMethod`.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = LogisticHead(make_backbone("identity", in_features=8), n_base_classes=6, C=10.0)
-        >>> method.predict(tasks).shape
-        torch.Size([2, 15, 5])
+        **options: those of `FrozenFeatureMethod`.
     """
 
     def __init__(
         self,
         backbone: Backbone,
         *,
-        n_base_classes: int = 0,
         C: float = 1.0,
         normalise: bool = True,
         max_steps: int = 100,
-        seed: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(backbone, n_base_classes=n_base_classes, seed=seed)
-        if not (C > 0.0 and math.isfinite(C)):
-            raise InvalidInputError(f"Expected `C` to be positive, but got {C}.")
-        if max_steps < 1:
-            raise InvalidInputError(f"Expected `max_steps` to be at least 1, but got {max_steps}.")
+        super().__init__(backbone, **options)
+        check_positive(C=C)
+        check_at_least(1, max_steps=max_steps)
         self.C, self.normalise, self.max_steps = C, normalise, max_steps
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
@@ -81,7 +66,7 @@ class LogisticHead(FrozenFeatureMethod):
         if self.normalise:
             support, query = F.normalize(support, dim=-1), F.normalize(query, dim=-1)
         weight, bias = self._fit(support.detach(), tasks)
-        return class_log_softmax(query @ weight.mT + bias[:, None, :], tasks)
+        return class_log_softmax(query @ weight.mT + bias[:, None, :], tasks.class_mask)
 
     @torch.no_grad()
     def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> tuple[Float[Tensor, "T C D"], Float[Tensor, "T C"]]:
@@ -107,7 +92,7 @@ class Problem(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Where the iteration is, or a step of it: weights are `a z`, logits `a K + bias`."""
+    """Current point of the iteration, or a step of it: weights are `a z`, logits `a K + bias`."""
 
     a: Float[Tensor, "*G T C N"]
     bias: Float[Tensor, "*G T C"]
@@ -117,19 +102,15 @@ class Point(NamedTuple):
         return self.a @ K + self.bias[..., None]
 
     def moved(self, step: "Point", size: Float[Tensor, " G #T"]) -> "Point":
-        """All points that are parts of a step away."""
+        """The points at several fractions of a step."""
         return Point(self.a + size[..., None, None] * step.a, self.bias + size[..., None] * step.bias)
 
 
 def fit_logistic(problem: Problem, *, max_steps: int = 100) -> Point:
     """Minimise `sum_n CE_n + sum_c a_c^T K a_c / 2` over `a` and bias, by Newton's method with backtracking.
 
-    Args:
-        problem: the tasks, in double precision.
-        max_steps: steps after which to give up.
-
     Raises:
-        NumericalError: if a task has not converged by then.
+        NumericalError: if a task has not converged after `max_steps`.
 
     Example:
         >>> K = target = torch.eye(2, dtype=torch.float64)[None]  # two points at right angles, one of each class
@@ -188,7 +169,7 @@ def _times_e(
 
 
 def _slope(problem: Problem, point: Point, step: Point) -> Float[Tensor, " T"]:
-    """Derivative of the objective along a step; for a Newton step about minus twice what is left to gain."""
+    """Derivative of the objective along a step; for a Newton step about minus twice the possible gain."""
     K, target, mask = problem
     residual = target.sum(1, keepdim=True) * _prob(point.logits(K), mask) - target
     return (residual * step.logits(K) + step.a * (point.a @ K)).sum((1, 2))

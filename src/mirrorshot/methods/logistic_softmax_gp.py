@@ -10,7 +10,7 @@ and R. Zemel (ICLR 2021, https://arxiv.org/abs/2007.10417) draw the same variabl
 ascends the bound, or the evidence given the draws, of support and query.
 """
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,7 +30,7 @@ from mirrorshot.gp.logistic_softmax import (
 )
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.shared import with_mask
+from mirrorshot.methods.shared import check_choice, check_positive, class_log_prob
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.logistic import logistic_softmax_prob
 from mirrorshot.types import InvalidInputError, TaskBatch
@@ -47,7 +47,6 @@ class LogisticSoftmaxGP(GPMethod):
     integrals.
 
     Args:
-        backbone: from items to features.
         inference: "mean_field", or "gibbs", which is stochastic.
         likelihood_temperature: the paper's tau: sigmoids of `f / tau`. Not the predictive temperature that `tune` fits.
         n_steps: mean-field steps or Gibbs sweeps in training; None: 2 or 1, as published.
@@ -57,15 +56,6 @@ class LogisticSoftmaxGP(GPMethod):
         start: where mean-field steps begin, "prior" or "labels" (see `mean_field`); Gibbs chains begin at draws of the
             prior.
         **options: those of `GPMethod`; Gibbs sampling has no objective "cml".
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = LogisticSoftmaxGP(make_backbone("identity", in_features=8))
-        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
-        (torch.Size([2]), torch.Size([2, 15, 5]))
     """
 
     # From the prior the bound is better without features than with them, and short trainings on photographs make all of
@@ -86,24 +76,20 @@ class LogisticSoftmaxGP(GPMethod):
         **options: Any,
     ) -> None:
         super().__init__(backbone, **options)
-        if inference not in get_args(Inference):
-            raise InvalidInputError(f"Expected `inference` to be 'mean_field' or 'gibbs', but got {inference!r}.")
+        check_choice(Inference, inference=inference)
+        check_choice(Start, start=start)
         if inference == "gibbs" and self.objective == "cml":
             raise InvalidInputError(
                 "Expected `objective` to be 'ml' or 'pl', but got 'cml': draws for all points and for the support do "
                 "not belong together. Use inference='mean_field'."
             )
-        if start not in get_args(Start):
-            raise InvalidInputError(f"Expected `start` to be 'prior' or 'labels', but got {start!r}.")
-        self.inference = inference
         steps = _STEPS[inference]
         self.n_steps = steps[0] if n_steps is None else n_steps
         self.n_test_steps = steps[1] if n_test_steps is None else n_test_steps
-        self.likelihood_temperature, self.n_chains = likelihood_temperature, n_chains
-        for name in ("likelihood_temperature", "n_steps", "n_test_steps", "n_chains"):
-            if not getattr(self, name) > 0:
-                raise InvalidInputError(f"Expected `{name}` to be positive, but got {getattr(self, name)}.")
-        self.prior_mean, self.start = prior_mean, start
+        check_positive(likelihood_temperature=likelihood_temperature)
+        check_positive(n_steps=self.n_steps, n_test_steps=self.n_test_steps, n_chains=n_chains)
+        self.inference, self.start, self.n_chains = inference, start, n_chains
+        self.likelihood_temperature, self.prior_mean = likelihood_temperature, prior_mean
 
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         # the latents f / tau have covariance K / tau^2
@@ -138,7 +124,7 @@ class LogisticSoftmaxGP(GPMethod):
         self, mean: Tensor, var: Tensor, mask: Tensor, class_mask: Bool[Tensor, "T C"]
     ) -> Float[Tensor, "T M C"]:
         prob = logistic_softmax_prob(mean, var, mask)
-        return with_mask(self._mean_over_chains(prob) if self.inference == "gibbs" else prob, class_mask)
+        return class_log_prob(self._mean_over_chains(prob) if self.inference == "gibbs" else prob, class_mask)
 
     def _posterior(self, K: Tensor, labels: Labels, a: float, n_steps: int) -> GaussianPosterior:
         if self.inference == "mean_field":

@@ -3,30 +3,31 @@
 MAML, https://arxiv.org/abs/1703.03400
 
 A network with a linear head is adapted to each task by a few gradient steps on its labelled items, and classifies the
-queries with the adapted weights. What is learned over many tasks is where these steps start. Training descends the
+queries with the adapted weights. The start of these steps is learned over many tasks. Training descends the
 cross-entropy of the queries after adaptation, through the steps, which takes second derivatives. First-order MAML
 takes the gradients of the steps as constants.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from torch import Tensor, nn
-from torch.func import grad
+from torch import Tensor
 
-from mirrorshot.methods.base import FewShotMethod, query_nll
-from mirrorshot.methods.per_task import call_network, compiled, replace_layers, side_by_side
+from mirrorshot.methods.base import query_nll
+from mirrorshot.methods.per_task import AdaptedMethod, LabelledItems, call_network, compiled, side_by_side
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
+from mirrorshot.methods.shared import class_log_softmax, linear_layer, mean_nll
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Weights = Mapping[str, Tensor]
-Step = Callable[["MAML", Weights, Tensor, Tensor, Tensor, Tensor], Weights]
+Step = Callable[["MAML", Weights, LabelledItems, Tensor], Weights]
 Classify = Callable[["MAML", Weights, Tensor, Tensor, Tensor], Tensor]
 
 
-class MAML(FewShotMethod):
+class MAML(AdaptedMethod):
     """Model-agnostic meta-learning, of second or first order.
 
     All parameters adapt: convolutions, scales and shifts of batch normalisation, and the head. Probabilities are the
@@ -46,23 +47,9 @@ class MAML(FewShotMethod):
     vmap cannot write running statistics, and convolutions for the sake of their second derivatives.
 
     Args:
-        backbone: from items to features. The method takes it over and replaces its layers.
-        n_way: number of classes; the trainer fills it in.
-        n_steps: gradient steps on the support.
-        step_size: their length. The references take 5 steps of 0.01, for characters one of 0.1.
-        n_test_steps: steps of `predict`; None: `n_steps`.
-        first_order: take the gradients of the steps as constants.
         transductive: normalise the queries by their own statistics, not those of the support.
         seed: of the initial weights of the head, whose biases are zero; the trainer derives it from that of the run.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = MAML(make_backbone("identity", in_features=8), n_way=5)
-        >>> method.predict(tasks).exp().sum(-1).allclose(torch.ones(2, 15))
-        True
+        **options: those of `AdaptedMethod`. The references take 5 steps of 0.01, for characters one of 0.1.
     """
 
     recipes = (
@@ -71,31 +58,11 @@ class MAML(FewShotMethod):
         MUON_ON_PHOTOGRAPHS,
         Recipe({"validate_every": 2000, "n_validation_tasks": 200}, is_benchmark=True),
     )
-    is_by_features = False
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        n_way: int = 5,
-        n_steps: int = 5,
-        step_size: float = 0.01,
-        n_test_steps: int | None = None,
-        first_order: bool = False,
-        transductive: bool = True,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(backbone)
-        _check_options(n_way, n_steps, step_size, n_test_steps)
-        self.n_way, self.n_steps, self.step_size = n_way, n_steps, step_size
-        self.n_test_steps = n_steps if n_test_steps is None else n_test_steps
-        self.first_order, self.transductive = first_order, transductive
-        self.head: nn.Linear = nn.utils.skip_init(nn.Linear, backbone.out_features, n_way)
-        bound, generator = backbone.out_features**-0.5, torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            self.head.weight.uniform_(-bound, bound, generator=generator)
-            self.head.bias.zero_()
-        self._norms = replace_layers(backbone, "backbone")
+    def __init__(self, backbone: Backbone, *, transductive: bool = True, seed: int = 0, **options: Any) -> None:
+        super().__init__(backbone, **options)
+        self.transductive, generator = transductive, torch.Generator().manual_seed(seed)
+        self.head = linear_layer(backbone.out_features, self.n_way, generator, zero_bias=True)
         self._compiled: tuple[Step, Classify] | None = None
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
@@ -109,12 +76,12 @@ class MAML(FewShotMethod):
     def accelerate(self) -> None:
         """Compile one step of one task with its derivatives, and the network after it.
 
-        They are used in train mode: compiling takes a minute, which validations do not win back.
+        They are used in train mode only: compiling takes a minute, more than it saves in validations.
         """
         self._compiled = compiled(_step), compiled(_classify)
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
-        """Logits of the items of one task, with the weights of this moment."""
+        """Logits of the items of one task, with the current weights."""
         return self.head(self.embed(x[None])[0].flatten(1))  # type: ignore[no-any-return]
 
     def _log_prob(self, tasks: TaskBatch, n_steps: int) -> Float[Tensor, "T M C"]:
@@ -128,7 +95,7 @@ class MAML(FewShotMethod):
         def one_task(x: Tensor, y: Tensor, query: Tensor, counts: Tensor, query_counts: Tensor, mask: Tensor) -> Tensor:
             weights = start
             for _ in range(n_steps):
-                weights = step(self, weights, x, y, counts, mask)
+                weights = step(self, weights, LabelledItems(x, y, counts), mask)
             if self.transductive:
                 return classify(self, weights, query, query_counts, mask)
             both, only_support = torch.cat([x, query]), torch.cat([counts, torch.zeros_like(query_counts)])
@@ -146,28 +113,19 @@ class MAML(FewShotMethod):
             )
 
 
-def _step(
-    method: MAML,
-    weights: Weights,
-    x: Shaped[Tensor, "N ..."],
-    y: Int[Tensor, " N"],
-    counts: Float[Tensor, " N"],
-    class_mask: Bool[Tensor, " C"],
-) -> Weights:
+def _step(method: MAML, weights: Weights, support: LabelledItems, class_mask: Bool[Tensor, " C"]) -> Weights:
     """Weights after a step of gradient descent on the cross-entropy of the support of one task."""
 
     def support_loss(weights: Weights) -> Tensor:
-        score = _classify(method, weights, x, counts, class_mask).gather(1, y[:, None])[:, 0]
-        return -(counts.to(score.dtype) * score.masked_fill(counts == 0, 0.0)).sum() / counts.sum()
+        log_prob = _classify(method, weights, support.x, support.counts, class_mask)
+        return mean_nll(log_prob, support.y, support.counts)
 
-    # an outer no_grad does not reach what `grad` does, only derivatives of its result
-    with torch.set_grad_enabled(torch.is_grad_enabled() and not method.first_order):
-        slope = grad(support_loss)(weights)
+    slope = method._slope(support_loss, weights)
     return {name: _laid_out(weight - method.step_size * slope[name]) for name, weight in weights.items()}
 
 
 def _laid_out(weight: Tensor) -> Tensor:
-    """The same numbers in one layout, strides of single channels included: each other one would be compiled for."""
+    """The same numbers in one layout, strides of single channels included: torch compiles for each layout."""
     return weight.flatten().view(weight.shape)
 
 
@@ -179,13 +137,4 @@ def _classify(
     class_mask: Bool[Tensor, " C"],
 ) -> Float[Tensor, "N C"]:
     """Log-probabilities of the items of one task; `counts`: how much each counts in batch normalisation."""
-    logits = call_network(method, weights, method._norms, x, counts)
-    return logits.masked_fill(~class_mask, -torch.inf).log_softmax(-1)
-
-
-def _check_options(n_way: int, n_steps: int, step_size: float, n_test_steps: int | None) -> None:
-    for name, value, low in (("n_way", n_way, 2), ("n_steps", n_steps, 0), ("n_test_steps", n_test_steps or 0, 0)):
-        if value < low:
-            raise InvalidInputError(f"Expected `{name}` to be at least {low}, but got {value}.")
-    if not 0 < step_size < float("inf"):
-        raise InvalidInputError(f"Expected `step_size` to be positive, but got {step_size}.")
+    return class_log_softmax(call_network(method, weights, method._norms, x, counts), class_mask)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS
+from mirrorshot.methods.shared import initial_weights_, support_one_hot
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import TaskBatch
 
@@ -40,17 +41,7 @@ class MatchingNet(FewShotMethod):
     host.
 
     Args:
-        backbone: from items to features.
         seed: of the initial weights of the LSTMs, uniform as in torch; the trainer derives it from that of the run.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = MatchingNet(make_backbone("identity", in_features=8))
-        >>> method.predict(tasks).exp().sum(-1).allclose(torch.ones(2, 15))
-        True
     """
 
     recipes = (MUON_ON_PHOTOGRAPHS,)
@@ -74,8 +65,7 @@ class MatchingNet(FewShotMethod):
         h = self._query_codes(query, g, is_real)
         similarity = F.normalize(h, dim=-1) @ F.normalize(g, dim=-1).mT
         attention = _masked(_SCALE * F.relu(similarity), is_real[:, None, :]).log_softmax(-1)
-        classes = torch.arange(tasks.n_way, device=g.device)
-        is_member = (tasks.support_y[:, None, :] == classes[:, None]) & is_real[:, None, :]
+        is_member = support_one_hot(tasks, g.dtype) > 0
         log_prob = _masked(attention[:, :, None, :], is_member[:, None]).logsumexp(-1)
         return log_prob.masked_fill(~tasks.class_mask[:, None, :], -torch.inf)
 
@@ -88,7 +78,7 @@ class MatchingNet(FewShotMethod):
     def _query_codes(
         self, f: Float[Tensor, "T M D"], g: Float[Tensor, "T N D"], is_real: Bool[Tensor, "T N"]
     ) -> Float[Tensor, "T M D"]:
-        """Read each query as often as the task has labelled items, with an eye on these."""
+        """Read each query as often as the task has labelled items, with attention to these."""
         cell = self.query_cell
         of_f, of_r = cell.weight_ih.chunk(2, 1)
         from_f, from_g = self._map(f, of_f) + cell.bias_ih + cell.bias_hh, self._map(g, of_r)
@@ -103,7 +93,7 @@ class MatchingNet(FewShotMethod):
     def _read(
         self, cell: nn.LSTMCell, x: Float[Tensor, "T N D"], is_real: Bool[Tensor, "T N"], order: Iterable[int]
     ) -> dict[int, Float[Tensor, "T D"]]:
-        """Outputs of an LSTM at each place of a sequence that is read in this order; it passes over padding."""
+        """Outputs of an LSTM at each index of a sequence that is read in this order; padding is skipped."""
         from_x = self._map(x, cell.weight_ih) + cell.bias_ih + cell.bias_hh
         h = c = torch.zeros_like(x[:, 0])
         outputs = {}
@@ -124,7 +114,7 @@ class MatchingNet(FewShotMethod):
 def _lstm(
     gates: Float[Tensor, "*batch four_D"], c: Float[Tensor, "*batch D"]
 ) -> tuple[Float[Tensor, "*batch D"], Float[Tensor, "*batch D"]]:
-    """One step of an LSTM, from what enters its gates: input, forget, cell and output, as in torch."""
+    """One step of an LSTM, from the inputs of its gates: input, forget, cell and output, as in torch."""
     write, keep, new, show = gates.chunk(4, -1)
     c = keep.sigmoid() * c + write.sigmoid() * new.tanh()
     return show.sigmoid() * c.tanh(), c
@@ -133,12 +123,11 @@ def _lstm(
 def _lstm_cell(n_in: int, n_hidden: int, generator: torch.Generator) -> nn.LSTMCell:
     """The weights of an LSTM."""
     cell: nn.LSTMCell = nn.utils.skip_init(nn.LSTMCell, n_in, n_hidden)
-    with torch.no_grad():
-        for parameter in cell.parameters():
-            parameter.uniform_(-(n_hidden**-0.5), n_hidden**-0.5, generator=generator)
+    for parameter in cell.parameters():
+        initial_weights_(parameter, n_hidden, generator)
     return cell
 
 
 def _masked(scores: Float[Tensor, "..."], mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Scores without weight where the mask is false; finite, so that gradients of classes without items are too."""
+    """Scores without weight where the mask is false; finite, so that gradients of classes without items are, too."""
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 2)

@@ -8,7 +8,7 @@ replaces the likelihood by its best Gaussian sites. Meta-training descends the n
 kernel: bi-level optimisation. The expectations are deterministic integrals here, where the paper samples.
 """
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -21,11 +21,12 @@ from mirrorshot.gp.objective import make_problem
 from mirrorshot.gp.steps import Solution, can_fuse, fits_fused, predict_from, solve
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.shared import in_parts, with_mask
+from mirrorshot.methods.shared import check_at_least, check_choice, class_log_prob, in_parts
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError, TaskBatch
 
+Start = Literal["prior", "amortised"]
 _N_FEATURES = 6  # of AmortisedSites
 
 
@@ -33,7 +34,6 @@ class MirrorGP(GPMethod):
     """Mirror-descent Gaussian process (MD-BFSC).
 
     Args:
-        backbone: from items to features.
         n_steps: mirror steps in training. At test the loop runs to its optimum.
         step_size: the paper's rho in (0, 1], in training.
         gradient: of the outer loop. "unroll" goes back through the steps, as in the paper; "envelope" holds the sites
@@ -41,15 +41,6 @@ class MirrorGP(GPMethod):
         start: "prior" as in the paper, or "amortised": sites predicted from the kernel by a linear map that `tune`
             fits to solved training tasks.
         **options: those of `GPMethod`.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = MirrorGP(make_backbone("identity", in_features=8))
-        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
-        (torch.Size([2]), torch.Size([2, 15, 5]))
     """
 
     recipes = (
@@ -74,29 +65,22 @@ class MirrorGP(GPMethod):
         Recipe({"validate_every": 100}, preset="default", kind="characters"),
     )  # fmt: skip
 
-    amortised_strength: Tensor
-    amortised_own: Tensor
-    amortised_other: Tensor
-
     def __init__(
         self,
         backbone: Backbone,
         *,
         n_steps: int = 3,
         step_size: float = 1.0,
-        start: Literal["prior", "amortised"] = "prior",
+        start: Start = "prior",
         gradient: TrainingGradient = "unroll",
         **options: Any,
     ) -> None:
         super().__init__(backbone, **options)
         if not 0.0 < step_size <= 1.0:
             raise InvalidInputError(f"Expected `step_size` in (0, 1], but got {step_size}.")
-        if n_steps < 1:
-            raise InvalidInputError(f"Expected `n_steps` to be at least 1, but got {n_steps}.")
-        if start not in ("prior", "amortised"):
-            raise InvalidInputError(f"Expected `start` to be 'prior' or 'amortised', but got {start!r}.")
-        if gradient not in get_args(TrainingGradient):
-            raise InvalidInputError(f"Expected `gradient` to be 'envelope' or 'unroll', but got {gradient!r}.")
+        check_at_least(1, n_steps=n_steps)
+        check_choice(Start, start=start)
+        check_choice(TrainingGradient, gradient=gradient)
         self.n_steps, self.step_size, self.start, self.gradient = n_steps, step_size, start, gradient
         # zeros predict zero sites: the prior, until `tune` has seen tasks
         self.register_buffer("amortised_strength", torch.zeros(()))
@@ -112,8 +96,7 @@ class MirrorGP(GPMethod):
     def _start(self, K: Tensor) -> Literal["prior"] | AmortisedSites:
         if self.start == "prior":
             return "prior"
-        fields = self.amortised_strength, self.amortised_own, self.amortised_other
-        return AmortisedSites(*(field.to(K.dtype) for field in fields))
+        return AmortisedSites(*(getattr(self, f"amortised_{field}").to(K.dtype) for field in AmortisedSites._fields))
 
     def _log_prob(
         self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
@@ -122,7 +105,7 @@ class MirrorGP(GPMethod):
         if can_fuse(K, tasks.n_way) and not differentiable:
             from mirrorshot.gp.fused import prob_fused
 
-            return with_mask(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
+            return class_log_prob(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
         return log_predictive(mean.mT, var.mT, tasks.class_mask[:, None, :])
 
     @torch.no_grad()
@@ -144,13 +127,13 @@ class MirrorGP(GPMethod):
         return predict_latent(posterior, K_cross, prior_var.expand(-1, K.shape[1], -1))
 
     def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
-        """Prior covariance of support and query together, of features as training has them."""
+        """Prior covariance of support and query together, with the features of training (one view)."""
         z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1), one_view=True)
         K: Tensor = self.kernel(z, centre=self._centre(tasks, z[:, : tasks.support_x.shape[1]]))
         return K
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
-        """If the fused kernels take the tasks; the predictive likelihood looks whether it has converged."""
+        """If the fused kernels take the tasks; objective "pl" reads back whether it has converged."""
         return self.objective != "pl" and fits_fused(n_points, n_way)
 
     @property
@@ -170,11 +153,8 @@ class MirrorGP(GPMethod):
                 solved: Solution | GaussianPosterior = _solve_fused(K, y, weight, mask)
             else:
                 solved, _ = mirror_descent(K, y, n_way=tasks.n_way, weight=weight, class_mask=mask, validate=False)
-            fitted = amortise(K, y, solved, weight=weight, class_mask=mask)
-            for buffer, value in zip(
-                (self.amortised_strength, self.amortised_own, self.amortised_other), fitted, strict=True
-            ):
-                buffer.copy_(value)
+            for field, value in amortise(K, y, solved, weight=weight, class_mask=mask)._asdict().items():
+                getattr(self, f"amortised_{field}").copy_(value)
 
 
 def _solve_fused(K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor) -> Solution:

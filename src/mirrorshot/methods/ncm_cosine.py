@@ -18,18 +18,7 @@ from mirrorshot.types import TaskBatch
 
 
 class NCMCosine(TemperedMethod):
-    """Nearest class mean by cosine, on the features of a pre-trained classifier. Options: those of `TemperedMethod`.
-
-    Example:
-        >>> import torch
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = NCMCosine(make_backbone("identity", in_features=8), n_base_classes=6, temperature=0.1)
-        >>> method.predict(tasks).shape
-        torch.Size([2, 15, 5])
-    """
+    """Nearest class mean by cosine, on the features of a pre-trained classifier. Options: those of `TemperedMethod`."""
 
     def _scores(
         self, support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], tasks: TaskBatch

@@ -9,7 +9,6 @@ are drawn by Gibbs sampling. Meta-training ascends the evidence of support and q
 likelihood of the query. Predictions are averages over the last draws of several chains.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from mirrorshot.gp.one_vs_each import (
 )
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
+from mirrorshot.methods.shared import check_at_least, mean_of_softmax
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -38,21 +38,11 @@ class OneVsEachGP(GPMethod):
     which for objective "ml" is right by Fisher's identity once they come from the posterior.
 
     Args:
-        backbone: from items to features.
         n_steps: Gibbs steps in training. After one, as published, the draws have not seen the labels yet; each further
             one costs as much as the evidence.
         n_test_steps: Gibbs steps at test.
         n_chains: chains of a task, each of which contributes its last draw.
         **options: those of `GPMethod`; there is no objective "cml".
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = OneVsEachGP(make_backbone("identity", in_features=8))
-        >>> method.loss(tasks, query_y).shape, method.predict(tasks).shape
-        (torch.Size([2]), torch.Size([2, 15, 5]))
     """
 
     recipes = (
@@ -61,13 +51,7 @@ class OneVsEachGP(GPMethod):
     )
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        n_steps: int = 1,
-        n_test_steps: int = 50,
-        n_chains: int = 20,
-        **options: Any,
+        self, backbone: Backbone, *, n_steps: int = 1, n_test_steps: int = 50, n_chains: int = 20, **options: Any
     ) -> None:
         super().__init__(backbone, **options)
         if self.objective == "cml":
@@ -75,9 +59,7 @@ class OneVsEachGP(GPMethod):
                 "Expected `objective` to be 'ml' or 'pl', but got 'cml': draws for all points and for the support do "
                 "not belong together. Use method mirror_gp or logistic_softmax_gp."
             )
-        for name, value in (("n_steps", n_steps), ("n_test_steps", n_test_steps), ("n_chains", n_chains)):
-            if value < 1:
-                raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {value}.")
+        check_at_least(1, n_steps=n_steps, n_test_steps=n_test_steps, n_chains=n_chains)
         self.n_steps, self.n_test_steps, self.n_chains = n_steps, n_test_steps, n_chains
 
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
@@ -104,8 +86,4 @@ class OneVsEachGP(GPMethod):
         return one_vs_each_scores(mean, covariance, class_mask)
 
     def _combine(self, scores: Float[Tensor, "T S M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        absent = ~tasks.class_mask[:, None, :]
-        log_prob = torch.log_softmax(scores.masked_fill(absent[:, None], -torch.inf), -1)
-        # classes that do not exist are zero in between: -inf in all chains has no gradient
-        mean = log_prob.masked_fill(absent[:, None], 0.0).logsumexp(1) - math.log(self.n_chains)
-        return mean.masked_fill(absent, -torch.inf)
+        return mean_of_softmax(scores, tasks.class_mask, tasks.class_mask)

@@ -1,32 +1,84 @@
-"""For methods that adapt a network to each task: layers of one task, its steps compiled, and many tasks at once."""
+"""Adaptation of a network to each task: base class, layers of one task, compiled steps, many tasks at once."""
 
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call, grad, vmap
+
+from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.methods.shared import check_at_least, check_positive
+from mirrorshot.networks.backbones import Backbone
 
 Function = TypeVar("Function", bound=Callable[..., object])
+Weights = TypeVar("Weights")
+
+
+class LabelledItems(NamedTuple):
+    """Items of one task or of a batch, their labels, and how much each counts; zero is padding."""
+
+    x: Shaped[Tensor, "..."]
+    y: Int[Tensor, "*T N"]
+    counts: Float[Tensor, "*T N"]
+
+
+class AdaptedMethod(FewShotMethod):
+    """Base of methods that adapt all weights of a network to each task, by gradient steps on its support.
+
+    Args:
+        backbone: from items to features. The method takes it over and replaces its layers.
+        n_way: classes of a task; the trainer fills it in.
+        n_steps: gradient steps on the support.
+        step_size: their length.
+        n_test_steps: steps of `predict`; None: `n_steps`.
+        first_order: take the gradients of the steps as constants.
+    """
+
+    is_by_features = False
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        n_way: int = 5,
+        n_steps: int = 5,
+        step_size: float = 0.01,
+        n_test_steps: int | None = None,
+        first_order: bool = False,
+    ) -> None:
+        super().__init__(backbone)
+        check_at_least(2, n_way=n_way)
+        check_at_least(0, n_steps=n_steps, n_test_steps=n_test_steps or 0)
+        check_positive(step_size=step_size)
+        self.n_way, self.n_steps, self.step_size, self.first_order = n_way, n_steps, step_size, first_order
+        self.n_test_steps = n_steps if n_test_steps is None else n_test_steps
+        self._norms = _replace_layers(backbone, "backbone")
+
+    def _slope(self, function: Callable[[Weights], Tensor], at: Weights) -> Weights:
+        """Gradient of a function of weights, with `first_order` as a constant."""
+        # an outer no_grad does not reach into `grad`, only derivatives of its result
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.first_order):
+            return cast(Weights, grad(function)(at))
 
 
 def compiled(function: Function) -> Function:
-    """The function compiled, for one size of its arguments, with the derivatives that are taken in it.
+    """The function compiled for one size of its arguments, derivatives within it included.
 
-    From then on this process does not show torch's remark on how it takes a sum over classes apart.
+    Silences torch's warning about online softmax in this process.
     """
     warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
-    # torch counts what it compiles by code object, and gives up after a few: a copy for each caller
+    # torch limits the compilations of a code object: each caller gets a copy
     code, scope = function.__code__.replace(), function.__globals__
     return cast(Function, torch.compile(types.FunctionType(code, scope, function.__name__), dynamic=False))
 
 
 def _is_eager_cpu(tensor: Tensor) -> bool:
-    """Whether this runs on the CPU, and not to be compiled: layouts and values may be asked for."""
+    """Whether this runs uncompiled on the CPU, where layouts and values can be read."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -49,17 +101,10 @@ def call_network(
     x: Shaped[Tensor, "N ..."],
     counts: Float[Tensor, " N"],
 ) -> Float[Tensor, "N C"]:
-    """The network's output for the items of one task, with weights that belong to it.
+    """The network's output for the items of one task, with its own weights.
 
-    On the CPU convolutions get weights in `channels_last`, the layout in which pooling and norms are fastest there.
-    Steps and slices of a vector of weights do not keep it.
-
-    Args:
-        network: the module.
-        weights: by name.
-        norms: names of the `counts` of its `ItemNorm`s.
-        x: the items.
-        counts: how much each counts in batch normalisation.
+    `norms` names the `counts` of the network's `ItemNorm`s. On the CPU convolutions get weights in `channels_last`, the
+    layout in which pooling and norms are fastest there; steps and slices of a vector of weights do not keep it.
     """
     if _is_eager_cpu(x):
         last = torch.channels_last
@@ -69,10 +114,10 @@ def call_network(
 
 
 class ItemNorm(nn.Module):
-    """Batch normalisation of one task with its statistics, in train and in eval mode, and none that run.
+    """Batch normalisation of one task with its own statistics, in train and in eval mode, without running ones.
 
-    Takes over scale and shift. `counts`, a buffer that every call replaces, says how much each item counts in the
-    statistics: nothing for padding, and for queries that are normalised by the statistics of the support.
+    Takes over scale and shift. `counts`, a buffer that every call replaces, is how much each item counts in the
+    statistics: zero for padding, and for queries that are normalised by the statistics of the support.
     """
 
     counts: Tensor
@@ -83,7 +128,7 @@ class ItemNorm(nn.Module):
         self.register_buffer("counts", torch.ones(1), persistent=False)
 
     def forward(self, input: Float[Tensor, "N c h w"], n_tasks: int = 1) -> Float[Tensor, "N c h w"]:
-        """Normalise the maps of one task; `n_tasks` is there because the norms of backbones have it."""
+        """Normalise the maps of one task; `n_tasks` is ignored, blocks of backbones pass it."""
         x = input if input.dtype == torch.float64 else input.float()
         if _is_eager_cpu(x) and x[:, 0].numel() > 1 and (self.counts == self.counts[0]).all():
             # torch's fused norm, which refuses a single number
@@ -98,9 +143,7 @@ class ItemNorm(nn.Module):
 
 
 class ItemConv(nn.Module):
-    """A convolution; within a compiled function a product of matrices.
-
-    Takes over the parameters.
+    """A convolution with the parameters of another; within a compiled function a product of matrices.
 
     Design note: torch differentiates the derivative of a convolution by convolutions whose kernels have the size of the
     maps, and cuDNN is slow at these. Derivatives of slices and of a product are slices and products. Rejected: the
@@ -140,7 +183,7 @@ class ItemConv(nn.Module):
         return y if bias is None else y + bias[:, None, None]
 
 
-def replace_layers(network: nn.Module, prefix: str) -> list[str]:
+def _replace_layers(network: nn.Module, prefix: str) -> list[str]:
     """Replace plain convolutions and batch normalisation of a network, and return the names of the norms' `counts`."""
     names = []
     for path, module in list(network.named_modules(prefix=prefix)):

@@ -3,11 +3,11 @@
 F. Sung, Y. Yang, L. Zhang, T. Xiang, P. Torr and T. Hospedales, https://arxiv.org/abs/1711.06025
 
 The distance between a query and a class is learned. The mean of the feature maps of a class and the map of a query are
-laid on each other, and a small convolutional network gives the pair a relation score between 0 and 1. Training
+stacked, and a small convolutional network gives the pair a relation score between 0 and 1. Training
 regresses the scores to 1 for the right class and to 0 for the others. A variant trains with cross-entropy.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.methods.base import FewShotMethod, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
+from mirrorshot.methods.shared import check_choice, class_log_softmax, linear_layer, support_one_hot
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.networks.blocks import ConvBlock
 from mirrorshot.types import InvalidInputError, TaskBatch
@@ -26,9 +27,9 @@ _CHANNELS, _HIDDEN = 64, 8  # of the relation network
 
 
 class RelationNet(FewShotMethod):
-    """Relation network. Needs feature maps: backbone conv4np, or conv4snp for small pictures.
+    """Relation network. Needs feature maps: backbone conv4np, or conv4snp for small images.
 
-    How scores become probabilities, with `s` what enters the sigmoid:
+    How scores become probabilities, with `s` the score before the sigmoid:
 
     - `loss="mse"`, the paper's: the squared error to one-hot labels is smallest where `sigmoid(s_c)` is the
       probability of class c, so probabilities are the sigmoids divided by their sum.
@@ -46,17 +47,6 @@ class RelationNet(FewShotMethod):
         loss: "mse" or "softmax".
         momentum: of the running statistics of the relation network.
         seed: of its initial weights; the trainer derives it from that of the run.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> pictures = torch.randint(256, (12, 1, 28, 28), dtype=torch.uint8)
-        >>> source = ClassSource.from_arrays(pictures, torch.arange(12) % 3)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=3, n_shot=1, n_query=2, seed=0).draw(2)
-        >>> tasks = tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255)
-        >>> backbone = make_backbone("conv4snp", generator=torch.Generator().manual_seed(0))
-        >>> RelationNet(backbone).predict(tasks).exp().sum(-1).allclose(torch.ones(2, 6))
-        True
     """
 
     recipes = (
@@ -66,16 +56,11 @@ class RelationNet(FewShotMethod):
     is_by_features = False
     needs_maps = True
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        loss: Loss = "mse",
-        momentum: float = 0.1,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, backbone: Backbone, *, loss: Loss = "mse", momentum: float = 0.1, seed: int = 0) -> None:
         super().__init__(backbone)
-        _check_options(loss, momentum)
+        check_choice(Loss, loss=loss)
+        if not 0 < momentum <= 1:
+            raise InvalidInputError(f"Expected `momentum` to be above 0 and at most 1, but got {momentum}.")
         channels, side, padding = _check_maps(backbone)
         self.loss_name, self.padding = loss, padding
         generator = torch.Generator().manual_seed(seed)
@@ -86,8 +71,8 @@ class RelationNet(FewShotMethod):
         for block in self.blocks:
             block.norm.momentum = momentum  # type: ignore[union-attr]
         last = _after_block(_after_block(side, padding), padding)
-        self.hidden = _linear(_CHANNELS * last * last, _HIDDEN, generator)
-        self.score = _linear(_HIDDEN, 1, generator)
+        self.hidden = linear_layer(_CHANNELS * last * last, _HIDDEN, generator)
+        self.score = linear_layer(_HIDDEN, 1, generator)
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Mean squared error of the relation scores over queries and classes, or cross-entropy of the queries."""
@@ -105,13 +90,12 @@ class RelationNet(FewShotMethod):
     def _log_prob(self, scores: Float[Tensor, "T M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         if self.loss_name == "mse":
             scores = F.logsigmoid(scores)
-        return scores.masked_fill(~tasks.class_mask[:, None, :], -torch.inf).log_softmax(-1)
+        return class_log_softmax(scores, tasks.class_mask)
 
     def scores(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Relation of every query to every class, before the sigmoid."""
         support, query = self.features(tasks)
-        classes = torch.arange(tasks.n_way, device=support.device)[:, None]
-        weight = tasks.support_weight[:, None, :].to(support.dtype) * (tasks.support_y[:, None, :] == classes)
+        weight = support_one_hot(tasks, support.dtype)
         weight = weight / weight.sum(-1, keepdim=True).clamp(min=1e-6)
         prototypes = (weight @ support.flatten(2)).unflatten(2, support.shape[2:])
         with self.network_precision(query.device):
@@ -137,24 +121,8 @@ class RelationNet(FewShotMethod):
         return second(F.relu(F.max_pool2d(maps, 2)), n_tasks)  # type: ignore[no-any-return]
 
 
-def _linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
-    """A linear layer with weights as those of torch, from a generator."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.uniform_(-(n_in**-0.5), n_in**-0.5, generator=generator)
-    return layer
-
-
 def _after_block(side: int, padding: int) -> int:
     return (side + 2 * padding - 2) // 2
-
-
-def _check_options(loss: str, momentum: float) -> None:
-    if loss not in get_args(Loss):
-        raise InvalidInputError(f"Expected `loss` to be 'mse' or 'softmax', but got {loss!r}.")
-    if not 0 < momentum <= 1:
-        raise InvalidInputError(f"Expected `momentum` to be above 0 and at most 1, but got {momentum}.")
 
 
 def _check_maps(backbone: Backbone) -> tuple[int, int, int]:
@@ -163,14 +131,14 @@ def _check_maps(backbone: Backbone) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise InvalidInputError(
             f"Expected a backbone that returns feature maps (c, h, w), but got one of features {shape}. RelationNet "
-            "compares maps: use backbone=conv4np, or conv4snp for small pictures; for embeddings use dkt or mirror_gp."
+            "compares maps: use backbone=conv4np, or conv4snp for small images; for embeddings use dkt or mirror_gp."
         )
     channels, *sides = shape
     side = min(sides)
     padding = 1 if side < 10 else 0
     if sides[0] != sides[1] or _after_block(_after_block(side, padding), padding) < 1:
         raise InvalidInputError(
-            f"Expected square feature maps of at least 4 x 4, but got {sides[0]} x {sides[1]}. Use larger pictures: "
+            f"Expected square feature maps of at least 4 x 4, but got {sides[0]} x {sides[1]}. Use larger images: "
             "conv4np needs 22 x 22."
         )
     return channels, side, padding

@@ -8,7 +8,7 @@ labelled items, and a query belongs to the nearest mean. The paper has no probab
 minus the squared distances over a temperature, which is fitted to training tasks.
 """
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.methods.frozen_heads import TemperedMethod
-from mirrorshot.methods.shared import class_means, in_parts
+from mirrorshot.methods.shared import check_choice, class_means, in_parts
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
 
 Transform = Literal["cl2n", "l2n", "un"]
 
@@ -26,33 +26,21 @@ Transform = Literal["cl2n", "l2n", "un"]
 class SimpleShot(TemperedMethod):
     """SimpleShot: nearest class mean of centred features of unit length.
 
-    `tune` takes the centre from all items of training tasks, by the network as it is then; until then it is zero.
+    `tune` takes the centre from all items of training tasks, with the current network; before that it is zero.
 
     Design note: rejected was a running average during pre-training, which mixes the features of many earlier networks
-    and of augmented pictures.
+    and of augmented images.
 
     Args:
-        backbone: from items to features.
         transform: of the features. "cl2n" centres and scales to length one, "l2n" only scales, "un" leaves them.
         **options: those of `TemperedMethod`.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource, EpisodeSampler
-        >>> source = ClassSource.from_arrays(torch.randn(60, 8), torch.arange(60) % 6)
-        >>> tasks, query_y = EpisodeSampler(source, n_way=5, n_shot=1, n_query=3, seed=0).draw(2)
-        >>> method = SimpleShot(make_backbone("identity", in_features=8), n_base_classes=6)
-        >>> method.tune(tasks, query_y)
-        >>> method.predict(tasks).shape
-        torch.Size([2, 15, 5])
     """
 
     centre: Tensor
 
     def __init__(self, backbone: Backbone, *, transform: Transform = "cl2n", **options: Any) -> None:
         super().__init__(backbone, **options)
-        if transform not in get_args(Transform):
-            raise InvalidInputError(f"Expected `transform` to be 'cl2n', 'l2n' or 'un', but got {transform!r}.")
+        check_choice(Transform, transform=transform)
         self.transform = transform
         self.register_buffer("centre", torch.zeros(backbone.out_features))
 

@@ -18,10 +18,10 @@ class CalibrationBins(NamedTuple):
     sets of bins with the same edges (of classes, of tasks, of resamples) have their dimensions before B.
 
     Attributes:
-        edges: bin b holds confidences in (edges[b], edges[b + 1]], the first bin also 0; (B + 1,).
-        counts: number of predictions, or sum of their weights; (B,).
-        confidence_sum: sum of their confidences; (B,).
-        correct_sum: number of them that were right; (B,).
+        edges: bin b holds confidences in (edges[b], edges[b + 1]], the first bin also 0.
+        counts: number of predictions, or sum of their weights.
+        confidence_sum: sum of their confidences.
+        correct_sum: number of right ones, or sum of their weights.
     """
 
     edges: Float[Tensor, " B_plus_1"]
@@ -53,23 +53,15 @@ def calibration_bins(
     *,
     equal_mass: bool = False,
 ) -> CalibrationBins:
-    """Sort the predictions of all tasks into confidence bins.
+    """Sort the predictions of all tasks into confidence bins: edges in the type of `prob`, sums in float64.
+
+    The bins have equal width, or with `equal_mass` the same number of predictions, for the adaptive ECE of Nguyen and
+    O'Connor, "Posterior calibration and exploratory analysis for natural language processing models", 2015,
+    https://arxiv.org/abs/1508.05154. The paper has `n_bins=15`.
 
     Design note: the edges of bins of equal mass are quantiles of the confidences, so that equal confidences share a bin
     and the result does not depend on the order of predictions. Where there are ties, bins are not exactly equal, and
     some may be empty. Rejected: to cut the sorted list into equal pieces.
-
-    Args:
-        prob: class probabilities.
-        y: labels 0 .. C - 1.
-        n_bins: number of bins; 15 as in the paper.
-        weight: how often each query counts.
-        equal_mass: bins with the same number of predictions instead of the same width, for the adaptive ECE of Nguyen
-            and O'Connor, "Posterior calibration and exploratory analysis for natural language processing models", 2015,
-            https://arxiv.org/abs/1508.05154.
-
-    Returns:
-        `CalibrationBins`: edges in the type of `prob`, sums in float64.
 
     Example:
         >>> prob = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
@@ -104,12 +96,7 @@ def class_calibration_bins(
 
 
 def equal_width_edges(n_bins: int, like: Float[Tensor, "..."]) -> Float[Tensor, " B_plus_1"]:
-    """Edges 0, 1 / n_bins, ..., 1 in the type and on the device of the confidences `like`.
-
-    Example:
-        >>> equal_width_edges(4, torch.zeros(1))
-        tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
-    """
+    """Edges 0, 1 / n_bins, ..., 1 in the type and on the device of the confidences `like`."""
     if n_bins < 1:
         raise InvalidInputError(f"Expected `n_bins` to be at least 1, but got {n_bins}.")
     edges = torch.arange(n_bins + 1, dtype=torch.float64, device=like.device) / n_bins
@@ -122,19 +109,7 @@ def bin_predictions(
     weight: Float[Tensor, "*groups n"],
     edges: Float[Tensor, " B_plus_1"],
 ) -> CalibrationBins:
-    """Sums of each bin, in each group (class, task) alone.
-
-    Args:
-        confidence: probabilities that were given to events.
-        correct: 1 for each event that happened, else 0.
-        weight: how often each counts.
-        edges: of the bins, ascending, in the type of `confidence`.
-
-    Example:
-        >>> p, edges = torch.tensor([0.2, 0.9, 1.0]), torch.tensor([0.0, 0.5, 1.0])
-        >>> bin_predictions(p, torch.tensor([0.0, 1.0, 0.0]), torch.ones(3), edges).correct_sum
-        tensor([0., 1.], dtype=torch.float64)
-    """
+    """Sums of each bin in each group (class, task); `edges` ascend, in the type of `confidence`."""
     groups, n_bins = confidence.shape[:-1], len(edges) - 1
     index = torch.bucketize(confidence.contiguous(), edges[1:-1].contiguous()).reshape(groups.numel(), -1)
     index = (index + n_bins * torch.arange(groups.numel(), device=index.device)[:, None]).flatten()

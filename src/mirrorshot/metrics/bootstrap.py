@@ -33,8 +33,8 @@ class TaskStatistics(NamedTuple):
     """Sums over the queries of each task, in float64.
 
     Attributes:
-        weight: number of queries, or sum of their weights; (T,).
-        correct, nll, brier: sums of right predictions and of scores; (T,).
+        weight: number of queries, or sum of their weights.
+        correct, nll, brier: sums of right predictions and of scores.
         bins: calibration bins of each task, fields of shape (T, B).
     """
 
@@ -46,12 +46,7 @@ class TaskStatistics(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A metric and its confidence interval.
-
-    Attributes:
-        value: the metric of all tasks.
-        low, high: ends of the interval.
-    """
+    """A metric of all tasks and the ends of its confidence interval."""
 
     value: float
     low: float
@@ -115,9 +110,6 @@ def bootstrap_intervals(
         level: share of resamples within the interval.
         metrics: names from `METRICS`.
 
-    Returns:
-        An `Interval` for each metric.
-
     Example:
         >>> g = torch.Generator().manual_seed(0)
         >>> prob, y = torch.tensor([0.8, 0.2]).expand(200, 5, 2), (torch.rand(200, 5, generator=g) > 0.8).long()
@@ -138,10 +130,8 @@ def bootstrap_bins(
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """Percentile intervals of the accuracy in each calibration bin, for a reliability diagram.
 
-    The arguments are those of `bootstrap_intervals`. Resamples in which a bin is empty say nothing about it.
-
-    Returns:
-        Lower and upper ends; NaN for bins without predictions.
+    Arguments as in `bootstrap_intervals`. Resamples in which a bin is empty do not count for it; a bin without any
+    predictions has NaN as lower and upper end.
 
     Example:
         >>> g = torch.Generator().manual_seed(0)

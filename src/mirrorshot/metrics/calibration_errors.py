@@ -1,4 +1,4 @@
-"""Calibration errors, all of them functions of `CalibrationBins`: of one call, of classes, or of 1,000 resamples."""
+"""Calibration errors, all of them functions of `CalibrationBins` of any batch dimensions."""
 
 import math
 from typing import NamedTuple
@@ -26,11 +26,9 @@ def expected_calibration_error(bins: CalibrationBins) -> Float[Tensor, "*batch"]
 
 
 def maximum_calibration_error(bins: CalibrationBins, min_count: int = 0) -> Float[Tensor, "*batch"]:
-    """Distance of accuracy and confidence in the worst bin that holds a prediction.
+    """Distance of accuracy and confidence in the worst bin with at least one prediction, and at least `min_count`.
 
-    Args:
-        bins: of `calibration_bins`.
-        min_count: bins with fewer predictions are left out: the gap of a bin with a handful of them is mostly noise.
+    The gap of a bin with a handful of predictions is mostly noise.
 
     Example:
         >>> from mirrorshot.metrics import calibration_bins
@@ -89,13 +87,12 @@ def debiased_squared_error(bins: CalibrationBins) -> Float[Tensor, "*batch"]:
 
 
 def debiased_calibration_error(bins: CalibrationBins, norm: int = 2) -> Float[Tensor, "*batch"]:
-    """Calibration error less its bias, which makes the plain one grow with the number of bins; zero if less than that.
+    """Calibration error less its bias, which makes the plain one grow with the number of bins; at least zero.
 
-    Args:
-        bins: their counts must be numbers of predictions, so weights 0 and 1 only.
-        norm: 2 is the root of `debiased_squared_error`, to be compared with a root of mean squares and not with an ECE.
-            1 is the ECE less its bias, if accuracies of bins scatter normally: `2 ECE - E[ECE]`, as in Kumar et al.'s
-            code (there with random draws, here the mean of a folded normal).
+    `norm=2` is the root of `debiased_squared_error`, to be compared with a root of mean squares and not with an ECE.
+    `norm=1` is the ECE less its bias, if accuracies of bins scatter normally: `2 ECE - E[ECE]`, as in Kumar et al.'s
+    code (there with random draws, here the mean of a folded normal). The counts must be numbers of predictions, so
+    weights 0 and 1 only.
 
     Example:
         >>> from mirrorshot.metrics import calibration_bins

@@ -1,4 +1,4 @@
-"""Checked inputs of all metrics."""
+"""Checks of the inputs of all metrics."""
 
 from typing import NamedTuple
 
@@ -15,9 +15,9 @@ class TopLabel(NamedTuple):
     """The predicted class of each query, pooled over tasks, without padding.
 
     Attributes:
-        confidence: its probability, in the type of the probabilities; (n,).
-        correct: 1 where it is right, else 0; (n,), float64.
-        weight: how often it counts; (n,), float64.
+        confidence: its probability, in the type of the probabilities.
+        correct: 1 where it is right, else 0, in float64.
+        weight: how often it counts, in float64.
     """
 
     confidence: Float[Tensor, " n"]
@@ -34,7 +34,7 @@ def top_label(prob: Tensor, y: Tensor, weight: Tensor | None) -> TopLabel:
 
 
 def checked(prob: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Check probabilities, labels and weights; padding comes back as sure and right, weights as float64."""
+    """Check and return probabilities, labels and float64 weights; padding becomes sure and right."""
     prob, y, share = _checked_shapes("prob", prob, y, weight)
     low = float(prob.min())
     if not low >= 0.0:  # NaN included

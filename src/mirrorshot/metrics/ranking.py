@@ -14,12 +14,7 @@ from mirrorshot.types import InvalidInputError
 
 
 class RiskCoverage(NamedTuple):
-    """Error rates of the most confident predictions.
-
-    Attributes:
-        coverage: shares of predictions that are answered, ascending up to 1; (n,).
-        risk: error rate of those; (n,).
-    """
+    """Error rates (`risk`) of the most confident shares of the predictions (`coverage`, ascending up to 1)."""
 
     coverage: Float[Tensor, " n"]
     risk: Float[Tensor, " n"]
@@ -33,17 +28,10 @@ def auroc(
 ) -> Float[Tensor, ""]:
     """Area under the ROC curve: how probably a positive's score is above a negative's; a tie counts half.
 
+    In float64; 0.5 is chance, 1 a perfect separation. Weights are how often each score counts; zero is padding.
+
     For out-of-distribution detection, pass any confidence (the largest probability, or minus an entropy): that of
     queries of the task's classes as positives, that of others as negatives.
-
-    Args:
-        positive: scores of positives, of any shape.
-        negative: scores of negatives.
-        positive_weight: how often each positive counts; zero is padding. None: once.
-        negative_weight: the same for negatives.
-
-    Returns:
-        A number in float64; 0.5 is chance, 1 is a perfect separation.
 
     Example:
         >>> auroc(torch.tensor([0.9, 0.8, 0.4]), torch.tensor([0.4, 0.2]))
@@ -66,8 +54,7 @@ def correctness_auroc(
 ) -> Float[Tensor, ""]:
     """Area under the ROC curve of telling right predictions from wrong ones by their confidence, over all tasks.
 
-    Returns:
-        A number in float64; NaN if all predictions are right, or all wrong.
+    NaN if all predictions are right, or all wrong.
 
     Example:
         >>> correctness_auroc(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))

@@ -5,7 +5,6 @@ Fit it on validation tasks, never on those whose calibration is reported.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -19,19 +18,12 @@ _TOLERANCE = 1e-12  # of log T
 _MAX_STEPS = 100  # bisection alone needs 43
 
 
-class _Slope(NamedTuple):
-    """Derivative of the NLL with respect to 1 / T, and the derivative of that with respect to log(1 / T)."""
-
-    value: float
-    change: float
-
-
 def fit_temperature(
     log_prob: Float[Tensor, "*batch C"], y: Int[Tensor, "*batch"], weight: Float[Tensor, "*batch"] | None = None
 ) -> float:
     """Find the temperature T at which `softmax(log_prob / T)` has the smallest negative log-likelihood.
 
-    T above 1 makes predictions less sure, T below 1 surer. The predicted classes stay what they are.
+    T above 1 makes predictions less sure, T below 1 surer. The predicted classes stay the same.
 
     Design note: the NLL is convex in 1 / T, so its slope there never falls, and a root of it is the minimum. Newton's
     method in log T finds it in a few steps; where a step leaves the interval that holds the root, the interval is
@@ -55,7 +47,7 @@ def fit_temperature(
     """
     scores, right, share = _as_rows(*checked_scores(log_prob.detach(), y, weight))
     low, high = -math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE)  # of log(1 / T)
-    at_low, at_high = _slope(scores, right, share, low).value, _slope(scores, right, share, high).value
+    at_low, at_high = _slope(scores, right, share, low)[0], _slope(scores, right, share, high)[0]
     if at_low == 0.0 == at_high:
         return 1.0
     if at_low >= 0.0:
@@ -67,10 +59,6 @@ def fit_temperature(
 
 def apply_temperature(log_prob: Float[Tensor, "*batch C"], temperature: float) -> Float[Tensor, "*batch C"]:
     """Logarithm of the probabilities raised to the power `1 / temperature` and scaled to sum to one.
-
-    Args:
-        log_prob: logarithms of class probabilities, or any scores; `-inf` for classes that a task does not have.
-        temperature: T > 0.
 
     Example:
         >>> apply_temperature(torch.tensor([0.8, 0.2]).log(), 0.5).exp()  # 16 : 1
@@ -96,23 +84,24 @@ def _as_rows(log_prob: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     return scores, right, share / share.sum()
 
 
-def _slope(scores: Tensor, right: Tensor, share: Tensor, log_inverse: float) -> _Slope:
+def _slope(scores: Tensor, right: Tensor, share: Tensor, log_inverse: float) -> tuple[float, float]:
+    """Derivative of the NLL with respect to 1 / T, and the derivative of that with respect to log(1 / T)."""
     inverse = math.exp(log_inverse)
     prob = (inverse * scores).softmax(-1)
     finite = scores.masked_fill(scores == -torch.inf, 0.0)  # their probability is zero
     mean = (prob * finite).sum(-1)
     var = (prob * (finite - mean[:, None]).square()).sum(-1)
     # with b = 1 / T: d NLL / d b = E_p[score] - score of the right class; d^2 NLL / d b^2 = Var_p[score]
-    return _Slope(float(share @ (mean - right)), inverse * float(share @ var))
+    return float(share @ (mean - right)), inverse * float(share @ var)
 
 
 def _root(scores: Tensor, right: Tensor, share: Tensor, low: float, high: float) -> float:
-    """Where the slope is zero, by Newton's method within the interval."""
+    """Root of the slope, by Newton's method within the interval."""
     point = 0.0  # T = 1
     for _ in range(_MAX_STEPS):
-        slope = _slope(scores, right, share, point)
-        low, high = (point, high) if slope.value < 0.0 else (low, point)
-        step = -slope.value / slope.change if slope.change > 0.0 else math.inf
+        slope, change = _slope(scores, right, share, point)
+        low, high = (point, high) if slope < 0.0 else (low, point)
+        step = -slope / change if change > 0.0 else math.inf
         following = point + step if low <= point + step <= high else (low + high) / 2
         if abs(following - point) <= _TOLERANCE:
             return following

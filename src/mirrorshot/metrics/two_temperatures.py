@@ -21,19 +21,13 @@ PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
 """0.05 to 0.345 and 1 to 1.995 in steps of 0.005: the 260 values that each temperature takes."""
 
 _CHUNK = {"cpu": 2**17, "cuda": 2**24}  # confidences held at a time: those that fit into the cache of a core
-_LEAST = -80.0  # what is added to one; below, numbers are subnormal, and processors slow
+_LEAST = -80.0  # of exponents; terms below are subnormal numbers, which are slow
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _STARTS = 7  # values of log T that bracket the minimum
 
 
 class TemperaturePair(NamedTuple):
-    """Two temperatures, and their calibration errors on the validation tasks.
-
-    Attributes:
-        likelihood: T1, inside the expected softmax; 1 for methods without latents.
-        predictive: T2, on the logarithm of the averaged probabilities.
-        ece, mce: calibration errors of the validation tasks.
-    """
+    """T1 (1 for methods without latents) and T2, and their calibration errors on the validation tasks."""
 
     likelihood: float
     predictive: float
@@ -67,12 +61,7 @@ def temperature_errors(
     Design note: T moves no maximum, so whether a prediction is right is known beforehand, and only its confidence
     `1 / (1 + sum_c exp((l_c - l_max) / T))` over the other classes has to be computed; the bins need two sums.
 
-    Args:
-        log_prob: logarithms of class probabilities; `-inf` for classes that a task does not have.
-        y: labels 0 .. C - 1.
-        temperatures: the values of T.
-        n_bins: number of bins of equal width.
-        weight: zero is padding, everything else counts once.
+    Bins have equal width. A `weight` of zero is padding, everything else counts once.
 
     Example:
         >>> log_prob = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).log()
@@ -101,7 +90,7 @@ def search_two_temperatures(
     weight: Float[Tensor, "*batch"] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TwoTemperatures:
-    """Try all pairs of temperatures on validation tasks, and keep the best by ECE and the best by MCE.
+    """Try all pairs of temperatures on validation tasks; return the (first) best by ECE and by MCE.
 
     Args:
         log_prob_at: log-probabilities at a likelihood temperature.
@@ -110,9 +99,6 @@ def search_two_temperatures(
         predictive: values of T2.
         weight: zero is padding.
         progress: called with the number of values of T1 that are done, and of all.
-
-    Returns:
-        Both pairs; the first of several that are equally good.
 
     Example:
         >>> log_prob = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).log()

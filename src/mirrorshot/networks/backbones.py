@@ -84,7 +84,7 @@ class ImageBackbone(Backbone):
         return self.one_view(x)
 
     def one_view(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
-        """Features as training has them, whatever `average_flips`."""
+        """Features of the images as they are, as in training: `average_flips` is ignored."""
         self._check_images(x)
         maps = x.flatten(0, 1)
         for block in self.blocks:
@@ -115,12 +115,6 @@ def conv4(
         image_size: their height and width; the number of features depends on it.
         maps: return maps (T, N, 64, h', w') for RelationNet (Conv4NP: two blocks lack padding, two lack pooling).
         norm: as in `ImageBackbone`.
-
-    Example:
-        >>> import torch
-        >>> backbone = conv4(generator=torch.Generator().manual_seed(0))
-        >>> backbone(torch.zeros(2, 5, 3, 84, 84)).shape
-        torch.Size([2, 5, 1600])
     """
     side = ((image_size - 2) // 2 - 2) // 2 if maps else image_size // 16
     if side < 1:
@@ -137,11 +131,6 @@ def resnet(*, n_blocks: int, generator: Generator, in_channels: int = 3, norm: N
 
     Basic blocks and stem as in Chen et al., A Closer Look at Few-shot Classification, 2019,
     https://arxiv.org/abs/1904.04232, there for 224 x 224; 84 x 84 leaves a last map of 3 x 3. Arguments as in `conv4`.
-
-    Example:
-        >>> import torch
-        >>> resnet(n_blocks=1, generator=torch.Generator().manual_seed(0)).out_features
-        512
     """
     block = partial(ResidualBlock, generator=generator, n_convs=2, slope=0.0, pool=False)
     blocks: list[nn.Module] = [Stem(in_channels, 64, 7, generator, stride=2, padding=3, bias=False)]
@@ -156,11 +145,6 @@ def resnet12(*, generator: Generator, in_channels: int = 3, norm: Norm = "episod
 
     Lee et al., Meta-Learning with Differentiable Convex Optimization, 2019, https://arxiv.org/abs/1904.03758: 64, 160,
     320 and 640 channels, here with the mean over the last map and without DropBlock. Arguments as in `conv4`.
-
-    Example:
-        >>> import torch
-        >>> resnet12(generator=torch.Generator().manual_seed(0)).out_features
-        640
     """
     block = partial(ResidualBlock, generator=generator, n_convs=3, stride=1, slope=0.1, pool=True)
     blocks = [block(n_in, n_out) for n_in, n_out in ((in_channels, 64), (64, 160), (160, 320), (320, 640))]

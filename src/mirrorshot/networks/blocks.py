@@ -19,7 +19,6 @@ class TaskBatchNorm2d(nn.BatchNorm2d):
     variances. With one task it is `nn.BatchNorm2d`, whose state it has.
 
     Example:
-        >>> import torch
         >>> x = torch.tensor([1.0, 3.0, 10.0, 30.0]).reshape(4, 1, 1, 1)
         >>> TaskBatchNorm2d(1)(x, n_tasks=2).flatten()
         tensor([-1.0000,  1.0000, -1.0000,  1.0000], grad_fn=...)
@@ -111,14 +110,7 @@ def hold_subtracted_biases(network: nn.Module) -> None:
 
 
 class ConvBlock(ConvNorm):
-    """Convolution 3 x 3 with bias, batch normalisation, ReLU and, with `pool`, 2 x 2 max-pooling.
-
-    Example:
-        >>> import torch
-        >>> block = ConvBlock(3, 64, padding=1, pool=True, generator=torch.Generator().manual_seed(0))
-        >>> block(torch.zeros(10, 3, 28, 28), n_tasks=2).shape
-        torch.Size([10, 64, 14, 14])
-    """
+    """Convolution 3 x 3 with bias, batch normalisation, ReLU and, with `pool`, 2 x 2 max-pooling."""
 
     def __init__(self, n_in: int, n_out: int, *, padding: int, pool: bool, generator: Generator) -> None:
         super().__init__(n_in, n_out, 3, generator, padding=padding)
