@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import Preprocess
+from mirrorshot.data.episodes import make_tasks
 from mirrorshot.methods import FewShotMethod, PretrainedMethod
 from mirrorshot.types import TaskBatch
 
@@ -33,7 +34,7 @@ class Stream(abc.ABC):
 
     Args:
         sampler: draws tasks; its source is where items are gathered.
-        preprocess: from pictures to what the backbone takes. None: items are embeddings.
+        preprocess: from images to what the backbone takes. None: items are embeddings.
         groups_per_step: tasks, or single items, of one step, over all processes.
         seed: seed of the augmentation.
         rank: number of this process.
@@ -111,17 +112,12 @@ class TaskStream(Stream):
 
     def assemble(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """Gather and prepare tasks; device operations only."""
-        n, C, T = self.sampler.n_way * self.sampler.n_shot, self.sampler.n_way, len(rows)
+        n, n_way = self.sampler.n_way * self.sampler.n_shot, self.sampler.n_way
         x = self.items(rows, draws)
-        real = torch.ones_like(rows, dtype=torch.bool)
-        if self.sampler.may_pad:
-            real = rows >= 0
-            x = x * real.view(*rows.shape, *[1] * (x.ndim - 2))
-        y = torch.cat([_labels(C, n, rows.device), _labels(C, rows.shape[1] - n, rows.device)]) * real
-        weight = real.float()
-        class_mask = real[:, n:].reshape(T, C, -1).any(-1)
-        batch = TaskBatch(x[:, :n], y[:, :n], x[:, n:], C, weight[:, :n], weight[:, n:], class_mask)
-        return batch, y[:, n:]
+        if not self.sampler.may_pad:
+            return make_tasks(x[:, :n], x[:, n:], n_way)
+        real = rows >= 0
+        return make_tasks(x[:, :n], x[:, n:], n_way, support_real=real[:, :n], query_real=real[:, n:])
 
 
 class NumberedTasks:
@@ -129,8 +125,8 @@ class NumberedTasks:
 
     Args:
         sampler: draws the tasks.
-        preprocess: from pictures to what the backbone takes. None: items are embeddings.
-        augment: change the pictures at random, if `preprocess` does; a task always in the same way.
+        preprocess: from images to what the backbone takes. None: items are embeddings.
+        augment: change the images at random, if `preprocess` does; a task always in the same way.
     """
 
     def __init__(self, sampler: EpisodeSampler, preprocess: Preprocess | None, *, augment: bool = False) -> None:
@@ -201,13 +197,8 @@ class ItemStream(Stream):
 def _prepare(
     preprocess: Preprocess, items: Tensor, sizes: Tensor | None, rows: Int[Tensor, " n"], draws: Tensor | None
 ) -> Float[Tensor, "n c s s"]:
-    """Gather pictures and prepare them."""
+    """Gather images and prepare them."""
     return preprocess(items[rows], None if sizes is None else sizes[rows], draws)
-
-
-def _labels(n_way: int, n: int, device: torch.device) -> Int[Tensor, " n"]:
-    """Classes of `n` points, class by class."""
-    return torch.arange(n, device=device) // (n // n_way)
 
 
 def _send(tensor: Tensor, device: torch.device) -> Tensor:
