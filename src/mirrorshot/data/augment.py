@@ -80,8 +80,7 @@ class Preprocess(NamedTuple):
             sizes: width and height of the originals, in whose geometry crops are drawn. None: those of `images`.
             draws: from `draw`, needed for augmentation.
         """
-        _check_images(images, sizes)
-        _check_channels(images, self.mean, self.std)
+        _check_images(images, sizes, self)
         if self.augment:
             changed = _augment(images, sizes, _check_draws(draws, len(images)), self.size, self.crop_area)
         else:
@@ -217,7 +216,7 @@ def _per_channel(values: tuple[float, ...], like: Tensor) -> Float[Tensor, "c 1 
     return torch.stack([like.new_full((1, 1), value) for value in values])
 
 
-def _check_images(images: Tensor, sizes: Tensor | None) -> None:
+def _check_images(images: Tensor, sizes: Tensor | None, preprocess: Preprocess) -> None:
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise InvalidInputError(
             "Expected `images` to be (n, channels, height, width) as uint8 with 1 or 3 channels, "
@@ -227,13 +226,10 @@ def _check_images(images: Tensor, sizes: Tensor | None) -> None:
         raise InvalidInputError(
             f"Expected `sizes` to be ({len(images)}, 2), width and height of each image, but got {tuple(sizes.shape)}."
         )
-
-
-def _check_channels(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-    if not len(mean) == len(std) == images.shape[1]:
+    if not len(preprocess.mean) == len(preprocess.std) == images.shape[1]:
         raise InvalidInputError(
             f"Expected `mean` and `std` to have a value for each of {images.shape[1]} channels, "
-            f"but got {len(mean)} and {len(std)}."
+            f"but got {len(preprocess.mean)} and {len(preprocess.std)}."
         )
 
 

@@ -38,13 +38,6 @@ def read_npz(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any
 
     Raises:
         DataError: no such file, no archive of arrays, pickled objects, or more than `max_bytes` when unpacked.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.savez(Path(folder) / "a.npz", x=np.arange(3))
-        ...     read_npz(Path(folder) / "a.npz")["x"].tolist()
-        [0, 1, 2]
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:

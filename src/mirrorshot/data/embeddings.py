@@ -41,7 +41,7 @@ def read_embeddings(path: str | Path) -> ClassSource:
     try:
         return ClassSource.from_arrays(_check_embeddings(X), y, names)
     except (DataError, InvalidInputError) as error:
-        raise DataError(f"{path} cannot serve as embeddings. {error}") from error
+        raise DataError(f"{path} does not hold embeddings with labels. {error}") from error
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any], list[str] | None]:

@@ -135,12 +135,6 @@ def gather_tasks(
     """Gather the items of tasks on the device of `items`; also return the labels of the queries.
 
     `is_padded` says whether `index` has negative entries. It is not read here, as its device may be busy.
-
-    Example:
-        >>> index = EpisodeIndex(torch.tensor([[0, 2]]), torch.tensor([[1, 3]]), 2)
-        >>> tasks, query_y = gather_tasks(torch.arange(4.0)[:, None], index, is_padded=False)
-        >>> tasks.support_x.flatten().tolist(), query_y.tolist()
-        ([0.0, 2.0], [[0, 1]])
     """
     support, query = index.support.to(items.device), index.query.to(items.device)
     if not is_padded:
@@ -160,6 +154,11 @@ def make_tasks(
     """Build tasks from class-major items, as many of each class; also return the labels of the queries.
 
     Items for which `support_real` or `query_real` is false become padding. Nothing is read back from the device.
+
+    Example:
+        >>> tasks, query_y = make_tasks(torch.ones(1, 2, 4), torch.ones(1, 6, 4), n_way=2)
+        >>> tasks.support_y.tolist(), query_y.tolist()
+        ([[0, 1]], [[0, 0, 0, 1, 1, 1]])
     """
     support_x, support_y, support_weight = _points(support_x, n_way, support_real)
     query_x, query_y, query_weight = _points(query_x, n_way, query_real)
@@ -227,7 +226,7 @@ def _check_n_classes(source: ClassSource, n_way: int) -> None:
 
 
 def _check_counts(source: ClassSource, n_shot: int, n_query: int, on_small_class: str) -> int:
-    """The number of queries that all classes allow."""
+    """Return the number of queries that all classes allow."""
     counts = source.counts.tolist()
     need = n_shot + n_query if on_small_class == "error" else n_shot + 1
     small = [f"{name} ({n})" for name, n in zip(source.class_names, counts, strict=True) if n < need]

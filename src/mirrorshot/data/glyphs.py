@@ -169,13 +169,7 @@ def _typefaces() -> tuple[_Typeface, ...]:
 
 @functools.lru_cache(maxsize=1)
 def glyph_classes() -> tuple[int, ...]:
-    """Return the code points of the classes of the training and validation splits.
-
-    Example:
-        >>> classes = glyph_classes()
-        >>> ord("A") in classes, ord("7") in classes, len(classes) > 1500
-        (True, False, True)
-    """
+    """Return the code points of the classes of the training and validation splits."""
     faces = _typefaces()
     codes = sorted(frozenset().union(*(face.characters for face in faces)))
     often = [c for c in codes if sum(c in face.characters for face in faces) >= _MIN_TYPEFACES]
@@ -248,12 +242,7 @@ def _tile(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
 
 
 def render_class(character: str, n_images: int, seed: int) -> NDArray[np.uint8]:
-    """Draw images (n, 1, 28, 28) of a character in all its typefaces in turn, each changed a little at random.
-
-    Example:
-        >>> render_class("A", 3, seed=0).shape
-        (3, 1, 28, 28)
-    """
+    """Draw images (n, 1, 28, 28) of a character in all its typefaces in turn, each changed a little at random."""
     rng = np.random.default_rng((seed, ord(character)))
     drawn = (_tile(face.font, character) for face in _typefaces() if ord(character) in face.characters)
     tiles = [tile for tile in drawn if tile is not None]

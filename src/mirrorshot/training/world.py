@@ -87,12 +87,7 @@ def join_world(device: str) -> Iterator[World]:
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
-    """Return the device "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
-
-    Example:
-        >>> choose_device("cpu")
-        device(type='cpu')
-    """
+    """Return the device "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
