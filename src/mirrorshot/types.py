@@ -1,4 +1,4 @@
-"""Errors, the vocabulary of shapes, and the batch of tasks in which data and methods meet.
+"""Errors, the letters of shapes, and `TaskBatch`, in which data and methods meet.
 
 Shape letters, everywhere: `T` tasks, `C` classes of a task (n_way), `N` conditioning points, `M` query points,
 `D` features. The task dimension comes first.
@@ -6,7 +6,7 @@ Shape letters, everywhere: `T` tasks, `C` classes of a task (n_way), `N` conditi
 
 from __future__ import annotations  # the command line needs the errors, but not torch
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class InvalidInputError(MirrorshotError, ValueError):
 
 
 class DataError(MirrorshotError, ValueError):
-    """A data set cannot serve: damaged, too small, or not what was asked for. The message says what to do."""
+    """A data set is damaged, too small, or of the wrong kind. The message says what to do."""
 
 
 class NumericalError(MirrorshotError, ArithmeticError):
@@ -33,21 +33,19 @@ class NumericalError(MirrorshotError, ArithmeticError):
 
 
 class TaskBatch(NamedTuple):
-    """A batch of few-shot tasks, as every method gets it.
+    """A batch of few-shot tasks. `mirrorshot.data.episodes.make_tasks` builds one.
 
     Points are class-major: all points of class 0, then all of class 1. Tasks of fewer ways or shots than others
     are padded: padding has weight zero, label 0 and items of zeros, and its classes are false in `class_mask`.
 
-    Design note: the labels of the query are no field. They travel apart, so that no method can predict from them.
+    Design note: the labels of the query are no field. They are passed apart, so that no method can predict from them.
 
     Attributes:
-        support_x: labelled items, (T, N, *item).
-        support_y: their classes 0 to C - 1, (T, N).
-        query_x: items to classify, (T, M, *item).
+        support_x, support_y: labelled items and their classes 0 to C - 1.
+        query_x: items to classify.
         n_way: `C`, number of classes, padded ones included.
-        support_weight: one for points, zero for padding, (T, N).
-        query_weight: the same of the query, (T, M).
-        class_mask: which classes exist, (T, C).
+        support_weight, query_weight: one for points, zero for padding.
+        class_mask: which classes exist.
 
     Example:
         >>> import torch
@@ -72,20 +70,13 @@ class TaskBatch(NamedTuple):
         return self.support_x.shape[0]
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> TaskBatch:
-        """The same tasks on another device."""
+        """Return the same tasks on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def select(self, index: Int[Tensor, " S"] | Bool[Tensor, " T"] | slice) -> TaskBatch:
-        """The sub-batch of the tasks in `index`."""
+        """Return the tasks in `index`."""
         return self._map(lambda tensor: tensor[index])
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> TaskBatch:
-        return TaskBatch(
-            function(self.support_x),
-            function(self.support_y),
-            function(self.query_x),
-            self.n_way,
-            function(self.support_weight),
-            function(self.query_weight),
-            function(self.class_mask),
-        )
+        parts: dict[str, Any] = {name: function(part) for name, part in self._asdict().items() if name != "n_way"}
+        return self._replace(**parts)

@@ -270,9 +270,9 @@ def test_it_compiles_to_one_graph(augment):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"pictures": photographs().float()}, r"as uint8 with 1 or 3 channels, but got shape .* of torch.float32"),
-        ({"pictures": photographs(channels=2)}, r"1 or 3 channels, but got shape \(3, 2, 40, 60\)"),
-        ({"pictures": photographs(channels=1)}, "a value for each of 1 channels, but got 3 and 3"),
+        ({"images": photographs().float()}, r"as uint8 with 1 or 3 channels, but got shape .* of torch.float32"),
+        ({"images": photographs(channels=2)}, r"1 or 3 channels, but got shape \(3, 2, 40, 60\)"),
+        ({"images": photographs(channels=1)}, "a value for each of 1 channels, but got 3 and 3"),
         ({"sizes": torch.ones(2, 2, dtype=torch.int64)}, r"`sizes` to be \(3, 2\).* but got \(2, 2\)"),
         ({"draws": None}, "`draws` for augmentation, but got None; make them with `draw`"),
         ({"draws": torch.zeros(3, 5)}, r"`draws` to be \(3, 26\).* but got \(3, 5\)"),
@@ -281,4 +281,4 @@ def test_it_compiles_to_one_graph(augment):
 def test_bad_arguments_are_named(arguments, message):
     preprocess = Preprocess(12, *PLAIN, augment=True)
     with pytest.raises(InvalidInputError, match=message):
-        preprocess(**{"pictures": photographs(), "draws": torch.zeros(3, 26), **arguments})
+        preprocess(**{"images": photographs(), "draws": torch.zeros(3, 26), **arguments})

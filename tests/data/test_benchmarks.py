@@ -8,7 +8,6 @@ from PIL import Image
 
 from mirrorshot.data import DATASETS, load_dataset
 from mirrorshot.data.decoding import decode
-from mirrorshot.data.packed import packed_splits
 from mirrorshot.data.public import cub_splits, omniglot_splits, read_omniglot
 from mirrorshot.types import DataError, InvalidInputError
 
@@ -132,7 +131,7 @@ def test_a_damaged_picture_can_be_left_out(tmp_path, draw):
     (tmp_path / "own" / "test" / "a" / "00.png").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"00\.png"):
         load_dataset(tmp_path / "own", splits=["test"])
-    with pytest.warns(UserWarning, match="1 pictures cannot be read and are left out"):
+    with pytest.warns(UserWarning, match="1 images cannot be read and are left out"):
         data = load_dataset(tmp_path / "own", splits=["test"], skip_corrupt=True)
     assert data.test.counts.tolist() == [1, 2]
 
@@ -158,7 +157,7 @@ def test_own_embeddings_are_read_from_a_file_or_a_folder(tmp_path):
 def test_pictures_and_embeddings_do_not_mix(tmp_path, draw):
     draw.class_folders(tmp_path / "train", {"a": 2})
     np.savez(tmp_path / "test.npz", X=np.zeros((2, 4)), y=["a", "b"])
-    with pytest.raises(DataError, match="all pictures or all embeddings, but got both"):
+    with pytest.raises(DataError, match="all images or all embeddings, but got both"):
         load_dataset(tmp_path, splits=["train", "test"])
 
 
@@ -218,7 +217,9 @@ def test_every_benchmark_says_in_what_it_differs():
 
 @pytest.mark.parametrize("name", ["cub192", "miniimagenet84_0", "miniimagenet84_1"])
 def test_the_real_photographs_have_the_classes_of_the_paper(real, name):
-    splits = packed_splits(real / f"{name}.npz")
+    with np.load(real / f"{name}.npz") as file:
+        names, of_class = file["class_names"], file["class_split"]
+    splits = {split: tuple(names[of_class == split].tolist()) for split in ("train", "val", "test")}
     counts = tuple(len(names) for names in splits.values())
     assert counts == DATASETS["cub" if name == "cub192" else "mini_imagenet"].classes
     if name == "cub192":

@@ -60,7 +60,10 @@ def test_bytes_are_names_too(tmp_path):
         ({"y": Y}, "one array `X` or `embeddings` or `features`, but it has 'y'"),
         ({"X": X, "features": X, "y": Y}, "one array `X` or"),
         ({"X": X}, "one array `y` or `labels`, but it has 'X'"),
-        ({"X": X[:5], "y": Y}, r"cannot serve as embeddings\. Expected `y` to hold one label for each of 5 items"),
+        (
+            {"X": X[:5], "y": Y},
+            r"does not hold embeddings with labels\. Expected `y` to hold one label for each of 5 items",
+        ),
         ({"X": X.astype(int), "y": Y}, r"embeddings \(n, D\) as floats, but got shape \(6, 4\) of int64"),
         ({"X": X[None], "y": Y}, r"but got shape \(1, 6, 4\)"),
         ({"X": np.where(X > 1, np.nan, X), "y": Y}, "Expected `X` to be finite, but got NaN"),

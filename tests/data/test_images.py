@@ -94,9 +94,7 @@ def test_damaged_pictures_are_left_out_with_one_warning(root):
     damage(root / "dog" / "01.png", "cut")
     damage(root / "dog" / "02.png", "bomb")
     for _ in range(2):  # the second time from the cache
-        with pytest.warns(
-            UserWarning, match=r"^2 pictures cannot be read and are left out: .*01\.png.*02\.png"
-        ) as found:
+        with pytest.warns(UserWarning, match=r"^2 images cannot be read and are left out: .*01\.png.*02\.png") as found:
             source = read_folder(root, size=4, skip_corrupt=True)
         assert len(found) == 1
         assert source.counts.tolist() == [2, 1]
@@ -109,8 +107,8 @@ def test_a_class_of_which_nothing_is_left_is_named(root):
     for i in range(2):
         damage(root / "cat" / f"0{i}.png", "text")
     with (
-        pytest.warns(UserWarning, match="2 pictures cannot be read"),
-        pytest.raises(DataError, match="readable picture, but 1 have none: 'cat'"),
+        pytest.warns(UserWarning, match="2 images cannot be read"),
+        pytest.raises(DataError, match="readable image, but 1 have none: 'cat'"),
     ):
         read_folder(root, size=4, skip_corrupt=True)
 
@@ -165,21 +163,19 @@ def test_folders_that_cannot_serve_are_named(root, tmp_path):
         read_folder(tmp_path / "nowhere", size=4)
     with pytest.raises(DataError, match="but it is a file"):
         read_folder(root / "cat" / "00.png", size=4)
-    with pytest.raises(DataError, match="it has none and 2 pictures; put the pictures of each class into a folder"):
+    with pytest.raises(DataError, match="it has none and 2 images; put the images of each class into a folder"):
         read_folder(root / "cat", size=4)
     (root / "bird").mkdir()
     (root / "fish").mkdir()
     (root / "fish" / "notes.txt").write_text("text")
-    with pytest.raises(DataError, match=r"\.png, .*but 2 of 4 have none: 'bird', 'fish'; remove them or add pictures"):
+    with pytest.raises(DataError, match=r"\.png, .*but 2 of 4 have none: 'bird', 'fish'; remove them or add images"):
         read_folder(root, size=4)
 
 
 def test_too_many_pictures_for_the_memory_are_refused(root, monkeypatch):
     monkeypatch.setattr(decoding, "MAX_BYTES", 1000)
     monkeypatch.setattr(images, "decode_all", None)
-    with pytest.raises(
-        DataError, match=r"at most 1000 bytes when decoded, but 5 pictures of 300 bytes take 1500; lower"
-    ):
+    with pytest.raises(DataError, match=r"at most 1000 bytes when decoded, but 5 images of 300 bytes take 1500; lower"):
         read_folder(root, size=10)
 
 

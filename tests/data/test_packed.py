@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from mirrorshot.data import decoding
-from mirrorshot.data.packed import packed_splits, read_packed
+from mirrorshot.data.packed import read_packed
 from mirrorshot.types import DataError
 
 SPLITS = ["train", "val", "train", "test"]
@@ -32,15 +31,6 @@ def test_a_split_has_its_classes_only(path):
     assert len(source.sizes) == 6
 
 
-def test_splits_are_known_without_decoding(path, monkeypatch):
-    monkeypatch.setattr(decoding, "decode", None)
-    assert packed_splits(path) == {
-        "train": ("000.class", "002.class"),
-        "val": ("001.class",),
-        "test": ("003.class",),
-    }
-
-
 def test_parts_make_one_set(path, tmp_path, draw):
     whole = dict(np.load(path))
     for part, rows in enumerate((slice(0, 5), slice(5, 12))):
@@ -50,7 +40,7 @@ def test_parts_make_one_set(path, tmp_path, draw):
     both = read_packed([tmp_path / "part0.npz", tmp_path / "part1.npz"])
     assert torch.equal(both.items, read_packed(path).items)
     assert torch.equal(both.labels, read_packed(path).labels)
-    with pytest.raises(DataError, match=r"have pictures, but 2 have none: '002\.class', .*; is a part missing"):
+    with pytest.raises(DataError, match=r"have images, but 2 have none: '002\.class', .*; is a part missing"):
         read_packed(tmp_path / "part0.npz")
 
 

@@ -100,7 +100,7 @@ def test_bad_data_are_named(X, y, names, message):
 
 @pytest.mark.parametrize("X", [np.zeros(3), np.zeros((3, 2), int), np.zeros((3, 4, 4)), np.zeros((3, 4), np.uint8)])
 def test_other_kinds_of_items_are_rejected(X):
-    with pytest.raises(InvalidInputError, match=r"Expected `X` to be pictures .* or embeddings .*, but got shape"):
+    with pytest.raises(InvalidInputError, match=r"Expected `X` to be images .* or embeddings .*, but got shape"):
         ClassSource.from_arrays(X, [0, 0, 1])
 
 

@@ -1,15 +1,23 @@
 import pytest
 import torch
+from torch import nn
 
 from mirrorshot.data import load_glyphs
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
 from mirrorshot.data.benchmarks import Dataset
-from mirrorshot.files.checkpoint import CheckpointError, CheckpointNotFoundError
+from mirrorshot.files.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointNotFoundError,
+    load_checkpoint,
+    save_checkpoint,
+)
 from mirrorshot.files.lock import RunError
+from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.training import build_method, build_preprocess, train
 from mirrorshot.training.config import Config
 from mirrorshot.training.evaluation import evaluate
-from mirrorshot.training.runs import evaluate_run, load_run, load_test_data, on_features
+from mirrorshot.training.runs import evaluate_run, load_method_state, load_run, load_test_data, on_features
 from mirrorshot.types import DataError, InvalidInputError
 
 SIZES = {"n_query": 3, "n_tasks": 3, "seeds": (1, 2), "n_validation_tasks": 4}
@@ -87,7 +95,7 @@ def test_embeddings_have_no_mirror_images(dataset):
     items = torch.zeros(10, 4)
     embeddings = dataset._replace(test=dataset.test._replace(items=items, sizes=None), train=None, val=None,
                                   image_size=0, channels=0)  # fmt: skip
-    with pytest.raises(InvalidInputError, match="pictures for average_flips=true, but glyphs has embeddings"):
+    with pytest.raises(InvalidInputError, match="images for average_flips=true, but glyphs has embeddings"):
         build_method(Config(average_flips=True), embeddings)
 
 
@@ -104,9 +112,92 @@ def test_what_is_missing_is_said(as_for_users, folder, dataset, tmp_path):
 
 
 def test_pictures_of_other_colours_are_refused(folder, dataset):
-    with pytest.raises(CheckpointError, match=r"trained on .glyphs., but glyphs has pictures with 3 channels"):
+    with pytest.raises(CheckpointError, match=r"trained on .glyphs., but glyphs has images with 3 channels"):
         load_run(folder, dataset._replace(channels=3))
 
 
 def test_test_data_have_validation_classes_where_there_are_any():
     assert load_test_data("glyphs").val.n_classes == 367
+
+
+def packed(method):
+    """Tensors of a method as a checkpoint names them."""
+    return {f"method.{name}": tensor for name, tensor in method.state_dict().items()}
+
+
+def network(seed=0, width=4):
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Conv2d(1, width, 3), nn.BatchNorm2d(width), nn.Flatten(), nn.LazyLinear(2))
+    net(torch.zeros(2, 1, 5, 5))
+    return net.to(memory_format=torch.channels_last)
+
+
+def take_steps(net, optimizer, n_steps):
+    x = torch.randn(8, 1, 5, 5, generator=torch.Generator().manual_seed(1))
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+
+
+def adam(net, **options):
+    first, *others = net.parameters()
+    groups = [{"params": [first], "lr": 0.02}, {"params": others}]
+    return torch.optim.Adam(groups, lr=0.01, betas=(0.8, 0.99), **options)
+
+
+def assert_same_state(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=0, atol=0)
+
+
+def through_file(tmp_path, tensors, info):
+    save_checkpoint(tmp_path / "c.safetensors", tensors, info)
+    return load_checkpoint(tmp_path / "c.safetensors")
+
+
+def test_buffers_and_counters_come_back():
+    net = network()
+    take_steps(net, adam(net), 2)
+    other = network(seed=3)
+    load_method_state(other, Checkpoint(packed(net), {"method": "net"}), method_name="net")
+    assert_same_state(net.state_dict(), other.state_dict())
+    assert int(other[1].num_batches_tracked) == 3
+
+
+def test_another_method_is_refused():
+    with pytest.raises(CheckpointError, match="of the method 'dkt', but got one of 'protonet'"):
+        load_method_state(network(), Checkpoint({}, {"method": "protonet"}), method_name="dkt")
+
+
+def test_wrong_shapes_are_named_with_both_sides():
+    wide = Checkpoint(packed(network(width=6)), {"method": "net"})
+    with pytest.raises(
+        CheckpointError, match=r"0\.weight: \(6, 1, 3, 3\) in the checkpoint, \(4, 1, 3, 3\) in the method"
+    ):
+        load_method_state(network(), wide, method_name="net")
+
+
+def test_missing_and_unexpected_tensors_are_named():
+    net = network()
+    tensors = packed(net)
+    tensors["method.extra"] = tensors.pop("method.0.bias")
+    with pytest.raises(CheckpointError, match=r"2 differ: 0.bias: only in the method; extra: only in the checkpoint"):
+        load_method_state(net, Checkpoint(tensors, {"method": "net"}), method_name="net")
+
+
+def test_a_refused_checkpoint_changes_nothing():
+    net = network()
+    before = {name: t.clone() for name, t in net.state_dict().items()}
+    with pytest.raises(CheckpointError, match=r"11 differ: .* and 7 more"):
+        load_method_state(net, Checkpoint(packed(nn.Linear(1, 1)), {"method": "net"}), method_name="net")
+    assert_same_state(before, net.state_dict())
+
+
+def test_the_backbones_round_trip(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    conv, other = (make_backbone("conv4s", generator=generator) for _ in range(2))
+    checkpoint = through_file(tmp_path, packed(conv.to(memory_format=torch.channels_last)), {"method": "conv"})
+    load_method_state(other, checkpoint, method_name="conv")
+    assert_same_state(conv.state_dict(), other.state_dict())

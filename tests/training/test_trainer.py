@@ -12,7 +12,7 @@ from mirrorshot.training import build_method, train
 from mirrorshot.training.build import validation_sampler
 from mirrorshot.training.config import from_dict
 from mirrorshot.training.folder import read_config, read_log
-from mirrorshot.training.state import load_method_state
+from mirrorshot.training.runs import load_method_state
 from mirrorshot.types import DataError, InvalidInputError, NumericalError
 
 AMORTISED = {"start": "amortised", "n_steps": 2}
@@ -221,7 +221,7 @@ def test_data_that_cannot_serve_are_refused_and_the_lock_is_given_back(embedding
     with pytest.raises(DataError, match="5 classes for n_way = 6"):
         train(make_config(n_way=6), folder.with_name("two"), dataset=embeddings)
     with pytest.raises(
-        InvalidInputError, match="'identity' for embeddings and another one for pictures, but got 'conv4s'"
+        InvalidInputError, match="'identity' for embeddings and another one for images, but got 'conv4s'"
     ):
         train(make_config(backbone="conv4s"), folder.with_name("three"), dataset=embeddings)
 

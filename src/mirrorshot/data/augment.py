@@ -1,9 +1,9 @@
-"""From stored bytes to what a backbone sees: crop, resize, colour, flip, normalise, for a whole batch at once.
+"""Preprocessing and augmentation of images: crop, resize, colour, flip, normalise, for a whole batch at once.
 
 The steps are those of Chen et al. (A Closer Look at Few-shot Classification, 2019, https://arxiv.org/abs/1904.04232):
 torchvision's RandomResizedCrop, Pillow's ImageEnhance, a horizontal flip.
 
-Design note: everything is tensor algebra on the device where the pictures are, with the random numbers as an argument,
+Design note: everything is tensor algebra on the device of the images, with the random numbers as an argument,
 so a training step with augmentation can be recorded as a CUDA graph. A crop is never cut out: crop and resize are
 one linear map of the rows and one of the columns. As with Pillow's `resize(box=...)`, pixels just outside the box
 count at its border; cropping first would leave them out. Rounding to bytes between the steps is left out.
@@ -27,29 +27,28 @@ _TRIES = 10  # of RandomResizedCrop
 CROP_AREA = 0.08
 _RATIO = (3 / 4, 4 / 3)
 _JITTER = 0.4
-_ENLARGE = 1.15  # evaluation: the picture is this much larger than its central crop
+_ENLARGE = 1.15  # evaluation: the image is this much larger than its central crop
 _GREY = (19595 / 65536, 38470 / 65536, 7471 / 65536)  # Pillow's weights of red, green and blue
-# Random numbers of a picture, in order: areas and ratios of all tries, left, top, three colour factors, flip.
+# Random numbers of an image, in order: areas and ratios of all tries, left, top, three colour factors, flip.
 _N_DRAWS = 2 * _TRIES + 6
-_CHUNK = 256  # pictures converted at a time
+_CHUNK = 256  # images converted at a time
 
 
 class Preprocess(NamedTuple):
-    """Turns stored pictures into normalised ones, with or without random changes.
+    """From stored images to normalised ones, with or without augmentation.
 
     Attributes:
         size: `s`, pixels of a side of the result.
-        mean: mean of each channel, for pixels in [0, 1].
-        std: their standard deviation.
-        augment: change the pictures at random. Without it a picture of another size than `s` is brought to
+        mean, std: of each channel, for pixels in [0, 1].
+        augment: change the images at random. Without it an image of another size than `s` is resized to
             `int(1.15 * s)` squared, whatever its shape, and its centre is taken; one of size `s` is only normalised.
-        crop_area: smallest part of a picture's area that a random crop keeps.
+        crop_area: smallest part of an image's area that a random crop keeps.
 
     Example:
         >>> preprocess = Preprocess(84, IMAGENET_MEAN, IMAGENET_STD, augment=True)
-        >>> pictures = torch.full((2, 3, 192, 192), 128, dtype=torch.uint8)
+        >>> images = torch.full((2, 3, 192, 192), 128, dtype=torch.uint8)
         >>> draws = preprocess.draw((2,), torch.Generator().manual_seed(0))
-        >>> preprocess(pictures, draws=draws).shape
+        >>> preprocess(images, draws=draws).shape
         torch.Size([2, 3, 84, 84])
     """
 
@@ -61,54 +60,53 @@ class Preprocess(NamedTuple):
 
     @property
     def n_draws(self) -> int:
-        """Random numbers per picture; 0 without augmentation."""
+        """Random numbers per image; 0 without augmentation."""
         return _N_DRAWS if self.augment else 0
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Float[Tensor, "*shape n_draws"]:
-        """Uniform random numbers for pictures in this shape, on the generator's device."""
+        """Return uniform random numbers for images in this shape, on the generator's device."""
         return torch.rand((*shape, self.n_draws), generator=generator, device=generator.device)
 
     def __call__(
         self,
-        pictures: UInt8[Tensor, "n c h w"],
+        images: UInt8[Tensor, "n c h w"],
         sizes: Int[Tensor, "n 2"] | None = None,
         draws: Float[Tensor, "n n_draws"] | None = None,
     ) -> Float[Tensor, "n c s s"]:
-        """Prepare pictures for a backbone.
+        """Prepare images for a backbone.
 
         Args:
-            pictures: the stored bytes.
-            sizes: width and height of the originals, in whose geometry crops are drawn. None: those of `pictures`.
-            draws: random numbers from `draw`, needed for augmentation.
+            images: the stored bytes.
+            sizes: width and height of the originals, in whose geometry crops are drawn. None: those of `images`.
+            draws: from `draw`, needed for augmentation.
         """
-        _check_pictures(pictures, sizes)
-        _check_channels(pictures, self.mean, self.std)
+        _check_images(images, sizes, self)
         if self.augment:
-            changed = _augment(pictures, sizes, _check_draws(draws, len(pictures)), self.size, self.crop_area)
+            changed = _augment(images, sizes, _check_draws(draws, len(images)), self.size, self.crop_area)
         else:
-            changed = evaluation_crop(pictures, self.size)
+            changed = evaluation_crop(images, self.size)
         # (x / 255 - mean) / std
         return (changed / 255 - _per_channel(self.mean, changed)) / _per_channel(self.std, changed)
 
 
 def _augment(
-    pictures: UInt8[Tensor, "n c h w"],
+    images: UInt8[Tensor, "n c h w"],
     sizes: Int[Tensor, "n 2"] | None,
     draws: Float[Tensor, "n d"],
     size: int,
     crop_area: float,
 ) -> Float[Tensor, "n c s s"]:
     """Random crop, colours and flip; values stay in [0, 255]."""
-    height, width = pictures.shape[-2:]
+    height, width = images.shape[-2:]
     left_top, factors, flip = draws[:, -6:-4], draws[:, -4:-1], draws[:, -1] < 0.5
     stored = torch.stack([draws.new_full((), width), draws.new_full((), height)]).expand(len(draws), 2)
     original = stored if sizes is None else sizes.to(draws.dtype)
     boxes = crop_boxes(original, draws[:, :_TRIES], draws[:, _TRIES : 2 * _TRIES], left_top, crop_area)
     boxes = boxes * (stored / original).repeat(1, 2)
-    # a box with its sides swapped gives the mirror image, and colours do not mind
+    # a box with its sides swapped gives the mirror image
     left, top, right, bottom = boxes.unbind(1)
     boxes = torch.stack([torch.where(flip, right, left), top, torch.where(flip, left, right), bottom], 1)
-    return enhance(crop_resize(pictures, boxes, size), 1 + _JITTER * (2 * factors - 1))
+    return enhance(crop_resize(images, boxes, size), 1 + _JITTER * (2 * factors - 1))
 
 
 def crop_boxes(
@@ -118,17 +116,11 @@ def crop_boxes(
     left_top: Float[Tensor, "n 2"],
     crop_area: float = CROP_AREA,
 ) -> Float[Tensor, "n 4"]:
-    """Boxes (left, top, right, bottom) as torchvision's RandomResizedCrop draws them, from uniform random numbers.
+    """Return boxes (left, top, right, bottom) as torchvision's RandomResizedCrop draws them.
 
     A try draws area and aspect ratio; the first one that fits is taken. If none fits, the largest central box with an
-    allowed ratio is. All tries are computed, the last resort as one more.
-
-    Args:
-        sizes: width and height of the pictures.
-        areas: for the area of each try.
-        ratios: for its aspect ratio.
-        left_top: for the place of the box.
-        crop_area: smallest part of the picture's area that a try draws.
+    allowed ratio is. All tries are computed, the last resort as one more. `areas` and `ratios` of each try and
+    `left_top`, the place of the box, are uniform random numbers; `sizes` are width and height of the images.
 
     Example:
         >>> half = torch.full((1, 10), 0.5)
@@ -151,25 +143,22 @@ def crop_boxes(
     return torch.cat([start, start + chosen], 1)
 
 
-def crop_resize(pictures: UInt8[Tensor, "n c h w"], boxes: Float[Tensor, "b 4"], size: int) -> Float[Tensor, "n c s s"]:
-    """Resize a box of each picture, antialiased as Pillow does it: out = Wy x Wxᵀ.
+def crop_resize(images: UInt8[Tensor, "n c h w"], boxes: Float[Tensor, "b 4"], size: int) -> Float[Tensor, "n c s s"]:
+    """Resize a box of each image, or one box of all, antialiased as Pillow does it: out = Wy x Wxᵀ.
 
-    Args:
-        pictures: the stored bytes.
-        boxes: left, top, right, bottom in pixels, for each picture or one for all. Swapped sides mirror.
-        size: `s`, pixels of a side of the result.
+    A box is left, top, right and bottom in pixels; swapped sides mirror the image.
     """
-    height, width = pictures.shape[-2:]
+    height, width = images.shape[-2:]
     rows = _weights(boxes[:, 1], boxes[:, 3], height, size)
     columns = _weights(boxes[:, 0], boxes[:, 2], width, size)
     # bytes are exact in half precision, and weights good to a tenth of a grey level
-    kind = torch.float16 if pictures.device.type == "cuda" else rows.dtype
-    resized: Tensor = rows[:, None].to(kind) @ pictures.to(kind) @ columns[:, None].mT.to(kind)
+    kind = torch.float16 if images.device.type == "cuda" else rows.dtype
+    resized: Tensor = rows[:, None].to(kind) @ images.to(kind) @ columns[:, None].mT.to(kind)
     return resized.to(rows.dtype)
 
 
 def _weights(start: Float[Tensor, " b"], end: Float[Tensor, " b"], n_in: int, n_out: int) -> Float[Tensor, "b o i"]:
-    """Weights of the input pixels in each output pixel: a triangle around its centre, as wide as an output pixel."""
+    """Return the weights of input pixels: a triangle around the centre of each output pixel, as wide as that."""
     scale = ((end - start) / n_out)[:, None, None]
     place = torch.arange(max(n_in, n_out), device=start.device, dtype=start.dtype) + 0.5
     centre = start[:, None, None] + place[:n_out, None] * scale  # (b, o, 1)
@@ -178,11 +167,11 @@ def _weights(start: Float[Tensor, " b"], end: Float[Tensor, " b"], n_in: int, n_
     return weights / weights.sum(-1, keepdim=True)
 
 
-def enhance(pictures: Float[Tensor, "n c h w"], factors: Float[Tensor, "n 3"]) -> Float[Tensor, "n c h w"]:
+def enhance(images: Float[Tensor, "n c h w"], factors: Float[Tensor, "n 3"]) -> Float[Tensor, "n c h w"]:
     """Change brightness, contrast and colour by factors, as PIL.ImageEnhance does. Values are in [0, 255]."""
     brightness, contrast, colour = (f[:, None, None, None] for f in factors.unbind(1))
-    x = (brightness * pictures).clamp(0, 255)
-    # blend with the mean grey, rounded, then with the grey picture
+    x = (brightness * images).clamp(0, 255)
+    # blend with the mean grey, rounded, then with the grey image
     mean = (_grey(x).mean((1, 2, 3), keepdim=True) + 0.5).floor()
     x = (mean + contrast * (x - mean)).clamp(0, 255)
     grey = _grey(x)
@@ -196,20 +185,20 @@ def _grey(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
     return (_GREY[0] * red + _GREY[1] * green + _GREY[2] * blue)[:, None]
 
 
-def evaluation_crop(pictures: UInt8[Tensor, "n c h w"], size: int) -> Float[Tensor, "n c s s"]:
-    """The centre of each picture after resizing, as for evaluation; the picture itself if it has the size."""
-    height, width = pictures.shape[-2:]
+def evaluation_crop(images: UInt8[Tensor, "n c h w"], size: int) -> Float[Tensor, "n c s s"]:
+    """Return the centre of each image after resizing, as for evaluation; the image itself if it has the size."""
+    height, width = images.shape[-2:]
     if height == width == size:
-        return pictures.float()
+        return images.float()
     large = int(_ENLARGE * size)
     start = round((large - size) / 2)
     sides = (start * width, start * height, (start + size) * width, (start + size) * height)
-    box = torch.stack([torch.full((), side / large, device=pictures.device) for side in sides])
-    return crop_resize(pictures, box[None], size)
+    box = torch.stack([torch.full((), side / large, device=images.device) for side in sides])
+    return crop_resize(images, box[None], size)
 
 
 def evaluation_pictures(source: ClassSource, size: int) -> ClassSource:
-    """Apply the evaluation's resize and crop once to all pictures, rounded to bytes; later they are only normalised.
+    """Apply the evaluation's resize and crop once to all images, rounded to bytes; later they are only normalised.
 
     Example:
         >>> source = ClassSource.from_arrays(torch.zeros(4, 3, 20, 30, dtype=torch.uint8), [0, 0, 1, 1])
@@ -227,24 +216,20 @@ def _per_channel(values: tuple[float, ...], like: Tensor) -> Float[Tensor, "c 1 
     return torch.stack([like.new_full((1, 1), value) for value in values])
 
 
-def _check_pictures(pictures: Tensor, sizes: Tensor | None) -> None:
-    if pictures.dtype != torch.uint8 or pictures.ndim != 4 or pictures.shape[1] not in (1, 3):
+def _check_images(images: Tensor, sizes: Tensor | None, preprocess: Preprocess) -> None:
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise InvalidInputError(
-            "Expected `pictures` to be (n, channels, height, width) as uint8 with 1 or 3 channels, "
-            f"but got shape {tuple(pictures.shape)} of {pictures.dtype}."
+            "Expected `images` to be (n, channels, height, width) as uint8 with 1 or 3 channels, "
+            f"but got shape {tuple(images.shape)} of {images.dtype}."
         )
-    if sizes is not None and sizes.shape != (len(pictures), 2):
+    if sizes is not None and sizes.shape != (len(images), 2):
         raise InvalidInputError(
-            f"Expected `sizes` to be ({len(pictures)}, 2), width and height of each picture, "
-            f"but got {tuple(sizes.shape)}."
+            f"Expected `sizes` to be ({len(images)}, 2), width and height of each image, but got {tuple(sizes.shape)}."
         )
-
-
-def _check_channels(pictures: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-    if not len(mean) == len(std) == pictures.shape[1]:
+    if not len(preprocess.mean) == len(preprocess.std) == images.shape[1]:
         raise InvalidInputError(
-            f"Expected `mean` and `std` to have a value for each of {pictures.shape[1]} channels, "
-            f"but got {len(mean)} and {len(std)}."
+            f"Expected `mean` and `std` to have a value for each of {images.shape[1]} channels, "
+            f"but got {len(preprocess.mean)} and {len(preprocess.std)}."
         )
 
 
@@ -253,6 +238,6 @@ def _check_draws(draws: Tensor | None, n: int) -> Tensor:
         raise InvalidInputError("Expected `draws` for augmentation, but got None; make them with `draw`.")
     if draws.shape != (n, _N_DRAWS):
         raise InvalidInputError(
-            f"Expected `draws` to be {(n, _N_DRAWS)}, random numbers of each picture, but got {tuple(draws.shape)}."
+            f"Expected `draws` to be {(n, _N_DRAWS)}, random numbers of each image, but got {tuple(draws.shape)}."
         )
     return draws

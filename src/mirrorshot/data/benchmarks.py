@@ -1,7 +1,7 @@
-"""The benchmark data sets by name, and anybody's own data by path.
+"""Benchmark data sets by name, and own data by path.
 
-The pictures of the benchmarks are not part of the package: they are looked for in a folder, packed or as their authors
-publish them. Only `glyphs` is always there.
+The images of the benchmarks are not part of the package: `loaders` looks for them in a folder. Only `glyphs` is always
+there.
 """
 
 import os
@@ -20,22 +20,20 @@ from mirrorshot.data.loaders import SPLITS, Request
 from mirrorshot.data.source import ClassSource, first
 from mirrorshot.types import DataError, InvalidInputError
 
-_STORED = 192  # pixels of a side of own training pictures, which are cropped at random
+_STORED = 192  # pixels of a side of own training images, which are cropped at random
 
 
 class Dataset(NamedTuple):
-    """Classes to train on, to choose by, and to test on.
+    """Classes for training, validation and test.
 
     Attributes:
         name: its name, or the path it was read from.
-        train: training classes; pictures may be larger than `image_size`, for random crops. None if not asked for.
-        val: validation classes, ready for evaluation. None if not asked for.
-        test: test classes, ready for evaluation. None if not asked for.
-        image_size: `s`, pixels of a side of what a backbone sees; 0 for embeddings.
+        train: training classes; images may be larger than `image_size`, for random crops. None: not loaded.
+        val, test: validation and test classes, ready for evaluation. None: not loaded.
+        image_size: `s`, pixels of a side of the input of a backbone; 0 for embeddings.
         channels: 3 for colour, 1 for grey; 0 for embeddings.
-        augment: whether training pictures are changed at random by default.
-        mean: mean of each channel, for normalisation of pixels in [0, 1].
-        std: their standard deviation.
+        augment: whether training images are augmented by default.
+        mean, std: of each channel, for normalisation of pixels in [0, 1].
     """
 
     name: str
@@ -50,13 +48,13 @@ class Dataset(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What a benchmark data set is, and how it is loaded.
+    """Description of a benchmark data set.
 
     Attributes:
         title: one line about it.
         classes: numbers of training, validation and test classes.
         kind: "photographs" in colour, 84 x 84, augmented; or "characters" of 28 x 28, white ink on black.
-        deviations: in what it differs from the paper's set-up.
+        deviations: differences from the paper's set-up.
         load: loads a split.
         epochs: epochs of the paper at one shot, and at more.
         is_benchmark: whether it is one of the paper's experiments.
@@ -79,9 +77,9 @@ def load_dataset(
     progress: Progress | None = None,
     skip_corrupt: bool = False,
 ) -> Dataset:
-    """Load a benchmark data set by its name, or one's own data by their path.
+    """Load a benchmark data set by its name, or own data by their path.
 
-    Own pictures: a folder with the folders `train`, `val` and `test`, each with a folder of pictures for every class.
+    Own images: a folder with the folders `train`, `val` and `test`, each with a folder of images for every class.
     Own embeddings: files `train.npz`, `val.npz` and `test.npz` in a folder (or `.parquet`, see `read_embeddings`), or a
     single file, all of whose classes are test classes.
 
@@ -89,11 +87,11 @@ def load_dataset(
         name_or_path: a name in `DATASETS`, or a path.
         folder: where the benchmark data are. None: the environment variable `MIRRORSHOT_DATA`.
         splits: which of "train", "val" and "test" to load.
-        progress: told how far decoding has come.
-        skip_corrupt: leave out pictures that cannot be decoded, with a warning, where they are single files.
+        progress: called while images are decoded.
+        skip_corrupt: leave out images that cannot be decoded, with a warning, where they are single files.
 
     Raises:
-        DataError: the data are not there, or cannot serve. The message says what to do.
+        DataError: the data are missing or unsuitable. The message says what to do.
 
     Example:
         >>> digits = load_dataset("glyphs", splits=["test"])
@@ -147,7 +145,7 @@ def _load_folder(path: Path, request: Request, splits: Sequence[str]) -> Dataset
         )
     are_files = {place.is_file() for place in found.values()}
     if len(are_files) > 1:
-        raise DataError(f"Expected the splits of {path} to be all pictures or all embeddings, but got both.")
+        raise DataError(f"Expected the splits of {path} to be all images or all embeddings, but got both.")
     if are_files == {True}:
         train, val, test = (read_embeddings(found[split]) if split in splits else None for split in SPLITS)
         return _checked(Dataset(str(path), train, val, test, 0, 0, False, (), ()))
@@ -156,11 +154,11 @@ def _load_folder(path: Path, request: Request, splits: Sequence[str]) -> Dataset
 
 
 def _read_own(path: Path, split: str, request: Request) -> ClassSource:
-    size = _STORED if split == "train" else int(1.15 * 84)  # the larger picture of the evaluation
+    size = _STORED if split == "train" else int(1.15 * 84)  # the larger image of the evaluation
     return read_folder(path, size=size, skip_corrupt=request.skip_corrupt, progress=request.progress)
 
 
-_MINI_SMALL = "Pictures are kept at 84 x 84, where the paper crops from full-size ImageNet pictures"
+_MINI_SMALL = "Images are kept at 84 x 84, where the paper crops from full-size ImageNet images"
 _CUB_SMALL = (
     "Photographs are kept at 192 x 192, packed ones with WebP's losses, where the paper crops from the originals; "
     "crops are drawn in the originals' geometry"
@@ -182,7 +180,7 @@ DATASETS: dict[str, Description] = {
         "mini-ImageNet, split of Ravi and Larochelle",
         (64, 16, 20),
         "photographs",
-        (_MINI_SMALL, "Evaluation sees the whole picture, where the paper takes the central 84 x 84 of 96 x 96"),
+        (_MINI_SMALL, "Evaluation sees the whole image, where the paper takes the central 84 x 84 of 96 x 96"),
         loaders.mini_imagenet,
         epochs=(600, 800),
     ),
@@ -209,7 +207,7 @@ DATASETS: dict[str, Description] = {
             _CHARACTERS,
             _FRAME,
             "No augmentation, as in the code of earlier papers; the scripts of MD-BFSC have it",
-            "EMNIST has 200 pictures of each character; from the official files these are the first ones",
+            "EMNIST has 200 images of each character; from the official files these are the first ones",
         ),
         loaders.omniglot_to_emnist,
     ),
@@ -222,7 +220,7 @@ def _no_loader(request: Request, split: str) -> ClassSource:
 
 
 OWN_DATA = Description("Own data, by path", (0, 0, 0), "photographs", (), _no_loader, is_benchmark=False)
-"""How data without a name are described."""
+"""Description of data that are given by a path."""
 
 
 def _checked(dataset: Dataset) -> Dataset:

@@ -1,6 +1,6 @@
-"""Arrays on disk: read archives with bounds, and keep what took long to make.
+"""Arrays on disk: `.npz` archives read within bounds, and caches of arrays that take long to make.
 
-A cache is written under another name and renamed, so readers see all or nothing. One that is damaged is made again; a
+A cache is written under another name and renamed, so readers see all or nothing. A damaged one is made again; a
 folder that cannot be written is a warning and no error. Nothing here reads or writes pickles.
 """
 
@@ -28,28 +28,16 @@ _DAMAGE = (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipF
 
 
 def cache_folder() -> Path:
-    """Where things are kept: `MIRRORSHOT_CACHE`, or `mirrorshot` in the user's cache folder.
-
-    Example:
-        >>> isinstance(cache_folder(), Path)
-        True
-    """
+    """Return the folder `MIRRORSHOT_CACHE`, or `mirrorshot` in the user's cache folder."""
     chosen = os.environ.get("MIRRORSHOT_CACHE")
     return Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mirrorshot"
 
 
 def read_npz(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an `.npz` file, after a look at how much there is.
+    """Read all arrays of an `.npz` file, once their sizes are known to be within bounds.
 
     Raises:
         DataError: no such file, no archive of arrays, pickled objects, or more than `max_bytes` when unpacked.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.savez(Path(folder) / "a.npz", x=np.arange(3))
-        ...     read_npz(Path(folder) / "a.npz")["x"].tolist()
-        [0, 1, 2]
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -75,7 +63,7 @@ def cached_npz(
     Args:
         path: the file, usually in `cache_folder()`, with everything that determines the arrays in its name.
         make: makes the arrays.
-        check: raises ValueError if the arrays read are not what was kept.
+        check: raises ValueError if the arrays read are not of the kind that `make` returns.
 
     Example:
         >>> import tempfile
@@ -85,14 +73,15 @@ def cached_npz(
         >>> kept
         [[0, 1, 4], [0, 1, 4]]
     """
-    try:
+
+    def read() -> dict[str, NDArray[Any]]:
         arrays = _load(path)
         check(arrays)
         return arrays
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except _DAMAGE as error:
-        _warn_unreadable(path, error)
+
+    kept = _try_cache(path, read)
+    if kept is not None:
+        return kept
     made = dict(make())
     try:
         _write_npz(path, made)
@@ -104,21 +93,17 @@ def cached_npz(
 def cached_folder(path: Path, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
     """Read arrays from a folder of `.npy` files, or make and keep them. For large ones: they are memory-mapped.
 
-    The mapping is copy-on-write, so pages are read when they are used and the files never change. What was kept under
-    another key is replaced, so a source that changes does not fill the disk.
+    The mapping is copy-on-write, so pages are read when they are used and the files never change. Arrays kept under
+    another key are replaced, so a source that changes does not fill the disk.
 
     Args:
         path: the folder, usually in `cache_folder()`.
-        key: what determines the arrays, such as a hash of the files they are made from.
+        key: determines the arrays, such as a hash of the files they are made from.
         make: makes the arrays.
     """
-    try:
-        if (path / "key").read_text("utf-8") == key:
-            return _map(path)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except _DAMAGE as error:
-        _warn_unreadable(path, error)
+    kept = _try_cache(path, lambda: _map(path) if (path / "key").read_text("utf-8") == key else None)
+    if kept is not None:
+        return kept
     made = dict(make())
     try:
         _write_folder(path, key, made)
@@ -126,6 +111,17 @@ def cached_folder(path: Path, key: str, make: Callable[[], Arrays]) -> dict[str,
     except _DAMAGE as error:
         _warn_not_kept(path, error)
     return made
+
+
+def _try_cache(path: Path, read: Callable[[], dict[str, NDArray[Any]] | None]) -> dict[str, NDArray[Any]] | None:
+    """Read a cache; None if it does not exist, is out of date or, with a warning, damaged."""
+    try:
+        return read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except _DAMAGE as error:
+        warnings.warn(f"The cache {path} cannot be read ({error}); it is made again.", stacklevel=6)
+        return None
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
@@ -158,7 +154,7 @@ def _write_npz(path: Path, arrays: Arrays) -> None:
 
 
 def _write_folder(path: Path, key: str, arrays: Arrays) -> None:
-    """Write to a temporary folder and rename it. Another process may have been faster: its folder is as good."""
+    """Write to a temporary folder and rename it, unless another process has written the same meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, suffix=".tmp"))
     try:
@@ -166,21 +162,12 @@ def _write_folder(path: Path, key: str, arrays: Arrays) -> None:
             np.save(temporary / f"{name}.npy", array, allow_pickle=False)
         (temporary / "key").write_text(key, "utf-8")
         shutil.rmtree(path, ignore_errors=True)
-        _rename(temporary, path, key)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _rename(temporary: Path, path: Path, key: str) -> None:
-    try:
         os.replace(temporary, path)
     except OSError:
         if not (path / "key").is_file() or (path / "key").read_text("utf-8") != key:
             raise
-
-
-def _warn_unreadable(path: Path, error: Exception) -> None:
-    warnings.warn(f"The cache {path} cannot be read ({error}); it is made again.", stacklevel=6)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _warn_not_kept(path: Path, error: Exception) -> None:

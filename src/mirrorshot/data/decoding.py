@@ -19,22 +19,22 @@ from mirrorshot.types import DataError
 
 Encoded = Path | bytes
 Progress = Callable[[int, int, str], None]
-"""Called with the number of pictures done, the number of all pictures, and what is being done."""
+"""Called with the number of images done, the number of all images, and a label."""
 
 MAX_PIXELS = 2**26
-"""Most pixels of a picture, 67 millions. A larger one counts as damaged; its header says so before it is decoded."""
+"""Most pixels of an image, 67 millions. A larger one counts as damaged; its header says so before it is decoded."""
 
 MAX_FILE_BYTES = 2**28
-"""Most bytes of a file with one picture, 256 MiB. A larger one counts as damaged."""
+"""Most bytes of a file with one image, 256 MiB. A larger one counts as damaged."""
 
-_MAX_WORKERS = 8  # each may hold a picture of MAX_PIXELS
-_BATCH = 512  # pictures between two reports of progress
+_MAX_WORKERS = 8  # each may hold an image of MAX_PIXELS
+_BATCH = 512  # images between two reports of progress
 
 
 def decode(
     encoded: Encoded, size: int, channels: int, resample: Image.Resampling = Image.Resampling.BILINEAR
 ) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Decode a picture to bytes (channels, size, size), antialiased; also its own width and height.
+    """Decode an image to bytes (channels, size, size), antialiased; also return its own width and height.
 
     Raises:
         ImageError: it is damaged, of another format, or exceeds the bounds.
@@ -56,45 +56,20 @@ def decode(
     return np.asarray(image).reshape(size, size, channels).transpose(2, 0, 1), original
 
 
-def read_picture(encoded: Encoded) -> Image.Image:
-    """A picture at its own size as people see it: grey ("L") or colour ("RGB"), turned as its camera says.
-
-    Transparent parts become white.
-
-    Args:
-        encoded: a file, or its content.
-
-    Raises:
-        ImageError: as of `decode`.
-        OSError: as of `decode`.
-
-    Example:
-        >>> import io
-        >>> file = io.BytesIO()
-        >>> Image.new("RGBA", (4, 2)).save(file, "PNG")
-        >>> read_picture(file.getvalue()).getpixel((0, 0))
-        (255, 255, 255)
-    """
-    return read_image(_content(encoded), MAX_PIXELS)
-
-
-def try_picture(encoded: Encoded) -> Image.Image | str:
-    """A picture as of `read_picture`, or the reason why it is damaged.
-
-    Example:
-        >>> try_picture(b"no picture")
-        'no image in one of the formats PNG, JPEG, WEBP, BMP, GIF, TIFF'
-    """
-    try:
-        return read_picture(encoded)
-    except Exception as error:  # decoders raise all kinds
-        return _reason(error)
-
-
 def read_pictures(encoded: Sequence[Encoded]) -> list[Image.Image | str]:
-    """Pictures in parallel, each as of `read_picture`; where one is damaged, the reason in its place."""
+    """Read images in parallel, as people see them: grey ("L") or colour ("RGB"), upright, transparent parts white.
+
+    The reason stands in the place of an image that cannot be read.
+    """
+
+    def read(content: Encoded) -> Image.Image | str:
+        try:
+            return read_image(_content(content), MAX_PIXELS)
+        except Exception as error:  # decoders raise all kinds
+            return _reason(error)
+
     with _quiet_pillow(), ThreadPoolExecutor(_n_workers()) as pool:
-        return list(pool.map(try_picture, encoded))
+        return list(pool.map(read, encoded))
 
 
 def _content(encoded: Encoded) -> bytes:
@@ -115,14 +90,14 @@ def decode_all(
     progress: Progress | None,
     label: str,
 ) -> dict[str, NDArray[np.generic]]:
-    """Decode pictures in parallel: `pictures` (n, channels, size, size) and `sizes` (n, 2), 0 x 0 for damaged ones."""
+    """Decode images in parallel: `pictures` (n, channels, size, size) and `sizes` (n, 2), 0 x 0 for damaged ones."""
     n = len(encoded)
-    pictures, sizes = np.zeros((n, channels, size, size), np.uint8), np.zeros((n, 2), np.int32)
+    images, sizes = np.zeros((n, channels, size, size), np.uint8), np.zeros((n, 2), np.int32)
 
     def one(i: int) -> None:
         try:
-            pictures[i], sizes[i] = decode(encoded[i], size, channels, resample)
-        except Exception:  # decoders raise all kinds; the caller finds 0 x 0 and asks why
+            images[i], sizes[i] = decode(encoded[i], size, channels, resample)
+        except Exception:  # decoders raise all kinds; for 0 x 0 the caller calls `why_damaged`
             sizes[i] = 0
 
     with _quiet_pillow(), ThreadPoolExecutor(_n_workers()) as pool:
@@ -132,11 +107,11 @@ def decode_all(
             list(pool.map(one, range(start, min(start + _BATCH, n))))
     if progress is not None:
         progress(n, n, label)
-    return {"pictures": pictures, "sizes": sizes}
+    return {"pictures": images, "sizes": sizes}
 
 
 def why_damaged(encoded: Encoded) -> str:
-    """Why a picture cannot be decoded, in the decoder's words."""
+    """Return the reason why an image cannot be decoded, in the decoder's words."""
     try:
         with _quiet_pillow():
             decode(encoded, size=1, channels=3)
@@ -155,7 +130,7 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet_pillow() -> Iterator[None]:
-    """Pillow warns of odd metadata, and of large pictures, which are checked here."""
+    """Ignore Pillow's warnings of odd metadata, and of large images, which are checked here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         yield
@@ -167,9 +142,9 @@ def _n_workers() -> int:
 
 
 def check_bytes(n: int, n_bytes: int, root: Path) -> None:
-    """Refuse pictures that would take more than `MAX_BYTES`."""
+    """Refuse images that would take more than `MAX_BYTES`."""
     if n * n_bytes > MAX_BYTES:
         raise DataError(
-            f"Expected the pictures of {root} to take at most {MAX_BYTES} bytes when decoded, but {n} pictures of "
+            f"Expected the images of {root} to take at most {MAX_BYTES} bytes when decoded, but {n} images of "
             f"{n_bytes} bytes take {n * n_bytes}; lower `size` or take fewer."
         )

@@ -1,4 +1,4 @@
-"""Embeddings that somebody else has computed, with their labels, from one file."""
+"""Embeddings with their labels, from one file."""
 
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,12 @@ def read_embeddings(path: str | Path) -> ClassSource:
     path = Path(path)
     if path.suffix not in SUFFIXES:
         raise DataError(f"Expected embeddings in a file {' or '.join(SUFFIXES)}, but got {path}.")
-    X, y, names = _read_npz(path) if path.suffix == ".npz" else _read_parquet(path)
+    X, y, names = _read_npz(path) if path.suffix == ".npz" else (*_read_parquet(path), None)
     y = np.char.decode(y, "utf-8", "replace") if y.dtype.kind == "S" else y
     try:
         return ClassSource.from_arrays(_check_embeddings(X), y, names)
     except (DataError, InvalidInputError) as error:
-        raise DataError(f"{path} cannot serve as embeddings. {error}") from error
+        raise DataError(f"{path} does not hold embeddings with labels. {error}") from error
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any], list[str] | None]:
@@ -63,7 +63,7 @@ def _name_of(arrays: dict[str, NDArray[Any]], names: tuple[str, ...], path: Path
     return there[0]
 
 
-def _read_parquet(path: Path) -> tuple[NDArray[Any], NDArray[Any], None]:
+def _read_parquet(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     table = _parquet_table(path)
     if "label" not in table or len(table.columns) < 2:
         columns = first(list(map(str, table.columns)))
@@ -73,11 +73,10 @@ def _read_parquet(path: Path) -> tuple[NDArray[Any], NDArray[Any], None]:
         raise DataError(f"Expected every row of {path} to have a label, but {int(y.isna().sum())} have none.")
     rest = table.drop(columns="label")
     X = _stack(rest["embedding"], path) if list(rest.columns) == ["embedding"] else _numbers(rest, path)
-    return X, y.to_numpy(), None
+    return X, y.to_numpy()
 
 
 def _parquet_table(path: Path) -> Any:
-    """A pandas table."""
     if not path.is_file():
         raise DataError(f"Expected a .parquet file at {path}, but there is none; check the path.")
     try:

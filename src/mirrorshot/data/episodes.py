@@ -1,4 +1,4 @@
-"""Few-shot episodes: which classes and items make a task, the same ones for every method.
+"""Few-shot episodes: the classes and items of each task, the same ones for every method.
 
 Design note: an episode depends on the seed and its own number only. Every random key is a hash of (seed, number of
 the task, stream, position), so tasks can be drawn in any batches, skipped, resumed or shared between processes, and
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,13 +26,7 @@ _WAY, _SHOT, _CLASSES, _ITEMS = range(4)  # streams of random keys of a task
 
 
 class EpisodeIndex(NamedTuple):
-    """Which items of a source make the tasks: their rows, class-major. Negative: padding.
-
-    Attributes:
-        support: rows of the labelled items, (T, N) with N = n_way * n_shot.
-        query: rows of the items to classify, (T, M).
-        n_way: `C`, number of classes.
-    """
+    """Indices of the items of tasks in a source, class-major. Negative: padding."""
 
     support: Int[Tensor, "T N"]
     query: Int[Tensor, "T M"]
@@ -45,13 +39,13 @@ class EpisodeSampler:
     The same seed gives the same episodes, however they are batched: drawing four tasks is drawing one task four times.
 
     Args:
-        source: items to draw from. Episodes come out on its device.
+        source: items to draw from. Episodes are on its device.
         n_way: classes of a task, or a range `(low, high)`, both included, from which each task draws.
         n_shot: labelled items of each class, or such a range.
         n_query: items of each class to classify.
         seed: seed of all draws, or a generator to take it from.
-        on_small_class: what to do if a class has fewer than `n_shot + n_query` items. "error", or "fewer_queries",
-            which lowers `n_query` for all classes, with a warning.
+        on_small_class: if a class has fewer than `n_shot + n_query` items: "error", or "fewer_queries", which lowers
+            `n_query` for all classes, with a warning.
 
     Attributes:
         n_way, n_shot: largest numbers of classes and of labelled items of a class; smaller tasks are padded to them.
@@ -98,7 +92,7 @@ class EpisodeSampler:
         self._starts = np.cumsum(self._counts) - self._counts
 
     def draw(self, n_tasks: int) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-        """The next tasks, and apart from them the labels of their queries."""
+        """Return the next tasks, and apart from them the labels of their queries."""
         if n_tasks < 1:
             raise InvalidInputError(f"Expected `n_tasks` to be at least 1, but got {n_tasks}.")
         start = self.position
@@ -106,22 +100,13 @@ class EpisodeSampler:
         return self.tasks(range(start, start + n_tasks))
 
     def tasks(self, numbers: Sequence[int] | NDArray[np.int64]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-        """The tasks of these numbers, counted from 0, without moving on; for instance the share of one process.
-
-        Example:
-            >>> source = ClassSource.from_arrays(torch.arange(40.0)[:, None], torch.arange(40) // 10)
-            >>> sampler = EpisodeSampler(source, n_way=2, n_shot=1, n_query=1, seed=0)
-            >>> last = sampler.draw(6)[0].support_x[5]
-            >>> bool((sampler.tasks([5])[0].support_x[0] == last).all())
-            True
-        """
+        """Return the tasks of these numbers, counted from 0, and leave `position` as it is."""
         index = self.index(numbers)
-        return gather_tasks(
-            self.source.items, index, is_padded=bool((index.query < 0).any() or (index.support < 0).any())
-        )
+        is_padded = bool((index.query < 0).any() or (index.support < 0).any())
+        return gather_tasks(self.source.items, index, is_padded=is_padded)
 
     def index(self, numbers: Sequence[int] | NDArray[np.int64]) -> EpisodeIndex:
-        """Which items make the tasks of these numbers; on the CPU, for gathering elsewhere or later."""
+        """Return the indices of the items of these tasks; on the CPU, for gathering elsewhere or later."""
         task = _mix(np.uint64(self.seed), np.asarray(numbers, dtype=np.int64))  # (T,)
         classes = np.argsort(_keys(task, _CLASSES, self.source.n_classes), axis=-1, kind="stable")[:, : self.n_way]
         counts = self._counts[classes]  # (T, C)
@@ -147,36 +132,51 @@ class EpisodeSampler:
 def gather_tasks(
     items: Shaped[Tensor, "n ..."], index: EpisodeIndex, *, is_padded: bool
 ) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-    """Gather the items of tasks on the device of `items`, and apart from them the labels of the queries.
+    """Gather the items of tasks on the device of `items`; also return the labels of the queries.
 
-    Args:
-        items: the items of a source.
-        index: which of them.
-        is_padded: whether negative rows occur. Not looked at here: the index may be on a device that is busy.
+    `is_padded` says whether `index` has negative entries. It is not read here, as its device may be busy.
+    """
+    support, query = index.support.to(items.device), index.query.to(items.device)
+    if not is_padded:
+        return make_tasks(items[support], items[query], index.n_way)
+    x, query_x = items[support.clamp(min=0)], items[query.clamp(min=0)]
+    return make_tasks(x, query_x, index.n_way, support_real=support >= 0, query_real=query >= 0)
+
+
+def make_tasks(
+    support_x: Shaped[Tensor, "T N *item"],
+    query_x: Shaped[Tensor, "T M *item"],
+    n_way: int,
+    *,
+    support_real: Bool[Tensor, "T N"] | None = None,
+    query_real: Bool[Tensor, "T M"] | None = None,
+) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
+    """Build tasks from class-major items, as many of each class; also return the labels of the queries.
+
+    Items for which `support_real` or `query_real` is false become padding. Nothing is read back from the device.
 
     Example:
-        >>> index = EpisodeIndex(torch.tensor([[0, 2]]), torch.tensor([[1, 3]]), 2)
-        >>> tasks, query_y = gather_tasks(torch.arange(4.0)[:, None], index, is_padded=False)
-        >>> tasks.support_x.flatten().tolist(), query_y.tolist()
-        ([0.0, 2.0], [[0, 1]])
+        >>> tasks, query_y = make_tasks(torch.ones(1, 2, 4), torch.ones(1, 6, 4), n_way=2)
+        >>> tasks.support_y.tolist(), query_y.tolist()
+        ([[0, 1]], [[0, 0, 0, 1, 1, 1]])
     """
-    support_x, support_y, support_weight = _gather(items, index.support, index.n_way, is_padded)
-    query_x, query_y, query_weight = _gather(items, index.query, index.n_way, is_padded)
-    real = index.query.to(items.device) >= 0
-    class_mask = real.reshape(len(real), index.n_way, -1).any(-1)
-    batch = TaskBatch(support_x, support_y, query_x, index.n_way, support_weight, query_weight, class_mask)
-    return batch, query_y
+    support_x, support_y, support_weight = _points(support_x, n_way, support_real)
+    query_x, query_y, query_weight = _points(query_x, n_way, query_real)
+    shape = (len(query_x), n_way)
+    if query_real is None:
+        class_mask = torch.ones(shape, dtype=torch.bool, device=query_x.device)
+    else:
+        class_mask = query_real.reshape(*shape, -1).any(-1)
+    return TaskBatch(support_x, support_y, query_x, n_way, support_weight, query_weight, class_mask), query_y
 
 
-def _gather(items: Tensor, rows: Int[Tensor, "T N"], n_way: int, is_padded: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Items, labels and weights of the points, class-major, (T, N)."""
-    rows = rows.to(items.device)
-    y = torch.arange(n_way, device=items.device).repeat_interleave(rows.shape[1] // n_way).expand_as(rows)
-    if not is_padded:
-        return items[rows], y, torch.ones(rows.shape, device=items.device)
-    real = rows >= 0
-    x = items[rows.clamp(min=0)]
-    return x * real.view(*rows.shape, *[1] * (x.ndim - 2)), y * real, real.float()
+def _points(x: Tensor, n_way: int, real: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return items, labels and weights of class-major points."""
+    T, N = x.shape[:2]
+    y = (torch.arange(N, device=x.device) // (N // n_way)).expand(T, N)
+    if real is None:
+        return x, y, torch.ones(T, N, device=x.device)
+    return x * real.view(T, N, *[1] * (x.ndim - 2)), y * real, real.float()
 
 
 def _mix(state: NDArray[np.uint64] | np.uint64, number: NDArray[np.int64] | np.int64) -> NDArray[np.uint64]:
@@ -226,7 +226,7 @@ def _check_n_classes(source: ClassSource, n_way: int) -> None:
 
 
 def _check_counts(source: ClassSource, n_shot: int, n_query: int, on_small_class: str) -> int:
-    """The number of queries that all classes allow."""
+    """Return the number of queries that all classes allow."""
     counts = source.counts.tolist()
     need = n_shot + n_query if on_small_class == "error" else n_shot + 1
     small = [f"{name} ({n})" for name, n in zip(source.class_names, counts, strict=True) if n < need]

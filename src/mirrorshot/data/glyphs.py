@@ -3,7 +3,7 @@
 Training and validation classes are the characters in the fonts that ship inside matplotlib, test classes the
 handwritten digits of scikit-learn. It is Omniglot -> EMNIST in miniature.
 
-A character is a class if 12 or more typefaces draw it, unless its picture is empty or nearly that of a digit or of
+A character is a class if 12 or more typefaces draw it, unless its image is empty or nearly that of a digit or of
 another character: after centring and scaling, Greek Alpha is the Latin A, and a small o is a large one.
 """
 
@@ -25,25 +25,25 @@ from mirrorshot.types import InvalidInputError
 
 SIZE = 28  # pixels of a side
 _TILE = 2 * SIZE  # drawn at twice the size
-_INK = 0.75  # longest side of a character, as a fraction of the picture's
+_INK = 0.75  # longest side of a character, as a fraction of the image's
 _FONT_SIZE = 64
 _MIN_TYPEFACES = 12
 _SAME = 0.98  # correlation above which two characters are one class
 _COMPARED = ("DejaVuSans.ttf", "DejaVuSerif.ttf")
-_FORMAT = 1  # of the cache; raise it when the pictures change
+_FORMAT = 1  # of the cache; raise it when the images change
 
 _LETTERS = frozenset(map(ord, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 _DIGITS = "0123456789"
-# Found by eye, and in Unicode's table of confusable characters: what could pass for 0, 1, 2, 3, 4, 5, 6, 8, 9 in turn.
-# What has the same picture as one of these goes with it.
+# Characters that could pass for 0, 1, 2, 3, 4, 5, 6, 8, 9 in turn: found by eye, and in Unicode's table of confusable
+# characters. Characters of the same image are no classes either.
 _LIKE_DIGITS = "OoθlI|ɪıǀ∣┃╵ӏƧƻշՁջƷʒʓǮǯӠӡӞӟҘҙЗзȜȝɜɝᴈვЧƼƽбƂƃƄƅნȢȣყჹ"  # noqa: RUF001
-# Accents without a letter, blanks, controls, private use, and small letters that are pictures of large ones.
+# Accents without a letter, blanks, controls, private use, and small letters that are images of large ones.
 _NO_CLASS = frozenset({"Mn", "Me", "Mc", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn", "Cs"})
 _SCALED = ("<super>", "<sub>", "<small>")
 
 
 class _Typeface(NamedTuple):
-    """A font and the code points it draws."""
+    """A font and its code points."""
 
     name: str
     font: ImageFont.FreeTypeFont
@@ -58,7 +58,7 @@ def load_glyphs(
     seed: int = 0,
     cache: bool = True,
 ) -> ClassSource:
-    """Load a split of glyphs -> digits, as pictures (n, 1, 28, 28) of white ink on black.
+    """Load a split of glyphs -> digits, as images (n, 1, 28, 28) of white ink on black.
 
     No class is in two splits. A character is for validation if the CRC-32 of its UTF-8 code is a multiple of 5.
 
@@ -66,12 +66,12 @@ def load_glyphs(
         split: "train" or "val" for characters, "test" for the 1,797 handwritten digits.
         n_classes: how many characters, from all scripts; a larger number adds classes to those of a smaller one.
             None: all. Not for digits.
-        n_per_class: pictures of each character. Not for digits.
-        seed: seed of the random changes of the characters' pictures: turned, sheared, scaled and moved a little.
-        cache: keep the pictures in the folder `MIRRORSHOT_CACHE` (default `~/.cache/mirrorshot`) for the next time.
+        n_per_class: images of each character. Not for digits.
+        seed: seed of the small random rotations, shears, scales and shifts of characters.
+        cache: keep the images in the folder `MIRRORSHOT_CACHE` (default `~/.cache/mirrorshot`).
 
     Returns:
-        The pictures. Treat them as read-only: loading the same again in one process gives the same tensors.
+        The images. Treat them as read-only: loading the same again in one process gives the same tensors.
 
     Example:
         >>> digits = load_glyphs("test")
@@ -102,7 +102,7 @@ def _glyphs(split: str, n_classes: int | None, n_per_class: int, seed: int, cach
 
 
 def _render(split: str, n_classes: int | None, n_per_class: int, seed: int) -> Arrays:
-    """Pictures (n, 1, 28, 28), class by class, and the code point of each class."""
+    """Draw images (n, 1, 28, 28), class by class, and return them with the code point of each class."""
     codes = _choose(split, n_classes)
     items = np.concatenate([render_class(chr(code), n_per_class, seed) for code in codes])
     return {"items": items, "codes": np.array(codes, dtype=np.int64)}
@@ -116,21 +116,21 @@ def _check_kept(arrays: Arrays) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _digits() -> ClassSource:
-    """8 x 8 pictures of 0 to 16, brought to 24 x 24 and framed."""
+    """Load 8 x 8 images of 0 to 16, enlarge them to 24 x 24 and frame them."""
     from sklearn.datasets import load_digits
 
     X, y = load_digits(return_X_y=True)
     small = np.round(X.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     inner = SIZE - 4
-    pictures = np.zeros((len(X), 1, SIZE, SIZE), dtype=np.uint8)
-    for picture, pixels in zip(pictures, small, strict=True):
+    images = np.zeros((len(X), 1, SIZE, SIZE), dtype=np.uint8)
+    for image, pixels in zip(images, small, strict=True):
         large = Image.fromarray(pixels).resize((inner, inner), Image.Resampling.BICUBIC)
-        picture[0, 2:-2, 2:-2] = np.asarray(large)
-    return ClassSource.from_arrays(pictures, y.astype(np.int64), list(_DIGITS))
+        image[0, 2:-2, 2:-2] = np.asarray(large)
+    return ClassSource.from_arrays(images, y.astype(np.int64), list(_DIGITS))
 
 
 def _choose(split: str, n_classes: int | None) -> list[int]:
-    """Code points of a split, in order."""
+    """Return the code points of a split, in order."""
     checksum = {code: zlib.crc32(chr(code).encode()) for code in glyph_classes()}
     mine = [code for code, check in checksum.items() if (check % 5 == 0) == (split == "val")]
     if n_classes is None:
@@ -144,7 +144,7 @@ def _choose(split: str, n_classes: int | None) -> list[int]:
 
 @functools.lru_cache(maxsize=1)
 def _typefaces() -> tuple[_Typeface, ...]:
-    """Text fonts of matplotlib, in order of their names.
+    """Return the text fonts of matplotlib, in order of their names.
 
     Of Computer Modern only the letters count: it has its own places for other characters. Fonts that draw
     placeholders (Last Resort) or pieces of large symbols are no typefaces.
@@ -169,13 +169,7 @@ def _typefaces() -> tuple[_Typeface, ...]:
 
 @functools.lru_cache(maxsize=1)
 def glyph_classes() -> tuple[int, ...]:
-    """Code points of the characters that are classes of the training or validation split.
-
-    Example:
-        >>> classes = glyph_classes()
-        >>> ord("A") in classes, ord("7") in classes, len(classes) > 1500
-        (True, False, True)
-    """
+    """Return the code points of the classes of the training and validation splits."""
     faces = _typefaces()
     codes = sorted(frozenset().union(*(face.characters for face in faces)))
     often = [c for c in codes if sum(c in face.characters for face in faces) >= _MIN_TYPEFACES]
@@ -192,28 +186,28 @@ def _may_be_class(character: str) -> bool:
 
 
 def _distinct(codes: list[int], n_taken: int) -> list[int]:
-    """The codes after the first `n_taken` whose picture is neither empty nor nearly that of an earlier one.
+    """Return the codes after the first `n_taken` whose image is neither empty nor nearly that of an earlier one.
 
-    Pictures are compared in two typefaces; only what is the same in both is one class.
+    Images are compared in two typefaces; characters are one class only if they are the same in both.
     """
-    pictures = [_unit_pictures(code) for code in codes]
+    images = [_unit_images(code) for code in codes]
     kept: list[int] = []
-    shapes = np.zeros((len(codes), *pictures[0].shape), dtype=np.float32)
+    shapes = np.zeros((len(codes), *images[0].shape), dtype=np.float32)
     n = 0
-    for i, (code, picture) in enumerate(zip(codes, pictures, strict=True)):
-        if not picture.any(axis=-1).all():
+    for i, (code, image) in enumerate(zip(codes, images, strict=True)):
+        if not image.any(axis=-1).all():
             continue
         if i >= n_taken:
-            if n and (shapes[:n] * picture).sum(-1).min(-1).max() > _SAME:
+            if n and (shapes[:n] * image).sum(-1).min(-1).max() > _SAME:
                 continue
             kept.append(code)
-        shapes[n] = picture
+        shapes[n] = image
         n += 1
     return kept
 
 
-def _unit_pictures(code: int) -> NDArray[np.float32]:
-    """Pictures in two typefaces, as vectors of mean 0 and length 1; zeros for an empty picture or a placeholder."""
+def _unit_images(code: int) -> NDArray[np.float32]:
+    """Return images in two typefaces, as vectors of mean 0 and length 1; zeros for an empty one or a placeholder."""
     faces = [face for face in _typefaces() if face.name in _COMPARED]
     vectors = np.zeros((len(faces), SIZE * SIZE), dtype=np.float32)
     for vector, face in zip(vectors, faces, strict=True):
@@ -231,7 +225,7 @@ def _is_placeholder(font: ImageFont.FreeTypeFont, character: str) -> bool:
 
 
 def _tile(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
-    """The character at twice the size of a picture, centred and scaled to one longest side; None if it has no ink."""
+    """Draw a character at twice the size of an image, centred and scaled to one longest side; None if without ink."""
     mask = font.getmask(character, mode="L")
     if 0 in mask.size:
         return None
@@ -247,28 +241,22 @@ def _tile(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
     return tile
 
 
-def render_class(character: str, n_pictures: int, seed: int) -> NDArray[np.uint8]:
-    """Pictures (n, 1, 28, 28) of a character in all its typefaces in turn, each changed a little at random.
-
-    Example:
-        >>> render_class("A", 3, seed=0).shape
-        (3, 1, 28, 28)
-    """
+def render_class(character: str, n_images: int, seed: int) -> NDArray[np.uint8]:
+    """Draw images (n, 1, 28, 28) of a character in all its typefaces in turn, each changed a little at random."""
     rng = np.random.default_rng((seed, ord(character)))
-    tiles = [_tile(face.font, character) for face in _typefaces() if ord(character) in face.characters]
-    tiles = [tile for tile in tiles if tile is not None]
+    drawn = (_tile(face.font, character) for face in _typefaces() if ord(character) in face.characters)
+    tiles = [tile for tile in drawn if tile is not None]
     turn = rng.permutation(len(tiles))
-    pictures = np.zeros((n_pictures, 1, SIZE, SIZE), dtype=np.uint8)
-    for i, picture in enumerate(pictures):
+    images = np.zeros((n_images, 1, SIZE, SIZE), dtype=np.uint8)
+    for i, image in enumerate(images):
         tile = tiles[turn[i % len(tiles)]]
-        assert tile is not None
         changed = tile.transform(tile.size, Image.Transform.AFFINE, _affine(rng), resample=Image.Resampling.BILINEAR)
-        picture[0] = np.asarray(changed.reduce(2))
-    return pictures
+        image[0] = np.asarray(changed.reduce(2))
+    return images
 
 
 def _affine(rng: np.random.Generator) -> tuple[float, ...]:
-    """Map from places in the changed picture to places in the tile, as Pillow wants it: two rows of three."""
+    """Return a random map from the changed image to the tile, in Pillow's form: two rows of three."""
     angle, shear = rng.uniform(-0.2, 0.2), rng.uniform(-0.2, 0.2)  # radians; about 11 degrees
     sizes = rng.uniform(0.85, 1.15) * np.array([rng.uniform(0.9, 1.1), 1.0])
     shift = rng.uniform(-2.0, 2.0, 2)  # pixels of the tile

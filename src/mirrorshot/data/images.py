@@ -1,7 +1,7 @@
-"""Pictures from files: a folder of class folders.
+"""Images from files: a folder of class folders.
 
-Every picture is decoded once, to bytes of one size, and kept in the cache. Its aspect ratio is given up there, but
-the size of the original stays in `ClassSource.sizes`. Orientation tags of cameras are not followed, as in torchvision.
+Every image is decoded once, to bytes of one size, and kept in the cache. Its aspect ratio is lost there, but the size
+of the original stays in `ClassSource.sizes`. Orientation tags of cameras are ignored, as in torchvision.
 """
 
 import hashlib
@@ -11,16 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 from mirrorshot.data.cache import Arrays, cache_folder, cached_folder
 from mirrorshot.data.decoding import Progress, check_bytes, decode_all, why_damaged
-from mirrorshot.data.source import ClassSource, first
+from mirrorshot.data.source import ClassSource, empty_classes, first
 from mirrorshot.types import DataError, InvalidInputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-_FORMAT = 1  # of the cache; raise it when the decoded pictures change
+_FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
 def read_folder(
@@ -32,21 +31,21 @@ def read_folder(
     progress: Progress | None = None,
     cache: bool = True,
 ) -> ClassSource:
-    """Read a folder that has one folder of pictures for each class.
+    """Read a folder that has one folder of images for each class.
 
-    Pictures are files with one of the `SUFFIXES`, directly in the class folder; of an animation the first frame counts.
+    Images are files with one of the `SUFFIXES`, directly in the class folder; of an animation the first frame counts.
     Other files, hidden ones, and links that lead back to `path` are ignored.
 
     Args:
         path: the folder. Its sub-folders are the classes, in the order of their names.
-        size: every picture is brought to `size` x `size` pixels, antialiased, whatever its shape.
+        size: every image is resized to `size` x `size` pixels, antialiased, whatever its shape.
         channels: 3 for colour, 1 for grey.
-        skip_corrupt: leave out pictures that cannot be decoded, with one warning that names them.
-        progress: told how far it has come.
-        cache: keep the decoded pictures in the cache folder, until a file changes.
+        skip_corrupt: leave out images that cannot be decoded, with one warning that names them.
+        progress: called while images are decoded.
+        cache: keep the decoded images in the cache folder, until a file changes.
 
     Raises:
-        DataError: no such folder, no class folders, a class without pictures, or a picture that cannot be decoded.
+        DataError: no such folder, no class folders, a class without images, or an image that cannot be decoded.
 
     Example:
         >>> import tempfile
@@ -59,14 +58,9 @@ def read_folder(
         (torch.Size([2, 3, 32, 32]), ('cat', 'dog'), [[40, 30], [40, 30]])
     """
     root = Path(path)
+    files = class_files(root)
     return read_files(
-        class_files(root),
-        root=root,
-        size=size,
-        channels=channels,
-        skip_corrupt=skip_corrupt,
-        progress=progress,
-        cache=cache,
+        files, root=root, size=size, channels=channels, skip_corrupt=skip_corrupt, progress=progress, cache=cache
     )
 
 
@@ -81,17 +75,10 @@ def read_files(
     progress: Progress | None = None,
     cache: bool = True,
 ) -> ClassSource:
-    """Read the pictures of each class, as `read_folder` does, wherever they are.
+    """Read the images of each class, wherever they are; see `read_folder`.
 
-    Args:
-        files: the pictures of each class.
-        root: where they come from: a name for messages and for the cache, which holds one set for each `root`.
-        size: see `read_folder`, as for the other arguments.
-        channels: see there.
-        resample: Pillow's filter, antialiased in any case.
-        skip_corrupt: see there.
-        progress: see there.
-        cache: see there.
+    `root` is a name for messages and for the cache, which holds one set for each `root`. `resample` is Pillow's filter,
+    antialiased in any case.
     """
     _check_size(size, channels)
     paths = [path for of_class in files.values() for path in of_class]
@@ -105,7 +92,11 @@ def read_files(
     labels = np.repeat(np.arange(len(files)), [len(of_class) for of_class in files.values()])
     good = kept["sizes"][:, 0] > 0
     _check_good([path for path, is_good in zip(paths, good, strict=True) if not is_good], skip_corrupt)
-    _check_left(labels[good], tuple(files), root)
+    if empty := empty_classes(labels[good], tuple(files)):
+        raise DataError(
+            f"Expected every class of {root} to have a readable image, but {len(empty)} have none: {first(empty)}; "
+            "remove their folders or repair the images."
+        )
     items, sizes = (kept[name] if good.all() else kept[name][good] for name in ("pictures", "sizes"))
     return ClassSource(
         torch.from_numpy(items),
@@ -116,24 +107,22 @@ def read_files(
 
 
 def class_files(root: Path) -> dict[str, list[Path]]:
-    """Pictures of each class folder, both in order of their names. Only names are read."""
+    """Return the images of each class folder, both in order of their names. Only names are read."""
     if not root.is_dir():
-        what = "is a file" if root.exists() else "does not exist"
-        raise DataError(f"Expected a folder of class folders at {root}, but it {what}; check the path.")
+        problem = "is a file" if root.exists() else "does not exist"
+        raise DataError(f"Expected a folder of class folders at {root}, but it {problem}; check the path.")
     inside = _visible(root)
     folders = [entry for entry in inside if entry.is_dir() and not _leads_back(entry, root)]
     if not folders:
-        loose = len(list(_pictures(inside)))
         raise DataError(
-            f"Expected {root} to have a folder for each class, but it has none and {loose} pictures; "
-            "put the pictures of each class into a folder of its name."
+            f"Expected {root} to have a folder for each class, but it has none and {len(_images(inside))} images; "
+            "put the images of each class into a folder of its name."
         )
-    files = {folder.name: list(_pictures(_visible(folder))) for folder in folders}
-    empty = [name for name, of_class in files.items() if not of_class]
-    if empty:
+    files = {folder.name: _images(_visible(folder)) for folder in folders}
+    if empty := [name for name, of_class in files.items() if not of_class]:
         raise DataError(
-            f"Expected every class folder of {root} to have pictures ({', '.join(SUFFIXES)}), "
-            f"but {len(empty)} of {len(files)} have none: {first(empty)}; remove them or add pictures."
+            f"Expected every class folder of {root} to have images ({', '.join(SUFFIXES)}), "
+            f"but {len(empty)} of {len(files)} have none: {first(empty)}; remove them or add images."
         )
     return files
 
@@ -145,12 +134,12 @@ def _visible(folder: Path) -> list[Path]:
         raise DataError(f"Expected {folder} to be readable, but got: {error}.") from error
 
 
-def _pictures(entries: Iterable[Path]) -> Iterable[Path]:
-    return (entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file())
+def _images(entries: Iterable[Path]) -> list[Path]:
+    return [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
 
 
 def _leads_back(entry: Path, root: Path) -> bool:
-    """Whether a link leads to the folder that it is in, or above it."""
+    """Return whether a link leads to the folder that it is in, or above it."""
     target = entry.resolve()
     return entry.is_symlink() and (target == root.resolve() or target in root.resolve().parents)
 
@@ -162,7 +151,7 @@ def _key(paths: Sequence[Path]) -> str:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """A short name for any number of strings."""
+    """Return a short name for any number of strings."""
     return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
@@ -179,17 +168,7 @@ def _check_good(bad: Sequence[Path], skip_corrupt: bool) -> None:
     reasons = [f"{path} ({why_damaged(path)})" for path in bad[:5]] + list(map(str, bad[5:]))
     if not skip_corrupt:
         raise DataError(
-            f"Expected every picture to be readable, but {len(bad)} are not: {first(reasons)}; "
+            f"Expected every image to be readable, but {len(bad)} are not: {first(reasons)}; "
             "remove them or pass skip_corrupt=True."
         )
-    warnings.warn(f"{len(bad)} pictures cannot be read and are left out: {first(reasons)}.", stacklevel=4)
-
-
-def _check_left(labels: NDArray[np.int64], names: tuple[str, ...], root: Path) -> None:
-    counts = np.bincount(labels, minlength=len(names))
-    empty = [name for name, count in zip(names, counts, strict=True) if count == 0]
-    if empty:
-        raise DataError(
-            f"Expected every class of {root} to have a readable picture, but {len(empty)} have none: {first(empty)}; "
-            "remove their folders or repair the pictures."
-        )
+    warnings.warn(f"{len(bad)} images cannot be read and are left out: {first(reasons)}.", stacklevel=4)

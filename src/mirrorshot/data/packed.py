@@ -1,11 +1,11 @@
-"""Many encoded pictures in one `.npz` archive, the form in which the benchmark photographs are kept.
+"""Many encoded images in one `.npz` archive, the form in which the benchmark photographs are kept.
 
 | key | content |
 |---|---|
-| `data` uint8, `offsets` (n + 1) | picture i is the WebP, PNG or JPEG file `data[offsets[i]:offsets[i + 1]]` |
+| `data` uint8, `offsets` (n + 1) | image i is the WebP, PNG or JPEG file `data[offsets[i]:offsets[i + 1]]` |
 | `labels` (n) | its class, a position in `class_names` |
 | `class_names`, `class_split` | name and split (`train`, `val` or `test`) of each class |
-| `orig_size_wh` (n, 2), may be missing | width and height of the original picture |
+| `orig_size_wh` (n, 2), may be missing | width and height of the original image |
 """
 
 import itertools
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from mirrorshot.data.cache import Arrays, cache_folder, cached_folder, read_npz
 from mirrorshot.data.decoding import Progress, check_bytes, decode, decode_all, why_damaged
 from mirrorshot.data.images import digest
-from mirrorshot.data.source import ClassSource, first
+from mirrorshot.data.source import ClassSource, empty_classes, first
 from mirrorshot.types import DataError
 
 _KEYS = ("data", "offsets", "labels", "class_names", "class_split")
-_FORMAT = 1  # of the cache; raise it when the decoded pictures change
+_FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
 def read_packed(
@@ -33,18 +33,15 @@ def read_packed(
     progress: Progress | None = None,
     cache: bool = True,
 ) -> ClassSource:
-    """Read packed pictures, from one archive or from several that are parts of one set.
+    """Read packed images, from one archive or from several that are parts of one set.
 
-    All pictures get the size of the first one, which is square.
+    All images get the size of the first one, which is square. The source has `sizes` if the archive has them.
 
     Args:
         paths: the archive, or its parts. The parts have the same `class_names`.
         split: "train", "val" or "test" for the classes of one split. None: all classes.
-        progress: told how far decoding has come.
-        cache: keep the decoded pictures in the cache folder, until a file changes.
-
-    Returns:
-        The pictures, with `sizes` if the archive knows them.
+        progress: called while images are decoded.
+        cache: keep the decoded images in the cache folder, until a file changes.
 
     Example:
         >>> import io, tempfile
@@ -63,33 +60,28 @@ def read_packed(
     archives = [_open(path) for path in parts]
     _check_same_classes(archives, parts)
     chosen = _classes(archives[0], split, parts[0])
-    pictures = [_pictures(a, path, progress, cache) for a, path in zip(archives, parts, strict=True)]
+    images = [_images(a, path, progress, cache) for a, path in zip(archives, parts, strict=True)]
     place = np.full(len(archives[0]["class_names"]), -1)
     place[chosen] = np.arange(len(chosen))
-    labels = [place[a["labels"]] for a in archives]
-    keep = [of_part >= 0 for of_part in labels]
-    names = tuple(archives[0]["class_names"][chosen].tolist())
-    _check_no_empty_class(_join(labels, keep), names, parts)
+    part_labels = [place[a["labels"]] for a in archives]
+    keep = [of_part >= 0 for of_part in part_labels]
+    labels, names = _join(part_labels, keep), tuple(archives[0]["class_names"][chosen].tolist())
+    if empty := empty_classes(labels, names):
+        raise DataError(
+            f"Expected every class of {', '.join(map(str, parts))} to have images, but {len(empty)} have none: "
+            f"{first(empty)}; is a part missing?"
+        )
     has_sizes = all("orig_size_wh" in a for a in archives)
     return ClassSource(
-        torch.from_numpy(_join(pictures, keep)),
-        torch.from_numpy(_join(labels, keep)),
+        torch.from_numpy(_join(images, keep)),
+        torch.from_numpy(labels),
         names,
         torch.from_numpy(_join([a["orig_size_wh"] for a in archives], keep).astype(np.int64)) if has_sizes else None,
     )
 
 
-def packed_splits(path: str | Path) -> dict[str, tuple[str, ...]]:
-    """Names of the classes of each split of an archive, without decoding a picture."""
-    archive = _open(Path(path))
-    return {
-        split: tuple(archive["class_names"][archive["class_split"] == split].tolist())
-        for split in ("train", "val", "test")
-    }
-
-
-def _pictures(archive: Arrays, path: Path, progress: Progress | None, cache: bool) -> NDArray[np.uint8]:
-    """All pictures of an archive, decoded or from the cache."""
+def _images(archive: Arrays, path: Path, progress: Progress | None, cache: bool) -> NDArray[np.uint8]:
+    """Return all images of an archive, decoded or from the cache."""
     data, offsets = archive["data"].tobytes(), archive["offsets"].tolist()
     encoded = [data[start:end] for start, end in itertools.pairwise(offsets)]
     try:
@@ -100,7 +92,11 @@ def _pictures(archive: Arrays, path: Path, progress: Progress | None, cache: boo
 
     def make() -> Arrays:
         made = decode_all(encoded, size, 3, progress=progress, label=f"decoding {path.name}")
-        _check_decoded(made["sizes"], encoded, path)
+        if bad := np.flatnonzero(made["sizes"][:, 0] == 0).tolist():
+            raise DataError(
+                f"Expected every image of {path} to be readable, but {len(bad)} are not: {first(bad)} "
+                f"({why_damaged(encoded[bad[0]])}); copy the file again."
+            )
         return {"pictures": made["pictures"]}
 
     place = cache_folder() / f"packed-{digest([str(path.absolute())])}"
@@ -111,7 +107,7 @@ def _pictures(archive: Arrays, path: Path, progress: Progress | None, cache: boo
 
 
 def _join(arrays: Sequence[NDArray[np.generic]], keep: Sequence[NDArray[np.bool_]]) -> NDArray[np.generic]:
-    """The kept rows of all parts; without a copy if that is everything."""
+    """Return the kept rows of all parts; without a copy if that is everything."""
     if len(arrays) == 1 and keep[0].all():
         return arrays[0]
     return np.concatenate([array[rows] for array, rows in zip(arrays, keep, strict=True)])
@@ -119,9 +115,8 @@ def _join(arrays: Sequence[NDArray[np.generic]], keep: Sequence[NDArray[np.bool_
 
 def _open(path: Path) -> dict[str, NDArray[np.generic]]:
     archive = read_npz(path)
-    missing = [key for key in _KEYS if key not in archive]
-    if missing:
-        raise DataError(f"Expected {path} to be packed pictures, but these arrays are missing: {first(missing)}.")
+    if missing := [key for key in _KEYS if key not in archive]:
+        raise DataError(f"Expected {path} to be packed images, but these arrays are missing: {first(missing)}.")
     data, offsets, labels, names, splits = (archive[key] for key in _KEYS)
     n = len(offsets) - 1 if offsets.ndim == 1 else 0
     rows = archive.get("orig_size_wh", np.ones((n, 2), int))
@@ -158,21 +153,3 @@ def _check_same_classes(archives: Sequence[Arrays], paths: Sequence[Path]) -> No
     for archive, path in zip(archives, paths, strict=True):
         if not all(np.array_equal(archive[key], archives[0][key]) for key in ("class_names", "class_split")):
             raise DataError(f"Expected {path} to have the classes of {paths[0]}, but they differ; copy both again.")
-
-
-def _check_no_empty_class(labels: NDArray[np.generic], names: tuple[str, ...], paths: Sequence[Path]) -> None:
-    empty = [names[i] for i in sorted(set(range(len(names))) - set(labels.tolist()))]
-    if empty:
-        raise DataError(
-            f"Expected every class of {', '.join(map(str, paths))} to have pictures, but {len(empty)} have none: "
-            f"{first(empty)}; is a part missing?"
-        )
-
-
-def _check_decoded(sizes: NDArray[np.generic], encoded: Sequence[bytes], path: Path) -> None:
-    bad = np.flatnonzero(sizes[:, 0] == 0).tolist()
-    if bad:
-        raise DataError(
-            f"Expected every picture of {path} to be readable, but {len(bad)} are not: {first(bad)} "
-            f"({why_damaged(encoded[bad[0]])}); copy the file again."
-        )

@@ -1,6 +1,6 @@
-"""The benchmark data as their authors publish them.
+"""Benchmark data in the layouts of their authors.
 
-A function `find_*` looks for a layout below a folder and returns where it is, or None; a function `read_*` reads it.
+A function `find_*` looks for a layout below a folder and returns its place, or None; a function `read_*` reads it.
 """
 
 import csv
@@ -29,23 +29,24 @@ EMNIST_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 # Vinyals et al. (2016) train on the first 1,200 characters; of these, Snell et al. (2017) validate on five alphabets.
 _VALIDATION_ALPHABETS = ("Armenian", "Bengali", "Early_Aramaic", "Hebrew", "Mkhedruli_(Georgian)")
 _N_EVALUATION_TRAIN = 236  # characters of images_evaluation/ among the first 1,200
-_MAX_IDX = 2**20  # pictures in a file of EMNIST; the largest one has 697,932
+_MAX_IDX = 2**20  # images in a file of EMNIST; the largest one has 697,932
 _EMNIST_PARTS = ("train", "test")
+_LISTS = ("train", "val", "test")
 
 
 def _find(folder: Path, places: Sequence[str], *inside: str) -> Path | None:
-    """The first place that has everything inside."""
+    """Return the first place that has all of `inside`."""
     candidates = (folder / place for place in places)
     return next((place for place in candidates if all((place / name).exists() for name in inside)), None)
 
 
 def find_omniglot(folder: Path) -> Path | None:
-    """The folder with `images_background/` and `images_evaluation/`."""
+    """Return the folder with `images_background/` and `images_evaluation/`."""
     return _find(folder, (".", "omniglot", "omniglot-py"), "images_background", "images_evaluation")
 
 
 def read_omniglot(root: Path, progress: Progress | None = None, skip_corrupt: bool = False) -> ClassSource:
-    """All 1,623 characters, `Alphabet/characterNN`, as 28 x 28 pictures of white ink on black."""
+    """Read all 1,623 characters, `Alphabet/characterNN`, as 28 x 28 images of white ink on black."""
     files: dict[str, list[Path]] = {}
     for part in ("images_background", "images_evaluation"):
         for alphabet in _folders(root / part):
@@ -64,7 +65,7 @@ def read_omniglot(root: Path, progress: Progress | None = None, skip_corrupt: bo
 
 
 def omniglot_splits(root: Path) -> Splits:
-    """The split of Vinyals et al. (2016), 1,028 / 172 / 423 characters."""
+    """Return the split of Vinyals et al. (2016), 1,028 / 172 / 423 characters."""
     background, evaluation = (
         [f"{alphabet.name}/{c.name}" for alphabet in _folders(root / part) for c in _folders(alphabet)]
         for part in ("images_background", "images_evaluation")
@@ -75,27 +76,20 @@ def omniglot_splits(root: Path) -> Splits:
 
 
 def find_cub(folder: Path) -> Path | None:
-    """The folder `images/` of CUB-200-2011, with a folder for each of 200 species."""
-    root = _find(folder, ("CUB_200_2011", "cub/CUB_200_2011"), "images") or _find(
-        folder, (".",), "images", "classes.txt"
-    )
+    """Return the folder `images/` of CUB-200-2011, with a folder for each of 200 species."""
+    root = _find(folder, ("CUB_200_2011", "cub/CUB_200_2011"), "images")
+    root = root or _find(folder, (".",), "images", "classes.txt")
     return root and root / "images"
 
 
 def read_cub(root: Path, progress: Progress | None = None, skip_corrupt: bool = False) -> ClassSource:
-    """All photographs, squashed to 192 x 192."""
-    return read_files(
-        class_files(root),
-        root=root,
-        size=192,
-        resample=Image.Resampling.BICUBIC,
-        skip_corrupt=skip_corrupt,
-        progress=progress,
-    )
+    """Read all photographs, squashed to 192 x 192."""
+    files, resample = class_files(root), Image.Resampling.BICUBIC
+    return read_files(files, root=root, size=192, resample=resample, skip_corrupt=skip_corrupt, progress=progress)
 
 
 def cub_splits(names: Sequence[str]) -> Splits:
-    """Every second class is for training, the others alternate between validation and test.
+    """Split classes: every second is for training, the others alternate between validation and test.
 
     Example:
         >>> cub_splits(["a", "b", "c", "d", "e"])
@@ -106,32 +100,29 @@ def cub_splits(names: Sequence[str]) -> Splits:
 
 
 def find_mini_imagenet(folder: Path) -> Path | None:
-    """The folder with `images/` and the lists of Ravi and Larochelle (2017)."""
+    """Return the folder with `images/` and the lists of Ravi and Larochelle (2017)."""
     places = (".", "mini_imagenet", "mini-imagenet", "miniImagenet", "miniimagenet")
     return _find(folder, places, "images", "train.csv", "val.csv", "test.csv")
 
 
 def read_mini_imagenet(root: Path, progress: Progress | None = None, skip_corrupt: bool = False) -> ClassSource:
-    """All pictures of the three lists, at 84 x 84."""
+    """Read all images of the three lists, at 84 x 84."""
     files: dict[str, list[Path]] = {}
-    for split in ("train", "val", "test"):
+    for split in _LISTS:
         for name, label in _rows(root / f"{split}.csv"):
             files.setdefault(label, []).append(root / "images" / name)
     missing = [path.name for paths in files.values() for path in paths if not path.is_file()]
     if missing:
         raise DataError(
-            f"Expected the pictures of the lists in {root / 'images'}, but {len(missing)} are missing: "
+            f"Expected the images of the lists in {root / 'images'}, but {len(missing)} are missing: "
             f"{first(missing)}; get them again."
         )
     return read_files(files, root=root, size=84, skip_corrupt=skip_corrupt, progress=progress)
 
 
 def mini_imagenet_splits(root: Path) -> Splits:
-    """Classes of the three lists, 64 / 16 / 20."""
-    splits = {
-        split: tuple(dict.fromkeys(label for _, label in _rows(root / f"{split}.csv")))
-        for split in ("train", "val", "test")
-    }
+    """Return the classes of the three lists, 64 / 16 / 20."""
+    splits = {split: tuple(dict.fromkeys(label for _, label in _rows(root / f"{split}.csv"))) for split in _LISTS}
     names = [name for split in splits.values() for name in split]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -140,7 +131,7 @@ def mini_imagenet_splits(root: Path) -> Splits:
 
 
 def _rows(path: Path) -> list[tuple[str, str]]:
-    """File names and labels of a list."""
+    """Read the file names and labels of a list."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [(row["filename"], row["label"]) for row in csv.DictReader(file)]
@@ -153,38 +144,38 @@ def _rows(path: Path) -> list[tuple[str, str]]:
 
 
 def find_emnist(folder: Path) -> Path | None:
-    """The folder with `emnist-byclass-train-images-idx3-ubyte`, its test twin, or their `.gz` files."""
+    """Return the folder with `emnist-byclass-train-images-idx3-ubyte`, its test twin, or their `.gz` files."""
     places = (folder / place for place in (".", "emnist", "gzip", "EMNIST/raw"))
     return next((p for p in places if any(_idx(p, part, "images-idx3") for part in _EMNIST_PARTS)), None)
 
 
 def read_emnist(root: Path) -> ClassSource:
-    """The first 200 pictures of each of 62 characters, upright, white ink on black."""
-    pictures: list[list[NDArray[np.uint8]]] = [[] for _ in EMNIST_CHARACTERS]
+    """Read the first 200 images of each of 62 characters, upright, white ink on black."""
+    images: list[list[NDArray[np.uint8]]] = [[] for _ in EMNIST_CHARACTERS]
     for part in _EMNIST_PARTS:
-        if (images := _idx(root, part, "images-idx3")) is not None:
-            _add_emnist(pictures, images, _idx(root, part, "labels-idx1"))
-    empty = [name for name, of_class in zip(EMNIST_CHARACTERS, pictures, strict=True) if not of_class]
+        if (image_file := _idx(root, part, "images-idx3")) is not None:
+            _add_emnist(images, image_file, _idx(root, part, "labels-idx1"))
+    empty = [name for name, of_class in zip(EMNIST_CHARACTERS, images, strict=True) if not of_class]
     if empty:
-        raise DataError(f"Expected pictures of 62 characters in {root}, but {len(empty)} have none: {first(empty)}.")
-    items = np.stack([picture for of_class in pictures for picture in of_class])
-    labels = torch.arange(len(pictures)).repeat_interleave(torch.tensor([len(of_class) for of_class in pictures]))
-    # the official files hold every picture transposed
+        raise DataError(f"Expected images of 62 characters in {root}, but {len(empty)} have none: {first(empty)}.")
+    items = np.stack([image for of_class in images for image in of_class])
+    labels = torch.arange(len(images)).repeat_interleave(torch.tensor([len(of_class) for of_class in images]))
+    # the official files hold every image transposed
     return ClassSource(torch.from_numpy(items).mT[:, None].contiguous(), labels, tuple(EMNIST_CHARACTERS))
 
 
-def _add_emnist(pictures: list[list[NDArray[np.uint8]]], images: Path, labels: Path | None) -> None:
+def _add_emnist(images: list[list[NDArray[np.uint8]]], image_file: Path, labels: Path | None) -> None:
     if labels is None:
-        raise DataError(f"Expected a file of labels beside {images}, but there is none.")
+        raise DataError(f"Expected a file of labels beside {image_file}, but there is none.")
     y = _read_idx(labels, ())
-    if y.max(initial=0) >= len(pictures):
-        raise DataError(f"Expected labels 0 to {len(pictures) - 1} in {labels}, but got {y.max()}.")
-    wanted = [np.flatnonzero(y == c)[: EMNIST_PER_CLASS - len(pictures[c])] for c in range(len(pictures))]
+    if y.max(initial=0) >= len(images):
+        raise DataError(f"Expected labels 0 to {len(images) - 1} in {labels}, but got {y.max()}.")
+    wanted = [np.flatnonzero(y == c)[: EMNIST_PER_CLASS - len(images[c])] for c in range(len(images))]
     n_read = max((int(rows.max(initial=-1)) + 1 for rows in wanted), default=0)
-    X = _read_idx(images, (28, 28), n_read)
+    X = _read_idx(image_file, (28, 28), n_read)
     if len(X) < n_read:
-        raise DataError(f"Expected {images} to have a picture for each of {len(y)} labels, but it has fewer.")
-    for of_class, rows in zip(pictures, wanted, strict=True):
+        raise DataError(f"Expected {image_file} to have an image for each of {len(y)} labels, but it has fewer.")
+    for of_class, rows in zip(images, wanted, strict=True):
         of_class += list(X[rows])
 
 
@@ -194,7 +185,7 @@ def _idx(folder: Path, part: str, kind: str) -> Path | None:
 
 
 def _read_idx(path: Path, shape: tuple[int, ...], n_most: int = _MAX_IDX) -> NDArray[np.uint8]:
-    """The first items of a file in LeCun's idx format: two zeros, type 8 for bytes, dimensions, sizes, bytes."""
+    """Read the first items of a file in LeCun's idx format: two zeros, type 8 for bytes, dimensions, sizes, bytes."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             n = min(_idx_items(file.read(4 * (2 + len(shape))), shape), n_most)
@@ -207,7 +198,7 @@ def _read_idx(path: Path, shape: tuple[int, ...], n_most: int = _MAX_IDX) -> NDA
 
 
 def _idx_items(header: bytes, shape: tuple[int, ...]) -> int:
-    """Number of items, once the header is what it should be."""
+    """Check a header and return its number of items."""
     magic, n, *rest = struct.unpack(f">{2 + len(shape)}I", header)
     if magic != 0x801 + len(shape) or tuple(rest) != shape or not 0 < n <= _MAX_IDX:
         raise ValueError(f"the header has {magic:#x}, {n} items of shape {tuple(rest)}")

@@ -1,4 +1,4 @@
-"""A labelled set of items, ready for drawing episodes."""
+"""Labelled sets of items, from which episodes are drawn."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ from mirrorshot.types import DataError, InvalidInputError
 
 
 class ClassSource(NamedTuple):
-    """Items of several classes: pictures as bytes, or embeddings.
+    """Items of several classes: images as bytes, or embeddings.
 
     Make one with `ClassSource.from_arrays`, which checks its arguments.
 
     Attributes:
-        items: pictures (n, channels, height, width) as uint8, or embeddings (n, D) as floats.
+        items: images (n, channels, height, width) as uint8, or embeddings (n, D) as floats.
         labels: class of each item, 0 to `n_classes - 1`, (n,).
         class_names: name of each class.
-        sizes: width and height of the original pictures, (n, 2), where the stored ones are squashed to a square.
-            None: the stored pictures have the shape of the originals.
+        sizes: width and height of the original images, (n, 2), where those of `items` are squashed to a square.
+            None: `items` have the shape of the originals.
 
     Example:
         >>> source = ClassSource.from_arrays([[0.0], [1.0], [2.0], [3.0]], ["cat", "cat", "dog", "dog"])
@@ -41,30 +41,29 @@ class ClassSource(NamedTuple):
     def from_arrays(
         cls, X: ArrayLike | Tensor, y: ArrayLike | Tensor, class_names: Sequence[str] | None = None
     ) -> "ClassSource":
-        """Check arrays and bring them into one form.
+        """Check arrays and make a source of them.
 
         Args:
-            X: pictures (n, channels, height, width) or (n, height, width) as uint8, or embeddings (n, D) as floats.
-            y: a label of each item. Without `class_names` anything that can be sorted; with them, their positions.
-            class_names: names of the classes. None: the distinct labels, sorted.
+            X: images (n, channels, height, width) or (n, height, width) as uint8, or embeddings (n, D) as floats.
+            y: a label of each item: anything that can be sorted or, with `class_names`, positions in them.
+            class_names: None: the distinct labels, sorted.
 
         Raises:
             DataError: no items, a class without items, a value that is not finite, or `X` and `y` do not match.
         """
         items = _as_items(X)
         targets = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-        _check_lengths(items, targets)
-        _check_finite(items)
+        _check_items(items, targets)
         if class_names is None:
             labels, names = _encode(targets)
         else:
             labels, names = _check_positions(targets, len(class_names)), tuple(map(str, class_names))
-            _check_no_empty_class(labels, names)
+            _check_classes(labels, names)
         return cls(items, torch.from_numpy(labels).to(items.device), names)
 
     @property
     def n_items(self) -> int:
-        """Number of items of all classes."""
+        """Number of items."""
         return self.items.shape[0]
 
     @property
@@ -78,12 +77,12 @@ class ClassSource(NamedTuple):
         return torch.bincount(self.labels, minlength=self.n_classes)
 
     def to(self, device: torch.device | str) -> "ClassSource":
-        """The same set on another device; episodes are then gathered there."""
+        """Return the same set on another device, where episodes are then gathered."""
         sizes = None if self.sizes is None else self.sizes.to(device)
         return ClassSource(self.items.to(device), self.labels.to(device), self.class_names, sizes)
 
     def subset(self, classes: Sequence[int] | Sequence[str]) -> "ClassSource":
-        """The items of some classes, given by name or position. Labels are renumbered in the given order."""
+        """Return the items of some classes, given by name or position. Labels are renumbered in the given order."""
         positions = self._positions(classes)
         new_label = torch.full((self.n_classes,), -1, dtype=torch.int64, device=self.labels.device)
         new_label[positions] = torch.arange(len(positions), device=self.labels.device)
@@ -93,14 +92,7 @@ class ClassSource(NamedTuple):
         return ClassSource(self.items[keep], labels[keep], tuple(self.class_names[i] for i in positions), sizes)
 
     def split(self, classes: Sequence[int] | Sequence[str]) -> tuple["ClassSource", "ClassSource"]:
-        """Two sets without a common class: the items of `classes`, and those of all others.
-
-        Example:
-            >>> source = ClassSource.from_arrays([[0.0], [1.0], [2.0]], ["a", "b", "c"])
-            >>> test, train = source.split(["b"])
-            >>> test.class_names, train.class_names
-            (('b',), ('a', 'c'))
-        """
+        """Return two sets without a common class: the items of `classes`, and those of all others."""
         positions = self._positions(classes)
         others = sorted(set(range(self.n_classes)) - set(positions))
         if not others:
@@ -123,7 +115,7 @@ class ClassSource(NamedTuple):
 
 
 def first(things: Sequence[Any], n: int = 5) -> str:
-    """The first few of a list in words, and how many more there are.
+    """Return the first few of a list as text, and how many more there are.
 
     Example:
         >>> first(["a", "b", "c"], 2)
@@ -133,15 +125,21 @@ def first(things: Sequence[Any], n: int = 5) -> str:
     return shown if len(things) <= n else f"{shown} and {len(things) - n} more"
 
 
+def empty_classes(labels: NDArray[Any], names: Sequence[str]) -> list[str]:
+    """Return the names of the classes that no label refers to."""
+    counts = np.bincount(labels, minlength=len(names))
+    return [name for name, count in zip(names, counts, strict=True) if count == 0]
+
+
 def _as_items(X: ArrayLike | Tensor) -> Tensor:
     items = X.detach() if isinstance(X, Tensor) else torch.as_tensor(np.ascontiguousarray(X))
     if items.dtype == torch.uint8 and items.ndim == 3:
         items = items[:, None]
-    is_picture = items.dtype == torch.uint8 and items.ndim == 4
+    is_image = items.dtype == torch.uint8 and items.ndim == 4
     is_embedding = items.is_floating_point() and items.ndim == 2
-    if not (is_picture or is_embedding):
+    if not (is_image or is_embedding):
         raise InvalidInputError(
-            "Expected `X` to be pictures (n, channels, height, width) as uint8 or embeddings (n, D) as floats, "
+            "Expected `X` to be images (n, channels, height, width) as uint8 or embeddings (n, D) as floats, "
             f"but got shape {tuple(items.shape)} of {items.dtype}."
         )
     if items.numel() == 0:
@@ -149,14 +147,11 @@ def _as_items(X: ArrayLike | Tensor) -> Tensor:
     return items
 
 
-def _check_lengths(items: Tensor, targets: NDArray[Any]) -> None:
+def _check_items(items: Tensor, targets: NDArray[Any]) -> None:
     if targets.shape != (len(items),):
         raise DataError(
             f"Expected `y` to hold one label for each of {len(items)} items, but got shape {targets.shape}."
         )
-
-
-def _check_finite(items: Tensor) -> None:
     if items.is_floating_point():
         bad = (~items.isfinite().all(1)).nonzero()[:, 0].tolist()
         if bad:
@@ -185,10 +180,8 @@ def _check_positions(targets: NDArray[Any], n_classes: int) -> NDArray[np.int64]
     return targets.astype(np.int64)
 
 
-def _check_no_empty_class(labels: NDArray[np.int64], names: tuple[str, ...]) -> None:
-    counts = np.bincount(labels, minlength=len(names))
-    empty = [name for name, count in zip(names, counts, strict=True) if count == 0]
-    if empty:
+def _check_classes(labels: NDArray[np.int64], names: tuple[str, ...]) -> None:
+    if empty := empty_classes(labels, names):
         raise DataError(f"Expected every class to have items, but {len(empty)} have none: {first(empty)}.")
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})

@@ -8,6 +8,7 @@ from torch import Tensor
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import evaluation_pictures
 from mirrorshot.data.benchmarks import load_dataset
+from mirrorshot.data.episodes import make_tasks
 from mirrorshot.gp import mirror_descent
 from mirrorshot.methods import FewShotMethod
 from mirrorshot.training import build_method, build_preprocess
@@ -86,13 +87,8 @@ class Laboratory:
 
 def _as_tasks(items: Tensor, n_shot: int) -> Labelled:
     """From items (T, C, S + Q, ...) to tasks."""
-    T, C, n_query = items.shape[0], items.shape[1], items.shape[2] - n_shot
-    label = torch.arange(C, device=items.device)
-    y, query_y = (label.repeat_interleave(n).expand(T, -1) for n in (n_shot, n_query))
-    weight, query_weight = (torch.ones(T, C * n, device=items.device) for n in (n_shot, n_query))
-    exists = torch.ones(T, C, dtype=torch.bool, device=items.device)
     support, query = items[:, :, :n_shot].flatten(1, 2), items[:, :, n_shot:].flatten(1, 2)
-    return Labelled(TaskBatch(support, y, query, C, weight, query_weight, exists), query_y)
+    return Labelled(*make_tasks(support, query, items.shape[1]))
 
 
 @torch.no_grad()

@@ -1,7 +1,13 @@
-"""Meta-training and evaluation on one CPU, one GPU or many."""
+"""Meta-training and evaluation on one CPU, one GPU or many.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+`build` makes the parts of a run from its settings, `trainer` trains them to the end, `session` begins or resumes a run,
+`folder` is its directory on disk, and `runs` loads what it has trained. The package imports nothing before it is
+used: the command line reads `config` and `presets` without torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from mirrorshot.files.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mirrorshot.training.build import build_method, build_preprocess
@@ -10,17 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainResult", "Trainer", "build_method", "build_preprocess", "train"]
 
-_HOMES = {
-    "TrainResult": "trainer",
-    "Trainer": "trainer",
-    "build_method": "build",
-    "build_preprocess": "build",
-    "train": "session",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import on first use: the command line reads `config` and `presets` without torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"mirrorshot.training.{_HOMES[name]}"), name)
+__getattr__ = lazy_exports(
+    __name__, {"build": "build_method build_preprocess", "session": "train", "trainer": "Trainer TrainResult"}
+)

@@ -1,6 +1,6 @@
-"""The settings of a training run: typed, from presets, a TOML file and the command line, written into every run.
+"""Settings of a training run: typed, from presets, a TOML file and the command line, and written into every run.
 
-This module is imported by the command line before torch, so that `--help` is quick.
+The command line imports this module before torch, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class Config:
         method: name of the method.
         method_options: its options, for instance kernel and number of inner steps.
         data: name of a data set, or path of a folder with `train`, `val` and `test`.
-        backbone: name of the network; "auto": conv4s for small pictures, conv4 for others, identity for embeddings.
+        backbone: name of the network; "auto": conv4s for small images, conv4 for others, identity for embeddings.
         n_way, n_shot, n_query: classes of a task, labelled items of a class, and items of it to classify.
-        n_episodes: how many tasks to train on.
+        n_episodes: tasks to train on.
         tasks_per_step: tasks of one optimiser step, over all processes.
-        batch_size: pictures of one optimiser step of methods that are pre-trained; such a step counts as one episode.
+        batch_size: images of one optimiser step of methods that are pre-trained; such a step counts as one episode.
         optimizer: "adam", or "muon": Muon for the convolutions of the network, Adam for everything else.
         lr, kernel_lr: learning rates for the network and for the kernel.
         schedule: "constant", or "cosine": the learning rates fall to zero along a cosine.
         ema: decay of the running average of the weights that is validated and kept; 0: no average.
         clip: longest gradient; longer ones are shortened to it. 0: no limit.
-        augment: whether training pictures are augmented; "auto": as the data set says.
-        crop_area: smallest part of a picture that augmentation may crop to.
-        average_flips: outside training, features are the mean of those of a picture and of its mirror image.
+        augment: whether training images are augmented; "auto": as the data set says.
+        crop_area: smallest part of an image that augmentation may crop to.
+        average_flips: outside training, features are the mean of those of an image and of its mirror image.
         norm: statistics of the batch normalisation, over a whole step ("episode") or each task ("task").
-        precision: type in which the network computes; "auto": bfloat16 on a GPU, float32 on the CPU.
+        precision: type of the network's computations; "auto": bfloat16 on a GPU, float32 on the CPU.
         accelerate: compile the network or the steps that adapt it, record the step as a CUDA graph. On a GPU only.
         validate_every: episodes between two validations.
         n_validation_tasks: tasks of a validation; the same ones every time.
@@ -124,11 +124,11 @@ class Config:
         return self.validate_every // self.tasks_per_step
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings, ready for JSON."""
+        """Return all settings, ready for JSON."""
         return dataclasses.asdict(self)
 
     def replace(self, **changes: Any) -> Config:
-        """The same settings with some changed; `method_options` are merged, and tables in them.
+        """Return the same settings with some changed; `method_options` are merged, and tables in them.
 
         Example:
             >>> Config().replace(n_shot=5, method_options={"n_steps": 2}).method_options
@@ -161,19 +161,19 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
 
 
 def field_types() -> dict[str, Any]:
-    """Names and types of all settings."""
+    """Return the names and types of all settings."""
     hints = typing.get_type_hints(Config)
     return {f.name: hints[f.name] for f in dataclasses.fields(Config)}
 
 
 def from_dict(settings: Mapping[str, Any]) -> Config:
-    """Settings from a plain dict, for instance one that `to_dict` made."""
+    """Make settings from a plain dict, the inverse of `Config.to_dict`."""
     _check_names(settings)
     return Config(**settings)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Settings in a TOML file.
+    """Read the settings in a TOML file.
 
     Raises:
         InvalidInputError: there is no such file, it is not TOML, or it has a setting that does not exist.
@@ -192,7 +192,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> dict[str, Any]:
-    """One `name=value` of the command line; a dot leads into `method_options`.
+    """Parse one `name=value` of the command line; a dot leads into `method_options`.
 
     Example:
         >>> parse_override("lr=3e-4"), parse_override("method_options.kernel=rbf")
@@ -203,7 +203,7 @@ def parse_override(text: str) -> dict[str, Any]:
     if not equals or not head:
         raise InvalidInputError(f"Expected name=value, for instance lr=3e-4, but got {text!r}.")
     _check_names({head: None})
-    value = _parse_value(raw.strip(), str if field_types()[head] is str else None)
+    value = raw.strip() if field_types()[head] is str else _parse_value(raw.strip())
     if not dot:
         return {head: value}
     if head != "method_options":
@@ -216,9 +216,7 @@ def parse_override(text: str) -> dict[str, Any]:
     return {head: value}
 
 
-def _parse_value(raw: str, kind: type | None) -> Any:
-    if kind is str:
-        return raw
+def _parse_value(raw: str) -> Any:
     try:
         return json.loads(raw)
     except json.JSONDecodeError:
@@ -226,14 +224,14 @@ def _parse_value(raw: str, kind: type | None) -> Any:
 
 
 def merged(old: Any, new: Any) -> Any:
-    """`new` on top of `old`, table by table."""
+    """Return `new` on top of `old`, table by table."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
     return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
 
 
 def _check_json(options: Mapping[str, Any]) -> None:
-    """Every run writes its settings as JSON; what cannot be written is refused before it begins."""
+    """Refuse options that cannot be written as JSON, before the run begins."""
     try:
         json.dumps(options, allow_nan=False)
     except (TypeError, ValueError) as error:

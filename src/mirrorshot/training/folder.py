@@ -1,4 +1,4 @@
-"""The folder of a run: its configuration, its log, its last and its best checkpoint, and a lock."""
+"""The folder of a run on disk: its configuration, its log, its last and its best checkpoint, and a lock."""
 
 import contextlib
 import json
@@ -29,15 +29,11 @@ class RunFolder:
     """A folder that one training run writes into, and no other.
 
     It holds `config.json`, `log.jsonl` (one record a line, with its step), `last.safetensors` and `best.safetensors`.
-    Make one with `RunFolder.create` or `RunFolder.resume`, and use it in a `with` statement: the lock is given back at
-    its end. Reading a run needs no lock: `read_config`, `read_log` and `load_checkpoint` do that.
+    Make one with `RunFolder.create` or `RunFolder.resume`, and use it in a `with` statement, which releases its lock.
+    Reading a run needs no lock: `read_config`, `read_log` and `load_checkpoint` do that.
 
-    Design note: the checkpoint is the state of a run, the log only tells of it. What was logged after the last
-    checkpoint will be computed again, so resuming forgets it.
-
-    Attributes:
-        path: the folder.
-        config: the configuration of the run.
+    Design note: the checkpoint is the state of a run. Steps after the last checkpoint are computed again, so resuming
+    cuts their records off the log.
 
     Example:
         >>> import tempfile, torch
@@ -59,11 +55,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
-        """Begin a run.
-
-        Args:
-            path: its folder, which is made if it does not exist.
-            config: all that is needed to repeat the run, as JSON.
+        """Begin a run in a folder, which is made if it does not exist. `config` has all settings of it, as JSON.
 
         Raises:
             RunError: the folder already holds a run, or another process is writing there.
@@ -82,10 +74,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path) -> "RunFolder":
-        """Go on with a run: its log is cut back to the step of its last checkpoint, if it has one, else emptied.
-
-        Args:
-            path: its folder.
+        """Resume a run: its log is cut back to the step of its last checkpoint, if it has one, else emptied.
 
         Raises:
             RunError: the folder holds no run, or another process is writing there.
@@ -103,11 +92,7 @@ class RunFolder:
             raise
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Append a record to the log; it is on its way to the disk when this returns.
-
-        Args:
-            record: JSON with an integer "step". Numbers that are not finite are written as null.
-        """
+        """Append a record, JSON with an integer "step", to the log. Numbers that are not finite become null."""
         if not isinstance(record.get("step"), int):
             raise RunError(f"Expected a record with an integer 'step', but got {dict(record)!r}.")
         try:
@@ -128,22 +113,22 @@ class RunFolder:
         return load_checkpoint(self.checkpoint_path(name))
 
     def has(self, name: Name) -> bool:
-        """Whether the last or the best checkpoint was written yet."""
+        """Return whether the last or the best checkpoint was written yet."""
         return self.checkpoint_path(name).exists()
 
     def checkpoint_path(self, name: Name) -> Path:
-        """File of the last or the best checkpoint."""
+        """Return the file of the last or the best checkpoint."""
         return self.path / f"{name}.safetensors"
 
     def discard(self) -> None:
-        """Forget a run that never began, so that its folder can serve again."""
+        """Remove a run that never began, so that its folder can be used again."""
         self._log.close()
         for name in (CONFIG, LOG):
             (self.path / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the log and give back the lock. A second time does nothing."""
-        with contextlib.suppress(OSError):  # `log` has flushed all of it, or has said that it cannot
+        """Close the log and release the lock. A second call does nothing."""
+        with contextlib.suppress(OSError):  # `log` has flushed all of it, or raised
             self._log.close()
         self._lock.release()
 
@@ -157,10 +142,7 @@ class RunFolder:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The configuration of a run.
-
-    Args:
-        path: folder of the run.
+    """Read the configuration of a run.
 
     Raises:
         RunError: the folder holds no run.
@@ -177,10 +159,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a run so far. A last line that was only half written is left out.
-
-    Args:
-        path: folder of the run, which may still be going on.
+    """Read the records of a run, which may be in progress: a last line that was only half written is left out.
 
     Raises:
         RunError: a line is damaged.
@@ -188,7 +167,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     file = Path(path) / LOG
     lines = file.read_bytes().split(b"\n") if file.exists() else []
     records = []
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break is unfinished
+    for number, line in enumerate(lines[:-1], start=1):  # the text after the last line break is unfinished
         try:
             records.append(dict(json.loads(line)))
         except (ValueError, TypeError) as error:

@@ -18,17 +18,11 @@ from mirrorshot.training.stream import Block, Stream
 from mirrorshot.types import NumericalError
 
 _WARM_UP = 3  # steps before recording
-_RECENT = 10  # a young average is that of the last tenth of the steps: the first ones have little to say
+_RECENT = 10  # warm-up of the average: over the last tenth of the steps only
 
 
 class BlockStats(NamedTuple):
-    """What a block of steps reports, all on the device.
-
-    Attributes:
-        loss: mean loss.
-        norm: mean length of the gradient.
-        first_bad: first step of the block whose loss or gradient was not finite; -1: none.
-    """
+    """Means of a block over its steps, and its first step that was not finite (-1: none); on the device."""
 
     loss: Float[Tensor, ""]
     norm: Float[Tensor, ""]
@@ -36,7 +30,7 @@ class BlockStats(NamedTuple):
 
 
 class NotFiniteError(NumericalError):
-    """The loss or the gradient of a step is not finite. Attribute `step`: which one, within its block."""
+    """The loss or the gradient of a step is not finite. `step` is its number within its block."""
 
     def __init__(self, step: int, loss: float, norm: float) -> None:
         super().__init__(f"loss {loss}, length of the gradient {norm}")
@@ -44,16 +38,9 @@ class NotFiniteError(NumericalError):
 
 
 class Learner:
-    """A method in training: its optimiser and the running average of its weights.
-
-    Args:
-        method: what is trained; on its device.
-        config: settings.
-        stream: assembles the tasks.
-        world_size: number of processes that share every step.
+    """A method in training, with its optimisers and the running average of its weights.
 
     Attributes:
-        method: as given.
         average: running averages of the parameters by name; None without averaging.
         optimizers: one or two, see `make_optimizers`.
     """
@@ -72,7 +59,7 @@ class Learner:
         self._count = torch.zeros((), dtype=torch.int64, device=stream.device)
 
     def run(self, block: Block, first_step: int, tick: Callable[[int], None] | None = None) -> BlockStats:
-        """Take the steps of a block. On a GPU this only enqueues them; on the CPU `tick` is told how many are done."""
+        """Take the steps of a block: on a GPU enqueue them, on the CPU call `tick` with the number of steps done."""
         n_steps = len(block.rows)
         plan = torch.tensor([self._plan(first_step + i) for i in range(n_steps)], device=self.stream.device)
         one = self._recorded_step(block, plan) if self._can_record else self._step
@@ -85,7 +72,7 @@ class Learner:
         return BlockStats(loss, norm, self._bad.clone())
 
     def find_failure(self, block: Block, first_step: int) -> int:
-        """Repeat a block step by step until one fails; the state is then that before it. -1: none failed."""
+        """Repeat a block step by step and return the first that fails, with the state before it; -1: none."""
         self._reset(first_step)
         for i in range(len(block.rows)):
             plan = torch.tensor(self._plan(first_step + i), device=self.stream.device)
@@ -109,13 +96,13 @@ class Learner:
         return allowed and self.method.is_recordable(n_points, sampler.n_way)
 
     def _plan(self, step: int) -> tuple[float, float]:
-        """Factor of the learning rates, and weight of the newest parameters in the average."""
+        """Return the factor of the learning rates, and the weight of the newest parameters in the average."""
         done = step / max(1, self.config.n_steps)
         factor = 0.5 * (1 + math.cos(math.pi * done)) if self.config.schedule == "cosine" else 1.0
         return factor, max(1 - self.config.ema, _RECENT / (step + _RECENT))
 
     def _step(self, rows: Tensor, draws: Tensor, plan: Tensor, *, look: bool | None = None) -> None:
-        """Loss, gradients, optimiser, average. With `look` a loss or gradient that is not finite raises, unused."""
+        """Take a step. With `look` (None: on the CPU) raise before a loss or gradient that is not finite is used."""
         loss, norm = self._gradients(rows, draws)
         if not self.is_cuda if look is None else look:
             values = float(loss), float(norm)
@@ -128,7 +115,7 @@ class Learner:
         self._count += 1
 
     def _gradients(self, rows: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean loss of the step and length of its gradient, over all processes."""
+        """Compute the gradient of a step over all processes; return the mean loss and the gradient's length."""
         self._forget_gradients()
         loss = self.stream.loss(self.method, rows, draws)
         loss.backward()
@@ -167,7 +154,7 @@ class Learner:
                 torch._foreach_add_(averages, difference)
 
     def _recorded_step(self, block: Block, plan: Tensor) -> Callable[[Tensor, Tensor, Tensor], None]:
-        """The step as a CUDA graph with inputs of its own; recorded on first use, which leaves the state as it was."""
+        """Return the step as a CUDA graph with inputs of its own; recording it leaves the state as it was."""
         if self._recorded is None:
             inputs = block.rows[0].clone(), block.draws[0].clone(), plan[0].clone()
             before = self.snapshot()
@@ -187,7 +174,7 @@ class Learner:
         return self._recorded
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that a step changes, by name: what a checkpoint has to hold."""
+        """Return everything that a step changes, by name: the content of a checkpoint."""
         state = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
         if self.average is not None:
             state |= {f"average.{name}": tensor for name, tensor in self.average.items()}
@@ -199,17 +186,17 @@ class Learner:
         return state
 
     def weights(self) -> dict[str, Tensor]:
-        """The state of the method that is validated and kept: averaged weights, if there are any."""
+        """Return the state of the method that is validated and kept: averaged weights, if there are any."""
         averaged = self.average or {}
         return {name: averaged.get(name, tensor) for name, tensor in self.method.state_dict().items()}
 
     def snapshot(self) -> dict[str, Tensor]:
-        """A copy of `tensors`."""
+        """Return a copy of `tensors`."""
         return {name: tensor.clone() for name, tensor in self.tensors().items()}
 
     @torch.no_grad()
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to a state of the same method."""
+        """Restore a state of the same method."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 

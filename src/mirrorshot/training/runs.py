@@ -1,4 +1,4 @@
-"""Finished runs: their trained method, ready to classify, and what it is worth on new classes."""
+"""Finished runs: loading the trained method of a run folder, and evaluating it on new classes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
+from torch import nn
 
 from mirrorshot.data import ClassSource
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD, IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from mirrorshot.data.benchmarks import DATASETS, Dataset, load_dataset
 from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError, load_checkpoint
 from mirrorshot.methods import FewShotMethod
-from mirrorshot.training import build_method, build_preprocess
+from mirrorshot.training.build import build_method, build_preprocess
 from mirrorshot.training.config import Config, from_dict
 from mirrorshot.training.evaluation import Evaluation, Progress, evaluate
 from mirrorshot.training.folder import read_config
-from mirrorshot.training.state import load_method_state
 from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 
 Which = Literal["best", "last"]
 
-_PICTURES_AT_ONCE = {"cpu": 64, "cuda": 2048}
+_IMAGES_AT_ONCE = {"cpu": 64, "cuda": 2048}
 _LARGEST_OPTION = 10_000
-_TASKS_AT_ONCE = {"features": 64, "pictures": 8}
+_TASKS_AT_ONCE = {"features": 64, "images": 8}
 
 
 class Run(NamedTuple):
@@ -32,8 +32,8 @@ class Run(NamedTuple):
     Attributes:
         config: settings of the run.
         method: with the weights of the run, in eval mode.
-        info: what the checkpoint says: its step, its validation.
-        device: where it computes.
+        info: facts of the checkpoint: its step, its validation.
+        device: device of the method.
     """
 
     config: Config
@@ -50,14 +50,14 @@ def load_run(
     device: torch.device | str = "cpu",
     average_flips: bool | None = None,
 ) -> Run:
-    """Load what a run has trained.
+    """Load the trained method of a run.
 
     Args:
         folder: folder of the run.
         dataset: data to use the method on, which give the shape of the items.
         checkpoint: the weights that were best on the validation tasks, or the last ones.
         device: where to compute.
-        average_flips: features are the mean of those of a picture and of its mirror image. None: as in training.
+        average_flips: features are the mean of those of an image and of its mirror image. None: as in training.
 
     Raises:
         RunError: there is no run.
@@ -67,7 +67,7 @@ def load_run(
         raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")
     settings = read_config(folder)
     saved = _averaged(_load(Path(folder), checkpoint))
-    # those of the checkpoint have the options filled in that follow from the training data
+    # the settings of the checkpoint include the options that follow from the training data
     config = _read_settings(saved, settings, folder)
     if average_flips is not None:
         config = config.replace(average_flips=average_flips)
@@ -80,13 +80,7 @@ def load_run(
 
 
 def load_test_data(data: str, *, skip_corrupt: bool = False, progress: Progress | None = None) -> Dataset:
-    """Test classes of a data set and, where it has them, validation classes.
-
-    Args:
-        data: name or path, as for `load_dataset`.
-        skip_corrupt: leave out pictures that cannot be decoded.
-        progress: told how far decoding has come.
-    """
+    """Load the test classes of a data set and, where it has them, validation classes; see `load_dataset`."""
     is_folder = data not in DATASETS and os.path.isdir(data)
     has_val = not is_folder or any(Path(data).glob("val*"))
     splits = ("val", "test") if has_val else ("test",)
@@ -94,12 +88,7 @@ def load_test_data(data: str, *, skip_corrupt: bool = False, progress: Progress 
 
 
 def stand_in(data: str, saved: Checkpoint) -> Dataset:
-    """The shape of the data that a run was trained on, without the data: of benchmarks by name, of own ones by weights.
-
-    Args:
-        data: name or path of the data, as in the settings of the run.
-        saved: a checkpoint of the run.
-    """
+    """Return the shape of the training data of a run without the data: of benchmarks by name, of others by weights."""
     has_network = any(name.startswith("method.backbone.") for name in saved.tensors)
     if data in DATASETS and DATASETS[data].kind == "characters":
         return Dataset(data, None, None, None, 28, 1, False, CHARACTER_MEAN, CHARACTER_STD)
@@ -123,24 +112,13 @@ def evaluate_run(
 ) -> Evaluation:
     """Evaluate a run on the test classes of a data set, with a temperature fitted on its validation classes.
 
-    See `mirrorshot.training.evaluation.evaluate`, which does the work.
-
-    Args:
-        run: from `load_run`.
-        dataset: its test and, for the temperature, validation classes.
-        n_way: classes of a task. None: as in training.
-        n_shot: labelled items of each class. None: as in training.
-        n_query: items of each class to classify.
-        n_tasks: tasks for each seed.
-        seeds: one pass over `n_tasks` tasks for each.
-        n_validation_tasks: tasks to fit the temperature on.
-        two_temperatures: also calibrate as the paper's released code does.
-        progress: told how far it has come.
+    `n_way` and `n_shot` are those of training if they are None; the other arguments are those of
+    `mirrorshot.training.evaluation.evaluate`.
     """
     run, dataset = on_features(run, dataset)
     if dataset.test is None:
         raise DataError(f"Expected the test classes of {dataset.name}, but they were not loaded.")
-    preprocess = build_preprocess(dataset, augment=False) or torch.Tensor.float
+    preprocess = build_preprocess(dataset) or torch.Tensor.float
     return evaluate(
         run.method,
         dataset.test,
@@ -150,7 +128,7 @@ def evaluate_run(
         n_tasks=n_tasks,
         seeds=seeds,
         prepare=lambda items: preprocess(items.to(run.device)),
-        batch_size=_TASKS_AT_ONCE["pictures" if dataset.image_size else "features"],
+        batch_size=_TASKS_AT_ONCE["images" if dataset.image_size else "features"],
         validation=dataset.val,
         n_validation_tasks=n_validation_tasks,
         two_temperatures=two_temperatures,
@@ -159,12 +137,11 @@ def evaluate_run(
 
 
 def on_features(run: Run, dataset: Dataset) -> tuple[Run, Dataset]:
-    """The same method and the same data with features in place of pictures, which are so computed only once.
+    """Replace images by their features, which are so computed only once: many tasks share their items.
 
-    A test has many tasks, and they share their items. Nothing changes for embeddings, and for a method that needs
-    more of a picture than its features.
+    Nothing changes for embeddings, and for a method that needs more of an image than its features.
     """
-    preprocess = build_preprocess(dataset, augment=False)
+    preprocess = build_preprocess(dataset)
     method = run.method.on_features()
     if preprocess is None or method is None:
         return run, dataset
@@ -174,16 +151,42 @@ def on_features(run: Run, dataset: Dataset) -> tuple[Run, Dataset]:
 
 @torch.no_grad()
 def embed(run: Run, source: ClassSource, preprocess: Preprocess) -> ClassSource:
-    """The features that a run gives to pictures, in their place and on its device.
-
-    Args:
-        run: from `load_run`.
-        source: the pictures.
-        preprocess: from these to what the backbone takes.
-    """
-    chunks = source.to(run.device).items.split(_PICTURES_AT_ONCE[run.device.type])
+    """Replace images by the features of a run, on its device."""
+    chunks = source.to(run.device).items.split(_IMAGES_AT_ONCE[run.device.type])
     features = [run.method.backbone(preprocess(chunk)[None])[0].float() for chunk in chunks]
     return source.to(run.device)._replace(items=torch.cat(features), sizes=None)
+
+
+def load_method_state(method: nn.Module, checkpoint: Checkpoint, *, method_name: str) -> None:
+    """Load the parameters and buffers of a method, the tensors `method.*` of a checkpoint.
+
+    Raises:
+        CheckpointError: another method, or one of other size. The message says what differs.
+    """
+    saved_name = checkpoint.info.get("method")
+    if saved_name != method_name:
+        raise CheckpointError(
+            f"Expected a checkpoint of the method {method_name!r}, but got one of {saved_name!r}. "
+            "Build the method that the checkpoint names, or choose another checkpoint."
+        )
+    own, prefix = method.state_dict(), "method."
+    saved = {name.removeprefix(prefix): t for name, t in checkpoint.tensors.items() if name.startswith(prefix)}
+    differences = [
+        *(f"{name}: only in the method" for name in own if name not in saved),
+        *(f"{name}: only in the checkpoint" for name in saved if name not in own),
+        *(
+            f"{name}: {tuple(saved[name].shape)} in the checkpoint, {tuple(own[name].shape)} in the method"
+            for name in own
+            if name in saved and saved[name].shape != own[name].shape
+        ),
+    ]
+    if differences:
+        more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
+        raise CheckpointError(
+            f"Expected the tensors of the checkpoint to be those of the method, but {len(differences)} differ: "
+            f"{'; '.join(differences[:4])}{more}. Build the method with the configuration that is in the checkpoint."
+        )
+    method.load_state_dict(saved)
 
 
 def _load(folder: Path, checkpoint: Which) -> Checkpoint:
@@ -191,13 +194,13 @@ def _load(folder: Path, checkpoint: Which) -> Checkpoint:
         return load_checkpoint(folder / f"{checkpoint}.safetensors")
     except CheckpointNotFoundError as error:
         raise CheckpointNotFoundError(
-            f"Expected the run in {folder} to have a checkpoint, but it has none yet. Wait for its first one, or go on "
-            f"with the run: mirrorshot train --resume {folder}"
+            f"Expected the run in {folder} to have a checkpoint, but it has none yet. Wait for its first one, or "
+            f"resume the run: mirrorshot train --resume {folder}"
         ) from error
 
 
 def _read_settings(saved: Checkpoint, settings: dict[str, Any], folder: Path) -> Config:
-    """The settings of a checkpoint; sizes that its tensors do not have are refused before memory is taken for them."""
+    """Read the settings of a checkpoint; sizes far beyond those of its tensors are refused before memory is taken."""
     given = saved.info.get("config", settings)
     if not isinstance(given, dict):
         raise CheckpointError(f"Expected the run in {folder} to have a table of settings, but got {str(given)[:60]!r}.")
@@ -212,7 +215,7 @@ def _read_settings(saved: Checkpoint, settings: dict[str, Any], folder: Path) ->
 
 
 def _integers(content: Any) -> Iterator[int]:
-    """All integers of nested JSON."""
+    """Return all integers of nested JSON."""
     if isinstance(content, int):
         yield content
     elif isinstance(content, (dict, list)):
@@ -232,17 +235,17 @@ def _build(config: Config, dataset: Dataset, folder: Path) -> FewShotMethod:
 
 
 def _averaged(saved: Checkpoint) -> Checkpoint:
-    """The last checkpoint has the weights of the moment and their average, which is what is validated and kept."""
+    """Replace the weights of the last checkpoint by their running average, if it has one."""
     average = {f"method.{name[8:]}": t for name, t in saved.tensors.items() if name.startswith("average.")}
     return Checkpoint(saved.tensors | average, saved.info)
 
 
 def _check_same_items(saved: Checkpoint, method: FewShotMethod, folder: Path, dataset: Dataset, data: str) -> None:
-    """Say it in words if the data are not like those of training, before all tensors are compared."""
+    """Compare the networks first, for a message about the data instead of tensors."""
     prefix = "method.backbone."
     trained = {name[len(prefix) :]: t.shape for name, t in saved.tensors.items() if name.startswith(prefix)}
     if trained != {name: tensor.shape for name, tensor in method.backbone.state_dict().items()}:
-        kind = f"pictures with {dataset.channels} channels" if dataset.image_size else "embeddings"
+        kind = f"images with {dataset.channels} channels" if dataset.image_size else "embeddings"
         raise CheckpointError(
             f"Expected data like those that the run in {folder} was trained on ({data}), but "
             f"{dataset.name} has {kind}, which its network does not take."

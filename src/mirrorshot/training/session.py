@@ -1,4 +1,4 @@
-"""A training session: one call that begins a run or goes on with it, in one process or one of several."""
+"""A training session: `train`, which begins or resumes a run, in one process or one of several."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from mirrorshot.training.trainer import Progress, Trainer, TrainResult
 from mirrorshot.training.world import World, join_world
 from mirrorshot.types import InvalidInputError
 
-_FREE = ("device", "save_every", "tensorboard")  # settings that may change when a run goes on
+_FREE = ("device", "save_every", "tensorboard")  # settings that may change when a run is resumed
 
 
 def train(
@@ -27,9 +27,9 @@ def train(
         config: settings. With `resume` None, which takes those of the run, or the same ones; only `device`,
             `save_every` and `tensorboard` may differ.
         folder: folder of the run.
-        resume: go on with the run in that folder, exactly as if it had not stopped.
+        resume: resume the run in that folder, exactly as if it had not stopped.
         progress: called with episodes done, episodes in all, and a line of text.
-        dataset: the data; None: loads what `config.data` names.
+        dataset: None: `config.data` is loaded.
 
     Raises:
         NumericalError: a loss or gradient was not finite. The state before that step is kept in `failed.safetensors`.
@@ -50,7 +50,7 @@ def train(
 
 
 def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
-    """The settings with which a run goes on: its own, but for those that may change."""
+    """Return the settings for resuming a run: its own, but for those that may change."""
     if given is None:
         return own
     ours, theirs = given.to_dict(), own.to_dict()
@@ -59,7 +59,7 @@ def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
     ]
     if different:
         raise InvalidInputError(
-            f"Expected the settings of the run in {folder} to go on with it, but these differ: {', '.join(different)}. "
+            f"Expected the settings of the run in {folder} to resume it, but these differ: {', '.join(different)}. "
             "Leave them out, or begin another run."
         )
     return given
@@ -67,7 +67,7 @@ def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
 
 @contextlib.contextmanager
 def _open_folder(config: Config, folder: Path, resume: bool, world: World) -> Iterator[RunFolder | None]:
-    """The folder of the run, for the first process; the others write nothing."""
+    """Open the folder of the run, in the first process; the others write nothing."""
     if not world.is_first:
         yield None
         return

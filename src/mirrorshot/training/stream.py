@@ -1,4 +1,4 @@
-"""What a run learns from, a block of steps at a time: drawn on the host, gathered and augmented on the device."""
+"""Training data of a run, a block of steps at a time: drawn on the host, gathered and augmented on the device."""
 
 import abc
 import copy
@@ -14,12 +14,13 @@ from torch import Tensor
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import Preprocess
+from mirrorshot.data.episodes import make_tasks
 from mirrorshot.methods import FewShotMethod, PretrainedMethod
 from mirrorshot.types import TaskBatch
 
 
 class Block(NamedTuple):
-    """What the steps of a block need: rows of items (S, G, P) and random numbers (S, G, P, r); G groups of P items."""
+    """Indices of the items of the steps of a block, and random numbers for them; S steps of G groups of P items."""
 
     rows: Int[Tensor, "S G P"]
     draws: Float[Tensor, "S G P r"]
@@ -29,11 +30,11 @@ class Stream(abc.ABC):
     """Draws the items of every step, and prepares them on the device.
 
     The items of a step depend on the seed and its number only, not on the number of processes: each takes its share of
-    the groups. The random numbers of the augmentation depend on where the block begins, too.
+    the groups. The random numbers of the augmentation depend on the first step of the block, too.
 
     Args:
-        sampler: draws tasks; its source is where items are gathered.
-        preprocess: from pictures to what the backbone takes. None: items are embeddings.
+        sampler: draws tasks, and has the source of the items.
+        preprocess: from images to the input of the backbone. None: items are embeddings.
         groups_per_step: tasks, or single items, of one step, over all processes.
         seed: seed of the augmentation.
         rank: number of this process.
@@ -57,19 +58,19 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def _rows(self, first_step: int, n_steps: int) -> Int[Tensor, "S G P"]:
-        """Rows of the items of some steps."""
+        """Return the indices of the items of some steps."""
 
     @abc.abstractmethod
     def loss(self, method: FewShotMethod, rows: Int[Tensor, "G P"], draws: Float[Tensor, "G P r"]) -> Float[Tensor, ""]:
-        """This process's part of the mean loss of a step; device operations only."""
+        """Return this process's part of the mean loss of a step; device operations only."""
 
     @property
     def device(self) -> torch.device:
-        """Where items are prepared."""
+        """Device on which items are prepared."""
         return self.source.items.device
 
     def block(self, first_step: int, n_steps: int) -> Block:
-        """The items of some steps. One copy to the device, without waiting for it."""
+        """Return the items of some steps, by one copy to the device without waiting for it."""
         rows = self._rows(first_step, n_steps)
         draws = self._draws(first_step, rows.shape)
         mine = [part[:, self.share].contiguous() for part in (rows, draws)]
@@ -80,7 +81,7 @@ class Stream(abc.ABC):
         self._prepare = torch.compile(_prepare, dynamic=False)
 
     def items(self, rows: Int[Tensor, "G P"], draws: Float[Tensor, "G P r"]) -> Tensor:
-        """Items (G, P, ...) as the backbone takes them; something for negative rows."""
+        """Return the input of the backbone (G, P, ...). Padding indices give arbitrary values."""
         flat = rows.flatten().clamp(min=0)
         x: Tensor
         if self.preprocess is None:
@@ -101,7 +102,7 @@ class TaskStream(Stream):
     """Steps of whole tasks. A group is a task: its support, then its query."""
 
     def loss(self, method: FewShotMethod, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> Float[Tensor, ""]:
-        """Mean loss of the tasks of a step, or this process's part of it."""
+        """Return the mean loss of the tasks of a step, or this process's part of it."""
         return method.loss(*self.assemble(rows, draws)).sum() / self.groups_per_step
 
     def _rows(self, first_step: int, n_steps: int) -> Int[Tensor, "S T P"]:
@@ -111,26 +112,18 @@ class TaskStream(Stream):
 
     def assemble(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """Gather and prepare tasks; device operations only."""
-        n, C, T = self.sampler.n_way * self.sampler.n_shot, self.sampler.n_way, len(rows)
+        n, n_way = self.sampler.n_way * self.sampler.n_shot, self.sampler.n_way
         x = self.items(rows, draws)
-        real = torch.ones_like(rows, dtype=torch.bool)
-        if self.sampler.may_pad:
-            real = rows >= 0
-            x = x * real.view(*rows.shape, *[1] * (x.ndim - 2))
-        y = torch.cat([_labels(C, n, rows.device), _labels(C, rows.shape[1] - n, rows.device)]) * real
-        weight = real.float()
-        class_mask = real[:, n:].reshape(T, C, -1).any(-1)
-        batch = TaskBatch(x[:, :n], y[:, :n], x[:, n:], C, weight[:, :n], weight[:, n:], class_mask)
-        return batch, y[:, n:]
+        if not self.sampler.may_pad:
+            return make_tasks(x[:, :n], x[:, n:], n_way)
+        real = rows >= 0
+        return make_tasks(x[:, :n], x[:, n:], n_way, support_real=real[:, :n], query_real=real[:, n:])
 
 
 class NumberedTasks:
-    """Tasks that are asked for by their numbers, for tuning and validation: the same ones every time.
+    """Tasks by their numbers, for tuning and validation: the same ones every time.
 
-    Args:
-        sampler: draws the tasks.
-        preprocess: from pictures to what the backbone takes. None: items are embeddings.
-        augment: change the pictures at random, if `preprocess` does; a task always in the same way.
+    With `augment` images are changed at random if `preprocess` does so; those of a task always in the same way.
     """
 
     def __init__(self, sampler: EpisodeSampler, preprocess: Preprocess | None, *, augment: bool = False) -> None:
@@ -141,12 +134,12 @@ class NumberedTasks:
 
     @property
     def device(self) -> torch.device:
-        """Where tasks are assembled."""
+        """Device on which tasks are assembled."""
         return self._stream.device
 
     @property
     def n_items(self) -> int:
-        """Number of items that the tasks are drawn from."""
+        """Number of items of the source."""
         return self._stream.source.n_items
 
     @property
@@ -156,35 +149,35 @@ class NumberedTasks:
         return sampler.n_way * (sampler.n_shot + sampler.n_query)
 
     def chunks(self, size: int) -> Iterator[Tensor]:
-        """All items in their order, prepared, in chunks of at most `size`, equally long but for repeated last items."""
+        """Prepare all items in order, in equally long chunks of at most `size`; the last item fills up the last one."""
         n_chunks = math.ceil(self.n_items / size)
         rows = torch.arange(n_chunks * math.ceil(self.n_items / n_chunks), device=self.device)
         for chunk in rows.clamp(max=self.n_items - 1).chunk(n_chunks):
             yield self._stream.items(chunk[None], torch.empty(1, len(chunk), 0, device=self.device))
 
     def with_items(self, items: Tensor) -> "NumberedTasks":
-        """The same tasks with other items in place of theirs, which need no preparation."""
+        """Return the same tasks with other items in place of theirs, which need no preparation."""
         other = copy.copy(self)
         other._stream = copy.copy(self._stream)
         other._stream.source, other._stream.preprocess = self._stream.source._replace(items=items, sizes=None), None
         return other
 
     def tasks(self, numbers: range) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-        """The tasks of these numbers, and apart from them the labels of their queries."""
-        if numbers not in self._drawn:  # they are asked for again at every validation
+        """Return the tasks of these numbers, and apart from them the labels of their queries."""
+        if numbers not in self._drawn:  # every validation needs them again
             self._drawn[numbers] = self._stream.block(numbers.start, len(numbers))
         block = self._drawn[numbers]
         return self._stream.assemble(block.rows[:, 0], block.draws[:, 0])
 
 
 class ItemStream(Stream):
-    """Steps of single items of all training classes, for pre-training. A group is one item.
+    """Steps of single items of all training classes, for pre-training, in a new random order every epoch.
 
-    Every item comes once in an epoch, in an order that is drawn anew for each.
+    A group is one item.
     """
 
     def loss(self, method: FewShotMethod, rows: Int[Tensor, "B 1"], draws: Float[Tensor, "B 1 r"]) -> Float[Tensor, ""]:
-        """Mean loss of the items of a step, or this process's part of it."""
+        """Return the mean loss of the items of a step, or this process's part of it."""
         assert isinstance(method, PretrainedMethod)
         x, y = self.items(rows, draws)[:, 0], self.source.labels[rows[:, 0]]
         return method.classification_loss(x, y).sum() / self.groups_per_step
@@ -201,13 +194,8 @@ class ItemStream(Stream):
 def _prepare(
     preprocess: Preprocess, items: Tensor, sizes: Tensor | None, rows: Int[Tensor, " n"], draws: Tensor | None
 ) -> Float[Tensor, "n c s s"]:
-    """Gather pictures and prepare them."""
+    """Gather images and prepare them."""
     return preprocess(items[rows], None if sizes is None else sizes[rows], draws)
-
-
-def _labels(n_way: int, n: int, device: torch.device) -> Int[Tensor, " n"]:
-    """Classes of `n` points, class by class."""
-    return torch.arange(n, device=device) // (n // n_way)
 
 
 def _send(tensor: Tensor, device: torch.device) -> Tensor:

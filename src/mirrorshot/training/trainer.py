@@ -1,4 +1,4 @@
-"""Meta-training: blocks of steps, a validation after each, checkpoints, and an exact way back after a kill."""
+"""The training loop of a run: blocks of steps, a validation after each, checkpoints, exact resumption."""
 
 import math
 import time
@@ -35,7 +35,7 @@ _FINAL_TUNING = 4  # times as many tasks as before a validation
 
 
 class TrainResult(NamedTuple):
-    """What a finished run has reached.
+    """Result of a finished run.
 
     Attributes:
         best: record of the best validation.
@@ -51,7 +51,7 @@ class TrainResult(NamedTuple):
 
 
 class Trainer:
-    """A run in progress. Made by `train`."""
+    """A run in progress. `train` makes one."""
 
     def __init__(
         self, config: Config, dataset: Dataset, world: World, run: RunFolder | None, progress: Progress | None
@@ -64,7 +64,7 @@ class Trainer:
         method = place_method(build_method(config, dataset), config, world.device)
         sampler = training_sampler(config, dataset.train.to(world.device))
         self.stream = build_stream(config, dataset, sampler, rank=world.rank, world_size=world.size)
-        # as hard as in training: what is tuned on pictures that the network knows by heart is too sure of new ones
+        # augmented as in training: a temperature tuned on images that the network has memorised is overconfident
         tuning = NumberedTasks(sampler, self.stream.preprocess, augment=True)
         validation = validation_sampler(config, dataset.val.to(world.device))
         tested = NumberedTasks(validation, build_preprocess(dataset))
@@ -91,7 +91,7 @@ class Trainer:
             before = self.learner.snapshot()
             stats, following = self._take(block, before)
             if self.validator.method.is_tuned:
-                self._check(stats, block, before)  # what is tuned looks at the weights
+                self._check(stats, block, before)  # tuning needs finite weights
             # behind the block, so that a GPU need not wait for the host between training and validation
             sums = self._weigh()
             self._check(stats, block, before)
@@ -109,7 +109,7 @@ class Trainer:
         return TrainResult(self.best, self.step * self.config.tasks_per_step, seconds, done / seconds)
 
     def _next_block(self, ahead: int = 0) -> Block | None:
-        """The tasks until the next validation; None at the end."""
+        """Return the tasks until the next validation; None at the end."""
         first = self.step + ahead
         n_steps = min(self.config.steps_per_validation, self.config.n_steps - first)
         return self.stream.block(first, n_steps) if n_steps > 0 else None
@@ -123,7 +123,7 @@ class Trainer:
         return stats, self._next_block(len(block.rows))
 
     def _check(self, stats: BlockStats, block: Block, before: dict[str, Tensor]) -> None:
-        """Stop if a step of the block was not finite: go back to its start and find the step."""
+        """Stop if a step of the block was not finite: restore its start and find the step."""
         bad = int(stats.first_bad)
         if bad >= 0:
             self.learner.restore(before)
@@ -132,7 +132,7 @@ class Trainer:
             self._fail(block, before, bad if found < 0 else found, f"a value that is not finite{repeated}")
 
     def _fail(self, block: Block, before: dict[str, Tensor], place: int, detail: str) -> NoReturn:
-        """Save the state before a step of the block, and say so."""
+        """Save the state before a step of the block, and raise an error that names it."""
         step, T = self.step + place, self.config.tasks_per_step
         self.learner.restore(before)  # the step has moved the statistics of its normalisation
         if place > 0:
@@ -147,14 +147,14 @@ class Trainer:
         )
 
     def _weigh(self) -> Tensor:
-        """Tune the weights of this moment, and try them on the validation tasks."""
+        """Tune the present weights, and predict the validation tasks with them."""
         self.world.mean_(b for b in self.learner.method.buffers() if b.is_floating_point())
         self.validator.tune(self.learner.weights(), self.config.n_tune_tasks)
         _copy_buffers(self.validator.method, self.learner.method)
         return self.validator.weigh(self.config.n_validation_tasks)
 
     def _record(self, stats: BlockStats, score: Score, seconds: float, steps: int) -> None:
-        """Log the weights of this moment, and keep them if they are the best."""
+        """Log the scores of the present weights, and keep these if they are the best."""
         n_episodes = self.step * self.config.tasks_per_step
         record: dict[str, Any] = {
             "step": self.step, "episodes": n_episodes, "seconds": round(seconds, 3), "loss": float(stats.loss),
@@ -191,7 +191,7 @@ class Trainer:
             self._tick(n_steps)
 
     def _save(self) -> None:
-        """Write the best weights, then the whole state, which has them too: one file that a run goes on from."""
+        """Write the best weights, then the whole state, which has them too: one file is enough to resume a run."""
         if self.folder is None:
             return
         info = {"method": self.config.method, "config": self.config.to_dict()}
@@ -223,7 +223,7 @@ class Trainer:
 
 
 def _rank(record: dict[str, Any]) -> tuple[float, float]:
-    """The larger, the better; no likelihood (none that is finite) is the worst one."""
+    """Return a key that is larger for better validations; an NLL that is not finite is the worst one."""
     return record["val_accuracy"], -math.inf if record["val_nll"] is None else -record["val_nll"]
 
 

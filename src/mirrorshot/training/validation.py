@@ -1,4 +1,4 @@
-"""What a method is worth while it learns: tuned on training tasks, scored on validation tasks."""
+"""Validation during training: tuning on training tasks, scores on validation tasks."""
 
 import copy
 from collections.abc import Mapping
@@ -27,16 +27,13 @@ class Score(NamedTuple):
 
 
 class Validator:
-    """Evaluates weights in a copy of the method of its own, so that training does not notice.
+    """Evaluates weights in `method`, a copy in eval mode of the method in training.
 
     Args:
         method: the method; it is copied.
         tuning: tasks of training classes, for `tune`.
         validation: tasks of validation classes.
         world: the processes that share the validation tasks.
-
-    Attributes:
-        method: the copy, in eval mode.
     """
 
     def __init__(self, method: FewShotMethod, tuning: NumberedTasks, validation: NumberedTasks, world: World) -> None:
@@ -50,12 +47,12 @@ class Validator:
         self.method.accelerate()
 
     def weights(self) -> dict[str, Tensor]:
-        """A copy of all parameters and buffers."""
+        """Return a copy of all parameters and buffers."""
         return {name: tensor.clone() for name, tensor in self.method.state_dict().items()}
 
     @torch.no_grad()
     def tune(self, weights: Mapping[str, Tensor], n_tasks: int, *, compiled: bool = True) -> None:
-        """Load weights, and let the method fit what it fits on training tasks; the same tasks every time."""
+        """Load weights, and let the method tune itself on training tasks; the same tasks every time."""
         if not compiled:  # another number of tasks would be compiled for anew
             self.method = self._plain
         self.method.load_state_dict(weights)
@@ -65,12 +62,12 @@ class Validator:
         self._world.share_(self.method.buffers())
 
     def score(self, n_tasks: int) -> Score:
-        """Score the weights of this moment on the validation tasks, shared between the processes."""
+        """Score the present weights on the validation tasks, shared between the processes."""
         return self.read(self.weigh(n_tasks))
 
     @torch.no_grad()
     def weigh(self, n_tasks: int) -> Float[Tensor, "4"]:
-        """Right answers, lost likelihood, NaN and queries of this process's tasks; on a GPU they are only enqueued."""
+        """Sum right answers, NLL, NaN and queries of this process's tasks; on a GPU they are only enqueued."""
         sums = torch.zeros(4, dtype=torch.float64, device=self._world.device)
         method, source, size = self._prepared(n_tasks)
         numbers = self._world.part_of(n_tasks)
@@ -86,7 +83,7 @@ class Validator:
         return sums
 
     def read(self, sums: Float[Tensor, "4"]) -> Score:
-        """The score from the sums of all processes.
+        """Return the score from the sums of all processes.
 
         Raises:
             NumericalError: a prediction is NaN. A probability of zero is none: the NLL is infinity then.
@@ -100,7 +97,7 @@ class Validator:
         return Score(right / n, lost / n)
 
     def _prepared(self, n_tasks: int) -> tuple[FewShotMethod, NumberedTasks, int]:
-        """Method, tasks, and how many of them at once: on features, where computing all of them once is less work."""
+        """Return method, tasks, and size of a batch: on features, if computing all of them once is less work."""
         kind = self._world.device.type
         if self._head is None or self._validation.n_items > n_tasks * self._validation.n_points:
             return self.method, self._validation, _TASKS_AT_ONCE[kind]
@@ -111,7 +108,7 @@ class Validator:
         return self._head, self._validation.with_items(features), _TASKS_OF_FEATURES[kind]
 
     def describe(self) -> dict[str, float]:
-        """Scalars worth logging: those stored as logarithms, as the parameters of a kernel and a temperature are."""
+        """Return the scalars that are stored as logarithms, such as parameters of a kernel and a temperature."""
         scalars = [*self.method.named_parameters(), *self.method.named_buffers()]
         return {
             name.rpartition(".")[2].removeprefix("log_"): float(t.exp())

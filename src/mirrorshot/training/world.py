@@ -19,13 +19,7 @@ class LostProcessError(MirrorshotError, RuntimeError):
 
 
 class World(NamedTuple):
-    """This process among all.
-
-    Attributes:
-        rank: number of this process.
-        size: number of processes.
-        device: where this process computes.
-    """
+    """This process, `rank` of `size`, with its device."""
 
     rank: int
     size: int
@@ -33,7 +27,7 @@ class World(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files."""
+        """Whether this process is the one that writes files."""
         return self.rank == 0
 
     def mean_(self, tensors: Iterable[Tensor]) -> None:
@@ -56,24 +50,22 @@ class World(NamedTuple):
                 dist.broadcast(tensor, 0)
 
     def share_value(self, value: T) -> T:
-        """The value of the first process, in every process."""
+        """Return the value of the first process, in every process."""
         values = [value]
         if self.size > 1:
             dist.broadcast_object_list(values, 0, device=self.device)
         return values[0]
 
     def part_of(self, n: int) -> range:
-        """This process's share of `n` numbered things."""
+        """Return this process's share of the numbers 0 to `n - 1`."""
         return range(self.rank * n // self.size, (self.rank + 1) * n // self.size)
 
 
 @contextmanager
 def join_world(device: str) -> Iterator[World]:
-    """Join the processes that `torchrun` started, or be alone.
+    """Join the processes that `torchrun` started, each with a GPU of its own, or make a world of one process.
 
-    Args:
-        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1". Under `torchrun` each process takes a
-            GPU of its own.
+    `device` is as of `choose_device`.
     """
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     chosen = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")) if size > 1 else None)
@@ -95,12 +87,7 @@ def join_world(device: str) -> Iterator[World]:
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
-    """The device of that name.
-
-    Example:
-        >>> choose_device("cpu")
-        device(type='cpu')
-    """
+    """Return the device "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -66,7 +66,7 @@ class Calibration(NamedTuple):
     risk: Float[Tensor, " n"] | None = None
 
     def record(self) -> dict[str, Any]:
-        """All of it for JSON; None for a number that is not finite."""
+        """Return all fields for JSON; None for a number that is not finite."""
         ends = self.bin_intervals
         return {
             **{name: finite(getattr(self, name)) for name in _MAIN},
@@ -100,7 +100,7 @@ class Calibration(NamedTuple):
 
 
 def calibration_of(predictions: Predictions) -> Calibration:
-    """All metrics of predictions, and their intervals under another draw of tasks; the same for the same predictions.
+    """Compute all metrics of predictions, and their intervals by the bootstrap with a fixed seed.
 
     Design note: each task is reduced to its sums once, and the resamples are a product of matrices, so 3,000 tasks with
     75 queries take about a second.

@@ -1,4 +1,4 @@
-"""Predictions and latents of a method for numbered tasks."""
+"""Predictions and latents of a method for numbered tasks, and the passes of an evaluation over all tasks of a seed."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from mirrorshot.data import EpisodeSampler
+from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 
 Prepare = Callable[[Tensor], Tensor]
-"""From gathered items (n, *item), for instance images as bytes, to what the backbone takes."""
+"""From gathered items (n, *item), for instance images as bytes, to the input of the backbone, on its device."""
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of tasks done, the number of all tasks, and a label."""
@@ -26,9 +26,9 @@ class Predictions(NamedTuple):
     """Predictions of tasks, on the CPU.
 
     Attributes:
-        log_prob: logarithm of the class probabilities, `-inf` for classes that a task does not have; (T, M, C).
-        y: labels; (T, M).
-        weight: one for queries, zero for padding; (T, M).
+        log_prob: logarithm of the class probabilities, `-inf` for classes that a task does not have.
+        y: labels.
+        weight: one for queries, zero for padding.
     """
 
     log_prob: Float[Tensor, "T M C"]
@@ -37,12 +37,7 @@ class Predictions(NamedTuple):
 
 
 class Latents(NamedTuple):
-    """Gaussian latents of the queries of tasks, on the device of the method.
-
-    Attributes:
-        mean: `-inf` for classes that a task does not have; (T, M, C).
-        var: their variances; (T, M, C).
-    """
+    """Gaussian latents of the queries of tasks, on the device of the method; mean `-inf` for padded classes."""
 
     mean: Float[Tensor, "T M C"]
     var: Float[Tensor, "T M C"]
@@ -57,19 +52,12 @@ def predict_tasks(
     batch_size: int,
     progress: Progress | None = None,
 ) -> Predictions:
-    """Let a method predict the queries of some tasks, in eval mode and without gradients.
+    """Predict the queries of the tasks of these numbers, in eval mode and without gradients.
 
-    Args:
-        method: stays in the mode it was in.
-        sampler: draws the tasks.
-        numbers: which tasks.
-        prepare: from gathered items (n, *item) to what the backbone takes, on the device of the method.
-        batch_size: tasks at a time.
-        progress: told after each batch how far it has come.
+    `progress` is called after each batch of `batch_size` tasks.
 
     Example:
         >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.data import ClassSource
         >>> from mirrorshot.methods import make_method
         >>> source = ClassSource.from_arrays(torch.arange(40.0)[:, None], torch.arange(40) // 10)
         >>> sampler = EpisodeSampler(source, n_way=2, n_shot=1, n_query=3, seed=0)
@@ -114,6 +102,59 @@ def predict_latents(
     return Latents(*map(torch.cat, zip(*parts, strict=True))) if parts else None
 
 
+class Passes:
+    """Passes of one method over tasks of `sizes` n_way, n_shot and n_query, with one progress for all passes.
+
+    `total` is the size of all passes together.
+    """
+
+    def __init__(
+        self,
+        method: FewShotMethod,
+        sizes: tuple[int, int, int],
+        prepare: Prepare,
+        batch_size: int,
+        progress: Progress | None,
+        total: int,
+    ) -> None:
+        self.method, self.sizes, self.prepare, self.batch_size = method, sizes, prepare, batch_size
+        self._report, self._done, self._total = progress, 0, total
+
+    def predictions(self, source: ClassSource, seed: int, n_tasks: int, label: str) -> Predictions:
+        """Predict all tasks of a seed, in float64.
+
+        Raises:
+            NumericalError: a prediction is NaN.
+        """
+        found = predict_tasks(
+            self.method, EpisodeSampler(source, *self.sizes, seed=seed), range(n_tasks),
+            prepare=self.prepare, batch_size=self.batch_size, progress=self.progress(label, n_tasks),
+        )  # fmt: skip
+        is_bad = (found.log_prob.isnan().any(-1) & (found.weight > 0)).any(-1)
+        if bool(is_bad.any()):
+            raise NumericalError(
+                f"Expected predictions to be numbers, but got NaN in {int(is_bad.sum())} of {n_tasks} tasks "
+                f"({label}; the first is number {int(is_bad.nonzero()[0])}). "
+                "Check the parameters of the method for NaN."
+            )
+        return found._replace(log_prob=found.log_prob.double())
+
+    def latents(self, source: ClassSource, seed: int, n_tasks: int, label: str) -> Latents | None:
+        """Compute the latents of all tasks of a seed; None for methods without latents."""
+        return predict_latents(
+            self.method, EpisodeSampler(source, *self.sizes, seed=seed), range(n_tasks),
+            prepare=self.prepare, batch_size=self.batch_size, progress=self.progress(label, n_tasks),
+        )  # fmt: skip
+
+    def progress(self, label: str, size: int) -> Progress | None:
+        """Return the progress of the next pass."""
+        if self._report is None:
+            return None
+        report, before, total = self._report, self._done, self._total
+        self._done += size
+        return lambda done, of, _: report(before + done * size // of, total, label)
+
+
 def _of_batches(
     compute: Callable[[TaskBatch, Tensor], _Part | None],
     method: FewShotMethod,
@@ -123,7 +164,7 @@ def _of_batches(
     batch_size: int,
     progress: Progress | None,
 ) -> list[_Part]:
-    """Results of all batches of tasks; none if `compute` returns None for the first one."""
+    """Compute the results of all batches of tasks; none if `compute` returns None for the first one."""
     if batch_size < 1 or len(numbers) == 0:
         raise InvalidInputError(
             f"Expected `batch_size` and the number of tasks to be at least 1, but got {batch_size} and {len(numbers)}."
@@ -143,7 +184,7 @@ def _of_batches(
 
 @contextmanager
 def _eval_mode(method: nn.Module) -> Iterator[None]:
-    """Eval mode for the method and all its parts; afterwards each is in the mode it had."""
+    """Put the method and all its parts in eval mode, and each back in its own mode afterwards."""
     modes = [(module, module.training) for module in method.modules()]
     method.eval()
     try:
@@ -158,14 +199,11 @@ def _draw_batch(
 ) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
     tasks, y = sampler.tasks(numbers)
     tensor = next(itertools.chain(method.parameters(), method.buffers()), None)
-    tasks = _prepare_tasks(tasks if tensor is None else tasks.to(tensor.device), prepare)
-    method.seed(int(numbers[0]))  # what a stochastic method draws depends on the tasks, not on who predicts them
-    return tasks, y
-
-
-def _prepare_tasks(tasks: TaskBatch, prepare: Prepare) -> TaskBatch:
+    tasks = tasks if tensor is None else tasks.to(tensor.device)
     support_x = _prepare_items(tasks.support_x, tasks.support_weight, prepare)
-    return tasks._replace(support_x=support_x, query_x=_prepare_items(tasks.query_x, tasks.query_weight, prepare))
+    tasks = tasks._replace(support_x=support_x, query_x=_prepare_items(tasks.query_x, tasks.query_weight, prepare))
+    method.seed(int(numbers[0]))  # random numbers of a stochastic method depend on the tasks only
+    return tasks, y
 
 
 def _prepare_items(

@@ -11,8 +11,7 @@ from mirrorshot.data import ClassSource
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.metrics import PAPER_GRID, apply_temperature, fit_temperature
 from mirrorshot.training.evaluation.calibration import calibration_of
-from mirrorshot.training.evaluation.passes import Passes
-from mirrorshot.training.evaluation.predictions import Latents, Predictions, Prepare, Progress
+from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare, Progress
 from mirrorshot.training.evaluation.results import Evaluation, Protocol, interval_95
 from mirrorshot.training.evaluation.temperatures import (
     Tempered,
@@ -45,14 +44,14 @@ def evaluate(
     tasks, as they are and, with `validation`, at one temperature fitted there by NLL.
 
     Args:
-        method: a trained one.
+        method: the trained method.
         test: classes that were not trained on.
         n_way: classes of a task.
         n_shot: labelled items of each class.
         n_query: items of each class to classify.
         n_tasks: tasks for each seed.
         seeds: one pass over `n_tasks` tasks for each; the paper has 5 passes.
-        prepare: from gathered items (n, *item) to what the backbone takes, on the device of the method.
+        prepare: from gathered items (n, *item) to the input of the backbone, on the device of the method.
         batch_size: tasks at a time.
         validation: classes to fit the temperature on, neither trained on nor tested. None: no temperature.
         n_validation_tasks: tasks to fit it on, drawn with the first seed.
@@ -62,7 +61,7 @@ def evaluate(
 
     Raises:
         NumericalError: a prediction is NaN.
-        DataError: the data do not allow such tasks.
+        DataError: the data have too few classes or items for such tasks.
 
     Example:
         >>> from mirrorshot.networks.backbones import make_backbone
@@ -89,20 +88,14 @@ def evaluate(
         n_validation_classes=0 if validation is None else validation.n_classes,
         episodes=_fingerprint(test),
     )
-    if validation is None:
-        return _summary(protocol, _test_passes(passes, test, protocol), None)
-    validated = passes.predictions(validation, seeds[0], n_validation_tasks, "validation")
-    tested = _test_passes(passes, test, protocol)
-    found = _summary(protocol, tested, fit_temperature(*validated))
-    if not two_temperatures:
+    validated = validation and passes.predictions(validation, seeds[0], n_validation_tasks, "validation")
+    tested = [passes.predictions(test, seed, n_tasks, f"test, seed {seed}") for seed in seeds]
+    found = _summary(protocol, tested, fit_temperature(*validated) if validated else None)
+    if validation is None or validated is None or not two_temperatures:
         return found
     fitted = passes.latents(validation, seeds[0], n_validation_tasks, "latents, validation")
     latents = [passes.latents(test, seed, n_tasks, f"latents, seed {seed}") for seed in seeds]
     return found._replace(tempered=_tempered(validated, fitted, tested, latents, passes))
-
-
-def _test_passes(passes: Passes, test: ClassSource, protocol: Protocol) -> list[Predictions]:
-    return [passes.predictions(test, seed, protocol.n_tasks, f"test, seed {seed}") for seed in protocol.seeds]
 
 
 def _tempered(
@@ -113,8 +106,8 @@ def _tempered(
     passes: Passes,
 ) -> tuple[Tempered, ...]:
     progress = passes.progress("two temperatures", len(PAPER_GRID))
-    told = None if progress is None else lambda done, of: progress(done, of, "")
-    pairs = fit_two_temperatures(fitted, validated, told)
+    report = None if progress is None else lambda done, of: progress(done, of, "")
+    pairs = fit_two_temperatures(fitted, validated, report)
     likelihood = None if fitted is None else fit_likelihood_temperature(fitted, validated)
     parts = [part for part in latents if part is not None]
     joined = Latents(*map(torch.cat, zip(*parts, strict=True))) if parts else None
@@ -127,8 +120,8 @@ def _together(passes: Sequence[Predictions]) -> Predictions:
 
 def _summary(protocol: Protocol, passes: Sequence[Predictions], temperature: float | None) -> Evaluation:
     everything = _together(passes)
-    task_accuracy = torch.stack([_task_mean(p, _is_right(p)) for p in passes])
-    task_nll = torch.stack([_task_mean(p, -_of_label(p)) for p in passes])
+    task_accuracy = torch.stack([_task_mean(p, (p.log_prob.argmax(-1) == p.y).double()) for p in passes])
+    task_nll = torch.stack([_task_mean(p, -p.log_prob.gather(-1, p.y[..., None])[..., 0]) for p in passes])
     means = task_accuracy.mean(1)
     return Evaluation(
         protocol=protocol,
@@ -149,22 +142,14 @@ def _at_temperature(predictions: Predictions, temperature: float) -> Predictions
     return predictions._replace(log_prob=apply_temperature(safe, temperature))
 
 
-def _is_right(predictions: Predictions) -> Float[Tensor, "T M"]:
-    return (predictions.log_prob.argmax(-1) == predictions.y).double()
-
-
-def _of_label(predictions: Predictions) -> Float[Tensor, "T M"]:
-    return predictions.log_prob.gather(-1, predictions.y[..., None])[..., 0]
-
-
 def _task_mean(predictions: Predictions, values: Float[Tensor, "T M"]) -> Float[Tensor, " T"]:
-    """Mean over the queries of each task, padding left out."""
+    """Return the mean over the queries of each task, without padding."""
     real = predictions.weight > 0
     return torch.where(real, values, 0.0).sum(-1) / real.sum(-1)
 
 
 def _fingerprint(source: ClassSource) -> str:
-    """Hash of labels and names, not of items: two embeddings of the same images may be compared."""
+    """Hash labels and names but not items, so that two embeddings of the same images may be compared."""
     digest = hashlib.sha256("\0".join(source.class_names).encode())
     digest.update(source.labels.cpu().numpy().astype("<i8").tobytes())
     return digest.hexdigest()[:16]

@@ -23,7 +23,7 @@ class Protocol(NamedTuple):
         n_tasks: tasks of each seed.
         seeds: of the passes.
         n_test_classes, n_test_items: of the data.
-        n_validation_tasks, n_validation_classes: what the temperature was fitted on; 0 without one.
+        n_validation_tasks, n_validation_classes: of the fit of the temperature; 0 without one.
         episodes: fingerprint of the labels that the episodes are drawn from; equal for equal episodes.
     """
 
@@ -43,17 +43,17 @@ class Evaluation(NamedTuple):
     """Result of `evaluate`.
 
     Attributes:
-        protocol: how it was made.
+        protocol: settings of the evaluation.
         accuracy: mean over the seeds of their mean accuracies.
-        accuracy_sd: population standard deviation of these means, the spread of the paper's tables. It holds the noise
-            of drawing tasks, not that of training.
+        accuracy_sd: population standard deviation of these means, the spread of the paper's tables: the noise of
+            drawing tasks, without that of training.
         accuracy_interval: half-width of the 95 % interval over all tasks.
         raw: calibration of the predictions as they are.
         temperature: fitted on validation tasks; None without them.
         calibrated: calibration at that temperature; None without it.
         task_accuracy, task_nll: of each task, to compare methods in pairs; (S, T).
-        tempered: calibration at the paper's two temperatures, and at a likelihood temperature by NLL; empty unless
-            asked for.
+        tempered: calibration at the paper's two temperatures, and at a likelihood temperature by NLL; empty without
+            `two_temperatures`.
     """
 
     protocol: Protocol
@@ -68,7 +68,7 @@ class Evaluation(NamedTuple):
     tempered: tuple[Tempered, ...] = ()
 
     def record(self, *, with_tasks: bool = False) -> dict[str, Any]:
-        """All numbers and how they were made, ready for JSON; `with_tasks` also accuracy and NLL of each task."""
+        """Return all numbers and settings, ready for JSON; `with_tasks` also accuracy and NLL of each task."""
         record = {
             "protocol": {**self.protocol._asdict(), "seeds": list(self.protocol.seeds)},
             "accuracy": self.accuracy,
@@ -118,12 +118,9 @@ class Evaluation(NamedTuple):
 
 
 class PairedDifference(NamedTuple):
-    """Difference of two methods on the same tasks.
+    """Mean difference of two methods on the same tasks, with the half-width `interval` of its 95 % interval.
 
-    Attributes:
-        mean: mean difference.
-        interval: half-width of its 95 % interval; the difference is clear where `abs(mean) > interval`.
-        n_tasks: tasks compared.
+    The difference is clear where `abs(mean) > interval`.
     """
 
     mean: float
@@ -134,7 +131,7 @@ class PairedDifference(NamedTuple):
 def paired_difference(
     a: Evaluation, b: Evaluation, metric: Literal["accuracy", "nll"] = "accuracy"
 ) -> PairedDifference:
-    """Mean of `a - b` over the tasks. Both saw the same ones, so what makes a task hard for both cancels.
+    """Return the mean of `a - b` over the tasks. They are the same for both, so their difficulty cancels.
 
     Raises:
         InvalidInputError: the evaluations differ in protocol or episodes.
@@ -152,22 +149,17 @@ def paired_difference(
 
 
 def interval_95(values: Float[Tensor, "..."]) -> float:
-    """Half-width of the 95 % interval of a mean: 1.96 sd / sqrt(n), with the population's sd as in the references.
-
-    Example:
-        >>> round(interval_95(torch.tensor([0.0, 1.0, 0.0, 1.0])), 4)
-        0.49
-    """
+    """Return the half-width of the 95 % interval of a mean: 1.96 sd / sqrt(n), with the population's sd."""
     return Z_95 * float(values.double().std(correction=0)) / math.sqrt(values.numel())
 
 
 def same_episodes(a: Protocol, b: Protocol) -> bool:
-    """Whether two evaluations saw the same episodes."""
+    """Return whether two evaluations have the same episodes."""
     return not _differences(a, b)
 
 
 def _differences(a: Protocol, b: Protocol) -> list[str]:
-    """Settings that make the episodes differ. Temperatures may: accuracy and NLL of tasks are those before them."""
+    """Return the differences in settings of the episodes. Temperatures do not change accuracy and NLL of tasks."""
     names = ("n_way", "n_shot", "n_query", "n_tasks", "seeds", "n_test_classes", "n_test_items", "episodes")
     return [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]
 

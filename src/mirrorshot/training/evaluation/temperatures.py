@@ -2,7 +2,7 @@
 
 Design note: the search tries 260 likelihood temperatures on 45,000 queries. There the expectation is a mean over 128
 Sobol points, the same for all queries and temperatures, a hundred times faster than the quadrature; the paper samples
-too. What is reported at the temperatures found comes from the quadrature.
+too. Reported metrics at the temperatures found come from the quadrature.
 """
 
 from collections.abc import Callable
@@ -46,14 +46,14 @@ class Tempered(NamedTuple):
 
 
 def latent_log_prob(latents: Latents, temperature: float) -> Float[Tensor, "T M C"]:
-    """Logarithm of `E[softmax(f / temperature)]`, by quadrature; on the CPU, in float64."""
+    """Return the logarithm of `E[softmax(f / temperature)]`, by quadrature; on the CPU, in float64."""
     mask = latents.mean > -torch.inf
     mean = latents.mean.masked_fill(~mask, 0.0) / temperature
     return log_predictive(mean, latents.var / temperature**2, mask).cpu().double()
 
 
 def sampled_log_prob(latents: Latents) -> Callable[[float], Float[Tensor, "T M C"]]:
-    """The same by quasi-random draws, as a function of the temperature; on the device of the latents."""
+    """Return that logarithm by quasi-random draws, as a function of the temperature; on the device of the latents."""
     shape, C = latents.mean.shape, latents.mean.shape[-1]
     mean, std = latents.mean.reshape(-1, C).T.contiguous(), latents.var.sqrt().reshape(-1, C).T.contiguous()
     uniform = torch.quasirandom.SobolEngine(C, scramble=True, seed=0).draw(_N_DRAWS)
@@ -73,7 +73,7 @@ def sampled_log_prob(latents: Latents) -> Callable[[float], Float[Tensor, "T M C
 
 
 def fit_likelihood_temperature(latents: Latents, predictions: Predictions) -> float:
-    """T1 with the smallest NLL of validation tasks, at T2 = 1."""
+    """Return T1 with the smallest NLL of validation tasks, at T2 = 1."""
     every = max(1, -(-predictions.y.numel() // _MAX_NLL_QUERIES))
     some = Latents(*(tensor[::every] for tensor in latents))
     y, real = predictions.y[::every, :, None], predictions.weight[::every] > 0
@@ -87,7 +87,7 @@ def fit_likelihood_temperature(latents: Latents, predictions: Predictions) -> fl
 def fit_two_temperatures(
     latents: Latents | None, predictions: Predictions, progress: Callable[[int, int], None] | None = None
 ) -> TwoTemperatures:
-    """The paper's pairs on validation tasks; without latents T1 is 1 and the grid has T2 alone."""
+    """Fit the paper's pairs on validation tasks; without latents T1 is 1 and the grid has T2 alone."""
     if latents is None:
         return search_two_temperatures(
             lambda _: predictions.log_prob, predictions.y, likelihood=(1.0,), weight=predictions.weight
@@ -102,7 +102,7 @@ def fit_two_temperatures(
 def tempered_calibrations(
     likelihood: float | None, pairs: TwoTemperatures, latents: Latents | None, predictions: Predictions
 ) -> tuple[Tempered, ...]:
-    """Calibration of the test tasks at all temperatures of the paper's kind."""
+    """Return the calibration of the test tasks at all temperatures of the paper's kind."""
     wanted: list[tuple[str, float | None, float]] = []
     if latents is not None:
         wanted.append(("nll", likelihood, 1.0))

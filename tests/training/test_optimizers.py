@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from mirrorshot.training.muon import Muon, orthogonalised
+from mirrorshot.training.optimizers import Muon, orthogonalised
 
 
 def kernels(*shapes, seed=0):
