@@ -6,7 +6,7 @@ and may be singular. A point with zero shift and precision has no influence at a
 tasks are points whose site is zero.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +27,26 @@ class GaussianSites(NamedTuple):
         """Sites that say nothing: conditioning on them gives the prior."""
         zeros = K.new_zeros(K.shape[0], n_way, K.shape[-1])
         return cls(zeros, zeros)
+
+
+@runtime_checkable
+class SolvedTasks(Protocol):
+    """Posterior of a batch of tasks as predictions need it: a `GaussianPosterior` or a `steps.Solution`."""
+
+    @property
+    def sites(self) -> GaussianSites:
+        """Sites that the prior was conditioned on."""
+
+    @property
+    def mean(self) -> Float[Tensor, "T C N"]:
+        """Posterior mean `m`."""
+
+    @property
+    def alpha(self) -> Float[Tensor, "T C N"]:
+        """`K^-1 m = b - w m`."""
+
+    def explained(self, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C M"]:
+        """Reduction of the prior variance at new points, `k*^T S B^-1 S k*`."""
 
 
 class GaussianPosterior(NamedTuple):
@@ -56,6 +76,12 @@ class GaussianPosterior(NamedTuple):
         """The posterior of one task, still with a task dimension (of size one)."""
         sites = GaussianSites(*(t[index : index + 1] for t in self.sites))
         return GaussianPosterior(sites, *(t[index : index + 1] for t in self[1:]))
+
+    def explained(self, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C M"]:
+        """Reduction of the prior variance at new points, `|L^-1 S k*|^2`."""
+        scaled = root_of(self.sites.precision)[..., None] * K_cross
+        whitened: Tensor = torch.linalg.solve_triangular(self.chol, scaled, upper=False)
+        return whitened.square().sum(-2)
 
     def check(self) -> "GaussianPosterior":
         """Raise `NumericalError` if a factorisation failed, which only an indefinite `K` can cause."""
@@ -135,13 +161,10 @@ def kl_to_prior(posterior: GaussianPosterior) -> Float[Tensor, "T C"]:
 
 
 def predict_latent(
-    posterior: GaussianPosterior, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
+    posterior: SolvedTasks, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
 ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
-    """Mean and variance of the latents at new points (paper eq. 15b): `k*^T alpha` and `k** - |L^-1 S k*|^2`."""
-    mean = times(K_cross.mT, posterior.alpha)
-    scaled = root_of(posterior.sites.precision)[..., None] * K_cross
-    explained = torch.linalg.solve_triangular(posterior.chol, scaled, upper=False).square().sum(-2)
-    return mean, (prior_var - explained).clamp(min=0.0)
+    """Mean and variance of the latents at new points (paper eq. 15b): `k*^T alpha` and `k** - k*^T S B^-1 S k*`."""
+    return times(K_cross.mT, posterior.alpha), (prior_var - posterior.explained(K_cross)).clamp(min=0.0)
 
 
 def loo_latent(

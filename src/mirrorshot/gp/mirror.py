@@ -8,7 +8,6 @@ Gaussian sites (eqs. 9 to 11): each step replaces the likelihood by its best Gau
 (`quasi_newton`): the bound never falls and the loop stops by itself.
 """
 
-from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -17,9 +16,10 @@ from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
 from mirrorshot.gp.implicit import attach_implicit_gradient
-from mirrorshot.gp.objective import Problem, State, evaluate, make_problem, mirror_target
+from mirrorshot.gp.objective import Problem, make_problem
 from mirrorshot.gp.quasi_newton import MirrorInfo, safeguarded_descent
 from mirrorshot.gp.starts import AmortisedSites, exchangeable_sites
+from mirrorshot.gp.steps import fixed_descent
 from mirrorshot.types import InvalidInputError
 
 CHUNK_ELEMENTS = 2**22
@@ -154,41 +154,3 @@ def _safeguarded_in_chunks(
         GaussianSites(*(torch.cat(pieces) for pieces in zip(*sites, strict=True))),
         MirrorInfo(*(torch.cat(pieces) for pieces in zip(*infos, strict=True))),
     )
-
-
-def mirror_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites:
-    """One step of paper eq. 9: the sites move a fraction rho towards the gradient in the mean parameters."""
-    return towards(sites, mirror_target(state), rho)
-
-
-def towards(sites: GaussianSites, target: GaussianSites, rho: float) -> GaussianSites:
-    """A fraction rho of the way from the sites to the target."""
-    return GaussianSites(*((1 - rho) * now + rho * then for now, then in zip(sites, target, strict=True)))
-
-
-def fixed_descent(
-    problem: Problem,
-    sites: GaussianSites,
-    max_steps: int,
-    rho: float,
-    step: Callable[[GaussianSites, State, float], GaussianSites] = mirror_step,
-) -> tuple[GaussianSites, MirrorInfo]:
-    """Steps of a fixed size, all of them taken.
-
-    Args:
-        problem: the tasks.
-        sites: where to start.
-        max_steps: number of steps.
-        rho: size of the steps.
-        step: another update than the paper's, for comparisons.
-    """
-    state = evaluate(problem, sites)
-    elbo = [state.elbo.detach()]
-    for _ in range(max_steps):
-        sites = step(sites, state, rho)
-        state = evaluate(problem, sites)
-        elbo.append(state.elbo.detach())
-    counts = torch.full_like(elbo[0], max_steps, dtype=torch.long)
-    unknown = torch.full_like(elbo[0], torch.inf)
-    info = MirrorInfo(torch.stack(elbo, 1), counts, counts + 1, unknown, torch.zeros_like(counts, dtype=torch.bool))
-    return sites, info

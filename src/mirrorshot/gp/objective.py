@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
 from mirrorshot.gp.linalg import check_kernel_matrix, one_hot
-from mirrorshot.softmax.moments import softmax_moments
+from mirrorshot.softmax.moments import SoftmaxHessian, SoftmaxMoments, softmax_moments
 from mirrorshot.types import InvalidInputError
 
 
@@ -142,14 +142,26 @@ def expected_log_likelihood(
     if problem.prior_mean is not None:
         mean = mean + problem.prior_mean
     moments = softmax_moments(mean.mT, var.mT, problem.class_mask[:, None, :], max_std=max_std)
-    weight = problem.weight[:, None, :]
     expected = (problem.weight * ((problem.Y * mean).sum(1) - moments.logsumexp)).sum(-1)
-    return expected, weight * (problem.Y - moments.prob.mT), weight * moments.curvature.mT
+    return expected, *likelihood_gradients(problem, moments)
+
+
+def likelihood_gradients(
+    problem: Problem, moments: SoftmaxMoments | SoftmaxHessian
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    """`g_m = y - E[p]` and `-2 g_v = E[p (1 - p)]`, weighted; the moments may be one for all points."""
+    weight = problem.weight[:, None, :]
+    return weight * (problem.Y - moments.prob.mT), weight * moments.curvature.mT.expand_as(problem.Y)
 
 
 def mirror_target(state: State) -> GaussianSites:
-    """Where a full mirror step (rho = 1) puts the sites: paper eqs. 10 and 11, `g_m - 2 g_v m` and `-2 g_v`."""
-    return GaussianSites(state.grad_mean + state.curvature * state.posterior.mean, state.curvature)
+    """Sites after a full mirror step (rho = 1)."""
+    return site_target(state.posterior.mean, state.grad_mean, state.curvature)
+
+
+def site_target(mean: Tensor, grad_mean: Tensor, curvature: Tensor) -> GaussianSites:
+    """Paper eqs. 10 and 11: shift `g_m - 2 g_v m` and precision `-2 g_v`."""
+    return GaussianSites(grad_mean + curvature * mean, curvature)
 
 
 def elbo(

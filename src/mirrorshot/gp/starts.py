@@ -9,13 +9,13 @@ example of a class. Both starts exploit this:
 - `AmortisedSites` learns from tasks that were solved before: a linear map from cheap features of a point to its site.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mirrorshot.gp.gaussian import GaussianSites
+from mirrorshot.gp.gaussian import GaussianSites, SolvedTasks
 from mirrorshot.gp.objective import Problem, make_problem
 from mirrorshot.softmax.moments import softmax_moments
 
@@ -122,23 +122,6 @@ class AmortisedSites(NamedTuple):
         features = _features(problem, self.strength)
         value = torch.where((problem.Y > 0)[..., None], features @ self.own, features @ self.other)
         return GaussianSites(keep * value[..., 0], keep * value[..., 1].clamp(min=0.0))
-
-
-@runtime_checkable
-class SolvedTasks(Protocol):
-    """What is asked of a converged posterior."""
-
-    @property
-    def sites(self) -> GaussianSites:
-        """The sites."""
-
-    @property
-    def alpha(self) -> Float[Tensor, "T C N"]:
-        """`K^-1 m`."""
-
-    @property
-    def mean(self) -> Float[Tensor, "T C N"]:
-        """Means `m`."""
 
 
 def amortise(
