@@ -5,7 +5,7 @@ on the variational distribution is natural-gradient descent, and for a Gaussian 
 Gaussian sites (eqs. 9 to 11): each step replaces the likelihood by its best Gaussian at the current marginals.
 
 `mirror_descent` runs it for a batch of tasks, either with the paper's fixed step size or, by default, safeguarded
-(`quasi_newton`): the bound never falls and the loop stops by itself.
+(`quasi_newton`): the bound never falls and the loop stops at convergence.
 """
 
 from typing import Literal, get_args
@@ -49,13 +49,13 @@ def mirror_descent(
 
     Args:
         K: prior covariances, (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
-        y: labels 0 .. n_way - 1, (T, N); anything where `weight` is zero.
+        y: labels 0 .. n_way - 1, (T, N); arbitrary where `weight` is zero.
         n_way: number of classes C.
         max_steps: largest number of steps.
         step_size: the paper's fixed rho in (0, 1], or "safeguarded".
         start: "prior" (zero sites), given sites, or sites amortised over earlier tasks.
         tol: stop a task when its estimated distance to the optimal bound is below `tol` nats per data point.
-            None: make `max_steps` proposals without looking (no synchronisation with a GPU).
+            None: make `max_steps` proposals, without a synchronisation with a GPU.
         weight: weight of each point; zero marks padding of smaller tasks.
         class_mask: which classes exist, for tasks of different ways in one batch.
         gradient: how the posterior depends on `K` for back-propagation. "envelope" holds the sites fixed:
@@ -63,11 +63,11 @@ def mirror_descent(
             for any loss of the posterior. "unroll" differentiates the steps taken; needs a fixed step size.
         prior_mean: mean of the prior at the points, (T, C, N); None is zero. The posterior is that of the latents
             without it: add the prior mean at the points, or at new ones, to its mean.
-        max_std: promise that no prior standard deviation exceeds this; saves looking.
+        max_std: upper bound of all prior standard deviations, if known; saves a synchronisation.
         validate: check the arguments (reads values back from the device).
 
     Returns:
-        The posterior, differentiable with respect to `K` as `gradient` says, and diagnostics.
+        The posterior, differentiable with respect to `K` as chosen by `gradient`, and diagnostics.
 
     Example:
         >>> import torch

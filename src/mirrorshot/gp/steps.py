@@ -28,7 +28,7 @@ def mirror_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites
 
 
 def towards(sites: GaussianSites, target: GaussianSites, rho: float) -> GaussianSites:
-    """A fraction rho of the way from the sites to the target."""
+    """Move a fraction rho of the way from the sites to the target."""
     return GaussianSites(*((1 - rho) * now + rho * then for now, then in zip(sites, target, strict=True)))
 
 
@@ -39,15 +39,7 @@ def fixed_descent(
     rho: float,
     step: Callable[[GaussianSites, State, float], GaussianSites] = mirror_step,
 ) -> tuple[GaussianSites, MirrorInfo]:
-    """Steps of a fixed size, all of them taken.
-
-    Args:
-        problem: the tasks.
-        sites: where to start.
-        max_steps: number of steps.
-        rho: size of the steps.
-        step: another update than the paper's, for comparisons.
-    """
+    """Make `max_steps` steps of size `rho`; `step` replaces the paper's update, for comparisons."""
     state = evaluate(problem, sites)
     elbo = [state.elbo.detach()]
     for _ in range(max_steps):
@@ -61,43 +53,25 @@ def fixed_descent(
 
 
 class Visit(NamedTuple):
-    """Where a step was taken from: what its gradient needs. Classes that are alike may share an entry (C is 1).
+    """The posterior before a step, as its gradient needs it. Classes that are alike may share an entry (C is 1)."""
 
-    Attributes:
-        sites: the sites before the step; None: none, the posterior is the prior.
-        mean: posterior means, (T, C, N).
-        var: posterior variances, (T, C, N).
-        cov: posterior covariances, (T, C, N, N).
-        curvature: weighted `-2 g_v`, (T, C, N).
-        hessian: derivatives of the expectations, each (T, N, C, C); None: the fused kernels find them again.
-    """
-
-    sites: GaussianSites | None
-    mean: Float[Tensor, "T _ N"]
-    var: Float[Tensor, "T _ N"]
-    cov: Float[Tensor, "T _ N N"]
-    curvature: Float[Tensor, "T C N"]
-    hessian: SoftmaxHessian | None = None
+    sites: GaussianSites | None  # the sites before the step; None: the posterior is the prior
+    mean: Float[Tensor, "T _ N"]  # posterior means
+    var: Float[Tensor, "T _ N"]  # posterior variances
+    cov: Float[Tensor, "T _ N N"]  # posterior covariances
+    curvature: Float[Tensor, "T C N"]  # weighted `-2 g_v`
+    hessian: SoftmaxHessian | None = None  # of the expectations, (T, N, C, C); None: the fused kernels recompute it
 
 
 class Solution(NamedTuple):
-    """The posterior after a number of steps, with everything that gradients and predictions need.
+    """The posterior after the last step, for gradients and predictions."""
 
-    Attributes:
-        sites: the last sites.
-        mean: posterior means `m`, (T, C, N).
-        cov: posterior covariances `Sigma`, (T, C, N, N).
-        grad_mean: `g_m` at the posterior, (T, C, N).
-        curvature: `-2 g_v` at the posterior, (T, C, N).
-        elbo: the bound, (T,).
-    """
-
-    sites: GaussianSites
-    mean: Float[Tensor, "T C N"]
-    cov: Float[Tensor, "T C N N"]
-    grad_mean: Float[Tensor, "T C N"]
-    curvature: Float[Tensor, "T C N"]
-    elbo: Float[Tensor, " T"]
+    sites: GaussianSites  # the last sites
+    mean: Float[Tensor, "T C N"]  # posterior means `m`
+    cov: Float[Tensor, "T C N N"]  # posterior covariances `Sigma`
+    grad_mean: Float[Tensor, "T C N"]  # `g_m` at the posterior
+    curvature: Float[Tensor, "T C N"]  # `-2 g_v` at the posterior
+    elbo: Float[Tensor, " T"]  # the bound
 
     @property
     def alpha(self) -> Float[Tensor, "T C N"]:
@@ -115,12 +89,7 @@ def solve(
 ) -> Solution:
     """Make `n_steps` mirror steps (paper eq. 9) of one size and evaluate the bound there; no gradients.
 
-    Args:
-        problem: the tasks.
-        start: sites to start from; None: those of the prior, which are zero.
-        n_steps: number of steps.
-        step_size: the paper's rho.
-        visits: a list that is filled with where each step was taken from. None: that is not kept.
+    A `start` of None is the prior. Where given, the list `visits` gets one entry per step.
     """
     with torch.no_grad():
         if can_fuse(problem.K, problem.n_way):

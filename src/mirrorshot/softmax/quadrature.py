@@ -32,23 +32,14 @@ U_LEFT = 3.0
 
 
 class Rule(NamedTuple):
-    """Nodes of a quadrature rule.
+    """Nodes of a quadrature rule."""
 
-    Attributes:
-        spacing: distance of neighbouring `u` nodes.
-        n_nodes: number of `u` nodes.
-        n_hermite: Gauss-Hermite nodes of the narrow form.
-        narrow_std: standard deviation up to which the narrow form is used.
-        n_std: standard deviations of each latent that the grid of `u` covers.
-        has_broad: whether any latent may have a standard deviation above `narrow_std`.
-    """
-
-    spacing: float
-    n_nodes: int
-    n_hermite: int
-    narrow_std: float
-    n_std: float
-    has_broad: bool
+    spacing: float  # distance of neighbouring `u` nodes
+    n_nodes: int  # number of `u` nodes
+    n_hermite: int  # Gauss-Hermite nodes of the narrow form
+    narrow_std: float  # standard deviation up to which the narrow form is used
+    n_std: float  # standard deviations of each latent that the grid of `u` covers
+    has_broad: bool  # whether any latent may have a standard deviation above `narrow_std`
 
 
 class Ratios(NamedTuple):
