@@ -14,7 +14,7 @@ from mirrorshot.gp import amortise, elbo, mirror_descent
 from mirrorshot.gp.bound import training_elbo
 from mirrorshot.gp.gaussian import GaussianSites, predict_latent
 from mirrorshot.gp.objective import make_problem
-from mirrorshot.gp.steps import can_fuse, predict_from, solve
+from mirrorshot.gp.steps import can_fuse, solve
 from mirrorshot.types import InvalidInputError
 
 
@@ -140,7 +140,7 @@ def test_predictions_from_a_solution_are_those_of_the_posterior():
     problem = make_problem(support, y[:, :12], 4, None, None, None, validate=False)
     solution = solve(problem, GaussianSites.zeros_like(support, 4), 5, 0.7)
     for ours, theirs in zip(
-        predict_from(solution, cross, variance), predict_latent(posterior, cross, variance), strict=True
+        predict_latent(solution, cross, variance), predict_latent(posterior, cross, variance), strict=True
     ):
         assert torch.allclose(ours, theirs, atol=1e-10)
 
@@ -177,7 +177,7 @@ def test_tasks_on_the_cpu_are_not_fused():
 FUSED = """
 import torch
 from mirrorshot.gp.gaussian import GaussianSites
-from mirrorshot.gp.steps import Solution, predict_from, solve
+from mirrorshot.gp.steps import Solution, solve
 from mirrorshot.gp.fused import moments_pull_back_fused, prob_fused, solve_fused
 from mirrorshot.gp.objective import make_problem
 from mirrorshot.softmax.moments import softmax_moments

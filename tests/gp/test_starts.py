@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch.testing import assert_close
@@ -152,7 +150,7 @@ def test_single_precision_keeps_the_digits_of_what_is_learned(few_shot_tasks):
     K, y = few_shot_tasks(4, 3, 3, 6.0, seed=1)
     posterior, _ = mirror_descent(K, y, n_way=3, **PRECISE)
     sites = GaussianSites(*(part.float() for part in posterior.sites))
-    solved = SimpleNamespace(sites=sites, alpha=posterior.alpha.float(), mean=posterior.mean.float())
+    solved = posterior._replace(sites=sites, alpha=posterior.alpha.float(), mean=posterior.mean.float())
     exact, single = amortise(K, y, posterior), amortise(K.float(), y, solved)
     for one, other in zip(single, exact, strict=True):
         assert one.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""Inference methods: from kernel matrices and labels to a posterior."""
+"""Gaussian-process classification: from kernel matrices and labels to a posterior."""
 
 from mirrorshot.gp.gradient import FullGaussian, GradientInfo, gradient_descent
 from mirrorshot.gp.mirror import mirror_descent

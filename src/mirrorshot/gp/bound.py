@@ -1,15 +1,15 @@
-"""The bound that a fixed number of mirror steps reaches, as a function of the kernel: what training climbs.
+"""The training objective: the bound that a fixed number of mirror steps reaches, as a function of the kernel.
 
-Training solves millions of small tasks, each to the accuracy that its gradient needs, so here the number of steps is
-fixed, nothing is looked at, and nothing but the result is kept. Gradients in `K` are written out. With `W = diag(w)`
-and `A = I - Sigma W`, conditioning pulls gradients `g` of the mean and `h` of the variance back to
+Training solves millions of small tasks, each to the accuracy that its gradient needs: the number of steps is fixed, no
+value is read back, and only the result is kept. Gradients in `K` are written out. With `W = diag(w)` and
+`A = I - Sigma W`, conditioning pulls gradients `g` of the mean and `h` of the variance back to
 
     K:  A^T g alpha^T + A^T diag(h) A        b:  Sigma g        w:  -m (Sigma g) - (Sigma * Sigma) h
 
 from `dSigma = A dK A^T`, `dm = A dK alpha`, `dm = Sigma (db - m dw)` and `dv = -(Sigma * Sigma) dw`.
 
 - **envelope**: the sites are held fixed, which is the whole gradient at the optimum of the bound.
-- **unroll**: the gradient of the bound that so many steps reach, the paper's. Far from the optimum (few steps, a large
+- **unroll**: the gradient of the bound after these steps, the paper's. Far from the optimum (few steps, a large
   output scale) only this one is a gradient of the loss that is reported.
 """
 
@@ -45,19 +45,8 @@ def training_elbo(
 ) -> Float[Tensor, " T"]:
     """Evidence lower bound (paper eq. 12) after a fixed number of mirror steps, differentiable in `K`.
 
-    Arguments are as in `mirror_descent`; they are not checked, so that a GPU need not wait.
-
-    Args:
-        K: prior covariances, (T, 1, N, N) or (T, C, N, N); symmetric positive semi-definite.
-        y: labels, (T, N).
-        n_way: number of classes C.
-        n_steps: number of mirror steps.
-        step_size: the paper's rho in (0, 1].
-        start: "prior", or sites amortised over earlier tasks; these count as constants.
-        gradient: "envelope" holds the sites fixed, "unroll" goes back through the steps.
-        weight: weight of each point; zero marks padding.
-        class_mask: which classes exist.
-        max_std: promise that no prior standard deviation exceeds this; the fused kernels need none.
+    Arguments are as in `mirror_descent`, unchecked to avoid a synchronisation with a GPU. The sites of `start` are
+    constants for the gradient; gradient="envelope" holds the last sites fixed, "unroll" goes back through the steps.
 
     Example:
         >>> import torch

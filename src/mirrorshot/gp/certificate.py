@@ -15,8 +15,7 @@ triangle of) `L^T diag(d) L R`, and
     |grad|^2 <= sum_c r_c^T K_c r_c + d_c^T (K_c * Sigma_c) d_c
 
 needs no factor of `K`. The mean of a latent at any point is linear in `u`, so it is off by at most `sqrt(k**) |grad|`,
-and so is its standard deviation. This holds for exact expectations: beyond their accuracy (`likelihoods`) it says how
-well the equations that were solved are solved.
+and so is its standard deviation. This holds for exact expectations; errors of the quadrature come on top of it.
 """
 
 import torch
@@ -29,17 +28,7 @@ from mirrorshot.gp.objective import Problem, State
 
 
 def gap_bound(problem: Problem, state: State) -> Float[Tensor, " T"]:
-    """Nats by which the bound of each task is below its optimum, at most.
-
-    Example:
-        >>> import torch
-        >>> from mirrorshot.gp.gaussian import GaussianSites
-        >>> from mirrorshot.gp.objective import evaluate, make_problem
-        >>> K = torch.eye(2, dtype=torch.float64)[None, None]
-        >>> problem = make_problem(K, torch.tensor([[0, 1]]), 2, None, None, None, validate=True)
-        >>> gap_bound(problem, evaluate(problem, GaussianSites.zeros_like(K, 2))).item() > 0.1
-        True
-    """
+    """Upper bound of the distance of each task's bound from its optimum, in nats."""
     r = state.grad_mean - state.posterior.alpha
     d = state.posterior.sites.precision - state.curvature
     Sigma = covariance(problem.K, state.posterior)
@@ -53,10 +42,9 @@ def latent_error(problem: Problem, gap: Float[Tensor, " T"]) -> Float[Tensor, " 
 
 
 def site_error(problem: Problem, state: State) -> Float[Tensor, " T"]:
-    """Largest error of a leave-one-out latent that the sites cause by themselves, about.
+    """Approximate largest error of a leave-one-out latent from the sites alone.
 
-    Sites may be off in directions that a singular prior does not allow: the posterior ignores them, but the sites are
-    taken out one by one.
+    Sites may be wrong in directions that a singular prior excludes: the posterior ignores them, a cavity does not.
     """
     r = (state.grad_mean - state.posterior.alpha).abs().amax((-2, -1))
     d = (state.posterior.sites.precision - state.curvature).abs().amax((-2, -1))

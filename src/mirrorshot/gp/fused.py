@@ -1,15 +1,15 @@
 """The fixed mirror steps of `steps.solve` on a GPU: two kernels a step, for tasks of up to 128 points.
 
-At one task a step the inner loop is hundreds of tiny kernels, and a GPU waits for its launches. Here a step is
+With one task per training step the inner loop is hundreds of tiny kernels, limited by their launches. Here a step is
 
 - `moments`: one program per point. Softmax moments by the quadrature of `quadrature`, as plain sums (trapezoid in `u`
-  and in `z`, with as many nodes as the point's largest standard deviation asks for), then the mirror step of its sites.
-- `condition`: one program per (task, class). Conditions the prior covariance on 16 points after the other:
-  `Sigma <- Sigma - P M P^T` with `P = Sigma[:, block]` and `M = S (I + S Sigma_block S)^-1 S`. Nothing but blocks whose
-  eigenvalues are at least one is inverted, a singular `K` is nothing special, and `log |I + S K S|` is the sum of the
-  logarithms of the pivots. What is kept is `Sigma = K - P Q^T` in factors.
+  and in `z`, with as many nodes as the point's largest standard deviation needs), then the mirror step of its sites.
+- `condition`: one program per (task, class). Conditions the prior covariance on blocks of 16 points in turn:
+  `Sigma <- Sigma - P M P^T` with `P = Sigma[:, block]` and `M = S (I + S Sigma_block S)^-1 S`. Only blocks whose
+  eigenvalues are at least one are inverted, so `K` may be singular, and `log |I + S K S|` is the sum of the
+  logarithms of the pivots. The result is kept in factors, `Sigma = K - P Q^T`.
 
-Nothing is read back, so a training step can be recorded as a CUDA graph. float32 only.
+No value is read back, so a training step can be recorded as a CUDA graph. float32 only.
 """
 
 import functools
@@ -25,7 +25,7 @@ from mirrorshot.gp.objective import Problem
 MAX_POINTS = 128
 MAX_CLASSES = 64
 _BLOCK = 16
-N_WARPS = {128: 4, 64: 2}  # by rows; found by trying
+N_WARPS = {128: 4, 64: 2}  # by number of rows; tuned on a GPU
 
 
 @functools.lru_cache(maxsize=1)
@@ -37,9 +37,9 @@ def is_available() -> bool:
 def solve_fused(
     problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, *, keep: bool = False
 ) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:
-    """The fields of `steps.Solution` after `n_steps` steps and, with `keep`, those of `Visit` for every step."""
+    """Fields of `steps.Solution` after `n_steps` steps and, with `keep`, those of `steps.Visit` for every step."""
     given = (torch.zeros_like(problem.Y), torch.zeros_like(problem.Y)) if start is None else start
-    sites = GaussianSites(*(s.clone(memory_format=torch.contiguous_format) for s in given))  # they are moved in place
+    sites = GaussianSites(*(s.clone(memory_format=torch.contiguous_format) for s in given))  # updated in place
     K, Y, weight = problem.K.contiguous(), problem.Y.contiguous(), problem.weight.contiguous()
     exists = problem.class_mask.contiguous().view(torch.uint8)
     path: list[tuple[Any, ...]] = []

@@ -6,7 +6,7 @@ and may be singular. A point with zero shift and precision has no influence at a
 tasks are points whose site is zero.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -24,22 +24,41 @@ class GaussianSites(NamedTuple):
 
     @classmethod
     def zeros_like(cls, K: Float[Tensor, "T _ N N"], n_way: int) -> "GaussianSites":
-        """Sites that say nothing: conditioning on them gives the prior."""
+        """Zero sites: conditioning on them gives the prior."""
         zeros = K.new_zeros(K.shape[0], n_way, K.shape[-1])
         return cls(zeros, zeros)
+
+
+@runtime_checkable
+class SolvedTasks(Protocol):
+    """Posterior of a batch of tasks as predictions need it: a `GaussianPosterior` or a `steps.Solution`."""
+
+    @property
+    def sites(self) -> GaussianSites:
+        """Sites that the prior was conditioned on."""
+
+    @property
+    def mean(self) -> Float[Tensor, "T C N"]:
+        """Posterior mean `m`."""
+
+    @property
+    def alpha(self) -> Float[Tensor, "T C N"]:
+        """`K^-1 m = b - w m`."""
+
+    def explained(self, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C M"]:
+        """Reduction of the prior variance at new points, `k*^T S B^-1 S k*`."""
 
 
 class GaussianPosterior(NamedTuple):
     """The prior conditioned on sites.
 
     Attributes:
-        sites: what it was conditioned on.
         mean: posterior mean `m`, shape (T, C, N).
         var: posterior variance, the diagonal of `Sigma`, shape (T, C, N).
         alpha: `K^-1 m = b - w m`, shape (T, C, N).
         chol: `L` of `I + S K S = L L^T`, shape (T, C, N, N).
         gain: `V = L^-1 S K`, shape (T, C, N, N); the data reduce the prior covariance by `V^T V`.
-        slack: the diagonal of `(I + S K S)^-1 = 1 - w var`, shape (T, C, N): how little a point determines itself.
+        slack: the diagonal of `(I + S K S)^-1 = 1 - w var`, shape (T, C, N).
         info: LAPACK's status of the factorisation, shape (T, C); zero is success.
     """
 
@@ -54,8 +73,14 @@ class GaussianPosterior(NamedTuple):
 
     def task(self, index: int) -> "GaussianPosterior":
         """The posterior of one task, still with a task dimension (of size one)."""
-        sites = GaussianSites(*(t[index : index + 1] for t in self.sites))
-        return GaussianPosterior(sites, *(t[index : index + 1] for t in self[1:]))
+        part = slice(index, index + 1)
+        return GaussianPosterior(GaussianSites(*(t[part] for t in self.sites)), *(t[part] for t in self[1:]))
+
+    def explained(self, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C M"]:
+        """Reduction of the prior variance at new points, `|L^-1 S k*|^2`."""
+        scaled = root_of(self.sites.precision)[..., None] * K_cross
+        whitened: Tensor = torch.linalg.solve_triangular(self.chol, scaled, upper=False)
+        return whitened.square().sum(-2)
 
     def check(self) -> "GaussianPosterior":
         """Raise `NumericalError` if a factorisation failed, which only an indefinite `K` can cause."""
@@ -78,9 +103,7 @@ def root_of(precision: Tensor) -> Tensor:
 def condition(K: Float[Tensor, "T _ N N"], sites: GaussianSites) -> GaussianPosterior:
     """Condition `f_c ~ N(0, K_c)` on the sites; differentiable in `K` and the sites.
 
-    Args:
-        K: prior covariances (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
-        sites: sites of shape (T, C, N).
+    `K` is (T, 1, N, N), shared by the classes, or (T, C, N, N); positive semi-definite.
 
     Example:
         >>> import torch
@@ -120,7 +143,7 @@ def _inverse(L: Tensor) -> Tensor:
 
 
 def covariance(K: Float[Tensor, "T _ N N"], posterior: GaussianPosterior) -> Float[Tensor, "T C N N"]:
-    """Full posterior covariance `K - V^T V`, for those who need more than the marginals."""
+    """Full posterior covariance `K - V^T V`."""
     return K - posterior.gain.mT @ posterior.gain
 
 
@@ -135,13 +158,10 @@ def kl_to_prior(posterior: GaussianPosterior) -> Float[Tensor, "T C"]:
 
 
 def predict_latent(
-    posterior: GaussianPosterior, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
+    posterior: SolvedTasks, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
 ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
-    """Mean and variance of the latents at new points (paper eq. 15b): `k*^T alpha` and `k** - |L^-1 S k*|^2`."""
-    mean = times(K_cross.mT, posterior.alpha)
-    scaled = root_of(posterior.sites.precision)[..., None] * K_cross
-    explained = torch.linalg.solve_triangular(posterior.chol, scaled, upper=False).square().sum(-2)
-    return mean, (prior_var - explained).clamp(min=0.0)
+    """Mean and variance of the latents at new points (paper eq. 15b): `k*^T alpha` and `k** - k*^T S B^-1 S k*`."""
+    return times(K_cross.mT, posterior.alpha), (prior_var - posterior.explained(K_cross)).clamp(min=0.0)
 
 
 def loo_latent(
@@ -149,10 +169,8 @@ def loo_latent(
 ) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
     """Leave-one-out (cavity) mean and variance at every point, in closed form.
 
-    Args:
-        posterior: the posterior with all sites.
-        fraction: which part of each point's site to take out. None: all of it. A point of weight `a` stands
-            for `a` equal points; leaving one of them out takes out `1 / a`.
+    `fraction` is the part of each point's site to remove; None removes all of it. A point of weight `a` stands for `a`
+    equal points, and leaving one of them out removes `1 / a`.
     """
     part = posterior.slack.new_ones(()) if fraction is None else fraction[:, None, :]
     # 1 - part * w * var, with 1 - w * var = slack

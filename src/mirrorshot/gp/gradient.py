@@ -59,7 +59,7 @@ class AscentState(NamedTuple):
 
     @property
     def slope(self) -> Float[Tensor, " T"]:
-        """Squared length of the gradient: how fast the bound rises along it."""
+        """Squared length of the gradient, the slope of the bound along it."""
         return self.grad_mean.square().sum((1, 2)) + self.grad_matrix.square().sum((1, 2, 3))
 
     def step(self, length: Float[Tensor, " T"]) -> tuple[Tensor, Tensor]:
@@ -82,16 +82,8 @@ def gradient_descent(
 ) -> tuple[FullGaussian, GradientInfo]:
     """Climb the bound from the prior by gradient steps. The result is not differentiable.
 
-    Args:
-        K: prior covariances; the plain form needs them positive definite, at padded points too.
-        y: labels.
-        n_way: number of classes.
-        max_steps: largest number of steps.
-        step_size: the fixed rho of form="plain"; the first step to try of form="cholesky".
-        form: "plain" (the paper's) or "cholesky" (safeguarded).
-        weight: weight of each point; zero marks padding.
-        class_mask: which classes exist.
-        validate: check the arguments.
+    Arguments are as in `mirror_descent`, except that `form` is "plain" (the paper's), with the fixed `step_size` and
+    positive definite `K`, at padded points too; or "cholesky" (safeguarded), where `step_size` is the first to try.
 
     Example:
         >>> import torch
@@ -121,10 +113,7 @@ def _expectations(
 
 
 def evaluate_plain(
-    problem: Problem,
-    K_chol: Float[Tensor, "T _ N N"],
-    mean: Float[Tensor, "T C N"],
-    Sigma: Float[Tensor, "T C N N"],
+    problem: Problem, K_chol: Float[Tensor, "T _ N N"], mean: Float[Tensor, "T C N"], Sigma: Float[Tensor, "T C N N"]
 ) -> AscentState:
     """The bound at `q_c = N(m_c, Sigma_c)` and its gradient in the mean and the covariance."""
     chol, status = torch.linalg.cholesky_ex(Sigma)
@@ -171,10 +160,7 @@ def _factor_of_prior(K: Tensor) -> Tensor:
 
 
 def evaluate_whitened(
-    problem: Problem,
-    R: Float[Tensor, "T _ N N"],
-    mean: Float[Tensor, "T C N"],
-    factor: Float[Tensor, "T C N N"],
+    problem: Problem, R: Float[Tensor, "T _ N N"], mean: Float[Tensor, "T C N"], factor: Float[Tensor, "T C N N"]
 ) -> AscentState:
     """The bound at `f = R u`, `u ~ N(mean, A A^T)`, and its gradient in `mean` and `factor`."""
     A = _triangle(factor)

@@ -1,4 +1,4 @@
-"""The derivative of the inner optimum with respect to the kernel.
+"""Implicit differentiation of the inner optimum with respect to the kernel.
 
 At the optimum the sites are a fixed point `u = M(u, K)` of the full mirror step. By the implicit function theorem a
 cotangent `c` of `u` pulls back to `K` as that of `M(u, K)` with `a` in the place of `c`, where

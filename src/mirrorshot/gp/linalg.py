@@ -1,7 +1,7 @@
-"""The one Cholesky factorisation, products over classes, one-hot labels, and checks of kernel matrices."""
+"""The Cholesky factorisation of all posteriors, products over classes, one-hot labels, checks of kernel matrices."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mirrorshot.types import InvalidInputError
@@ -13,8 +13,7 @@ def cholesky_of_shifted(
     """Factorise `B = I + S K S = L L^T` with `S = diag(root)`, and return `L` and LAPACK's `info`.
 
     The eigenvalues of `B` are at least one for every positive semi-definite `K`, singular or not, so the
-    factorisation needs no jitter. `info` is zero where it worked; it is not looked at here, so that a loop on
-    a GPU need not wait for it.
+    factorisation needs no jitter. `info` is zero where it worked; checking it here would synchronise.
     """
     B = root[..., :, None] * K * root[..., None, :]
     B = B + torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
@@ -54,19 +53,19 @@ def check_kernel_matrix(K: Tensor, name: str = "K") -> None:
     K = K.detach()
     largest = K.abs().amax((-2, -1))
     asymmetry = (K - K.mT).abs().amax((-2, -1))
-    if not bool(largest.isfinite().all()):
-        task = int((~largest.isfinite()).nonzero()[0, 0])
+    task = _first_task(~largest.isfinite())
+    if task is not None:
         raise InvalidInputError(f"Expected `{name}` to be finite, but task {task} contains NaN or infinity.")
     loose = asymmetry > 1e3 * torch.finfo(K.dtype).eps * largest
-    if bool(loose.any()):
-        task = int(loose.nonzero()[0, 0])
+    task = _first_task(loose)
+    if task is not None:
         raise InvalidInputError(
             f"Expected `{name}` to be symmetric, but in task {task} an entry differs from its mirror image by "
             f"{float(asymmetry[loose][0]):.3g}. Use (K + K.mT) / 2 if that is rounding."
         )
     lowest = K.diagonal(dim1=-2, dim2=-1).amin(-1)
-    if bool((lowest < 0).any()):
-        task = int((lowest < 0).nonzero()[0, 0])
+    task = _first_task(lowest < 0)
+    if task is not None:
         raise InvalidInputError(
             f"Expected `{name}` to have a non-negative diagonal (it holds variances), but task {task} has "
             f"{float(lowest.amin()):.3g}."
@@ -75,9 +74,13 @@ def check_kernel_matrix(K: Tensor, name: str = "K") -> None:
     size = torch.where(largest > 0, largest, 1.0)[..., None, None]
     eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
     info = torch.linalg.cholesky_ex(K / size + 1e3 * K.shape[-1] * torch.finfo(K.dtype).eps * eye).info
-    if bool((info != 0).any()):
-        task = int(info.nonzero()[0, 0])
+    task = _first_task(info != 0)
+    if task is not None:
         raise InvalidInputError(
             f"Expected `{name}` to be positive semi-definite, but task {task} has a negative eigenvalue. Check that "
             "it comes from one kernel on one set of points."
         )
+
+
+def _first_task(bad: Bool[Tensor, "T _"]) -> int | None:
+    return int(bad.nonzero()[0, 0]) if bool(bad.any()) else None

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior, root_of
 from mirrorshot.gp.linalg import one_hot
-from mirrorshot.gp.polya_gamma import prior_root, sample_polya_gamma
+from mirrorshot.gp.polya_gamma import draw_prior, prior_root, sample_polya_gamma
 
 Start = Literal["prior", "labels"]
 
@@ -25,17 +25,11 @@ _N_START = 10  # updates of counts and rates before the first step, which cost n
 
 
 class Labels(NamedTuple):
-    """Labelled points of a batch of tasks.
+    """Labelled points of a batch of tasks."""
 
-    Attributes:
-        Y: one-hot labels, zero for classes that do not exist, (T, C, N).
-        weight: how often each point counts, (T, 1, N); zero for padding.
-        exists: one for existing classes, else zero, (T, C, 1).
-    """
-
-    Y: Float[Tensor, "T C N"]
-    weight: Float[Tensor, "T 1 N"]
-    exists: Float[Tensor, "T C 1"]
+    Y: Float[Tensor, "T C N"]  # one-hot labels, zero for classes that do not exist
+    weight: Float[Tensor, "T 1 N"]  # how often each point counts; zero for padding
+    exists: Float[Tensor, "T C 1"]  # one for existing classes, else zero
 
     @property
     def n_classes(self) -> Float[Tensor, "T 1 1"]:
@@ -46,23 +40,17 @@ class Labels(NamedTuple):
 def make_labels(
     y: Int[Tensor, "T N"], weight: Float[Tensor, "T N"], class_mask: Bool[Tensor, "T C"], dtype: torch.dtype
 ) -> Labels:
-    """Labels as the functions of this module take them."""
+    """Bring labels into the form of this module."""
     exists = class_mask[..., None].to(dtype)
     return Labels(one_hot(y, class_mask.shape[1], dtype) * exists, weight[:, None, :].to(dtype), exists)
 
 
 class MeanField(NamedTuple):
-    """The factorised posterior `q(f) q(lambda) q(n, omega)`.
+    """The factorised posterior `q(f) q(lambda) q(n, omega)`."""
 
-    Attributes:
-        posterior: of the latents without their prior mean.
-        gamma: expected Poisson counts, (T, C, N).
-        alpha: shape of the gamma distribution of the rates `lambda`, (T, 1, N).
-    """
-
-    posterior: GaussianPosterior
-    gamma: Float[Tensor, "T C N"]
-    alpha: Float[Tensor, "T 1 N"]
+    posterior: GaussianPosterior  # of the latents without their prior mean
+    gamma: Float[Tensor, "T C N"]  # expected Poisson counts
+    alpha: Float[Tensor, "T 1 N"]  # shape of the gamma distribution of the rates `lambda`
 
 
 def mean_field(
@@ -78,12 +66,11 @@ def mean_field(
     Args:
         K: prior covariances (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
         labels: labelled points.
-        n_steps: how often each factor is updated; each time costs one factorisation.
+        n_steps: updates of each factor; each costs one factorisation.
         prior_mean: constant prior mean of the latents.
-        start: where it begins: "prior", or "labels", at latents one standard deviation of the prior above its mean for
-            the class of a point, and one below for the others. A few steps from there give a low bound where `K` says
-            that points of different classes are alike; many steps give the same from both. Or means, the
-            prior mean included, and variances.
+        start: "prior"; "labels", latents one standard deviation of the prior above its mean for the class of a point
+            and one below for the others; or means, the prior mean included, and variances. A few steps from the labels
+            give a low bound where `K` makes points of different classes alike; many steps give the same from both.
 
     Example:
         >>> labels = make_labels(torch.tensor([[0, 1]]), torch.ones(1, 2), torch.ones(1, 2).bool(), torch.float32)
@@ -148,13 +135,7 @@ def _log_cosh_half(mean: Tensor, var: Tensor) -> Tensor:
 
 
 def mean_field_elbo(q: MeanField, labels: Labels, *, prior_mean: float = 0.0) -> Float[Tensor, " T"]:
-    """Evidence lower bound of each task.
-
-    Args:
-        q: the result of `mean_field`.
-        labels: the same labels.
-        prior_mean: the same prior mean.
-    """
+    """Evidence lower bound of each task, for the result of `mean_field` with the same labels and prior mean."""
     Y, weight, _ = labels
     mean, var = prior_mean + q.posterior.mean, q.posterior.var
     gamma, alpha, log_classes = q.gamma, q.alpha, labels.n_classes.log()
@@ -180,23 +161,18 @@ class Augmentation(NamedTuple):
 def gibbs(
     K: Float[Tensor, "T _ N N"], labels: Labels, *, n_steps: int, generator: Generator, prior_mean: float = 0.0
 ) -> Augmentation:
-    """Draw the augmentation by Gibbs sampling, one chain per task, from latents of the prior.
+    """Draw the augmentation by `n_steps` sweeps of Gibbs sampling from latents of the prior.
 
-    Args:
-        K: prior covariances, as in `mean_field`. For several chains repeat each task.
-        labels: labelled points.
-        n_steps: sweeps over all variables.
-        generator: source of random numbers, on the device of `K`.
-        prior_mean: constant prior mean of the latents.
+    Each task has one chain; repeat it for several. The generator is on the device of `K`.
     """
-    root = prior_root(K)
-    f = prior_mean + _draw_prior(root, labels, generator)
+    root, n_way = prior_root(K), labels.Y.shape[1]
+    f = prior_mean + draw_prior(root, n_way, generator)
     rate = torch.ones_like(labels.weight)
     counts = omega = torch.zeros_like(labels.Y)
     for step in range(n_steps):
         if step > 0:
             posterior = condition(K, _sites(counts, omega, labels, prior_mean))
-            f = prior_mean + _draw_latent(posterior, _draw_prior(root, labels, generator), generator)
+            f = prior_mean + _draw_latent(posterior, draw_prior(root, n_way, generator), generator)
         # n ~ Po(lambda sigma(-f)),  lambda ~ Gamma(1 + sum_c n_c, rate C),  omega ~ PG(n + y, f)
         counts = torch.poisson(labels.exists * rate * torch.sigmoid(-f), generator=generator)
         rate = torch._standard_gamma(1 + counts.sum(1, keepdim=True), generator=generator) / labels.n_classes
@@ -204,25 +180,18 @@ def gibbs(
     return Augmentation(counts, omega)
 
 
-def _draw_prior(root: Tensor, labels: Labels, generator: Generator) -> Float[Tensor, "T C N"]:
-    return (root @ _normal(labels.Y, generator)[..., None])[..., 0]
-
-
 def _draw_latent(posterior: GaussianPosterior, f: Tensor, generator: Generator) -> Float[Tensor, "T C N"]:
     """From a draw `f` of the prior to one of the posterior: `f + m - V^T L^-1 (S f + noise)` (Matheron's rule)."""
-    surprise = root_of(posterior.sites.precision) * f + _normal(f, generator)
+    noise = torch.empty_like(f).normal_(generator=generator)
+    surprise = root_of(posterior.sites.precision) * f + noise
     whitened: Tensor = torch.linalg.solve_triangular(posterior.chol, surprise[..., None], upper=False)
     return f + posterior.mean - (posterior.gain.mT @ whitened)[..., 0]
-
-
-def _normal(like: Tensor, generator: Generator) -> Tensor:
-    return torch.empty_like(like).normal_(generator=generator)
 
 
 def augmented_posterior(
     K: Float[Tensor, "T _ N N"], labels: Labels, draw: Augmentation, *, prior_mean: float = 0.0
 ) -> GaussianPosterior:
-    """The latents without their prior mean, given the augmentation; differentiable in `K`."""
+    """Posterior of the latents without their prior mean, given the augmentation; differentiable in `K`."""
     return condition(K, _sites(draw.counts, draw.omega, labels, prior_mean))
 
 

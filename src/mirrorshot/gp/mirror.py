@@ -5,10 +5,9 @@ on the variational distribution is natural-gradient descent, and for a Gaussian 
 Gaussian sites (eqs. 9 to 11): each step replaces the likelihood by its best Gaussian at the current marginals.
 
 `mirror_descent` runs it for a batch of tasks, either with the paper's fixed step size or, by default, safeguarded
-(`quasi_newton`): the bound never falls and the loop stops by itself.
+(`quasi_newton`): the bound never falls and the loop stops at convergence.
 """
 
-from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -17,9 +16,10 @@ from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
 from mirrorshot.gp.implicit import attach_implicit_gradient
-from mirrorshot.gp.objective import Problem, State, evaluate, make_problem, mirror_target
+from mirrorshot.gp.objective import Problem, make_problem
 from mirrorshot.gp.quasi_newton import MirrorInfo, safeguarded_descent
 from mirrorshot.gp.starts import AmortisedSites, exchangeable_sites
+from mirrorshot.gp.steps import fixed_descent
 from mirrorshot.types import InvalidInputError
 
 CHUNK_ELEMENTS = 2**22
@@ -49,13 +49,13 @@ def mirror_descent(
 
     Args:
         K: prior covariances, (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
-        y: labels 0 .. n_way - 1, (T, N); anything where `weight` is zero.
+        y: labels 0 .. n_way - 1, (T, N); arbitrary where `weight` is zero.
         n_way: number of classes C.
         max_steps: largest number of steps.
         step_size: the paper's fixed rho in (0, 1], or "safeguarded".
         start: "prior" (zero sites), given sites, or sites amortised over earlier tasks.
         tol: stop a task when its estimated distance to the optimal bound is below `tol` nats per data point.
-            None: make `max_steps` proposals without looking (no synchronisation with a GPU).
+            None: make `max_steps` proposals, without a synchronisation with a GPU.
         weight: weight of each point; zero marks padding of smaller tasks.
         class_mask: which classes exist, for tasks of different ways in one batch.
         gradient: how the posterior depends on `K` for back-propagation. "envelope" holds the sites fixed:
@@ -63,11 +63,11 @@ def mirror_descent(
             for any loss of the posterior. "unroll" differentiates the steps taken; needs a fixed step size.
         prior_mean: mean of the prior at the points, (T, C, N); None is zero. The posterior is that of the latents
             without it: add the prior mean at the points, or at new ones, to its mean.
-        max_std: promise that no prior standard deviation exceeds this; saves looking.
+        max_std: upper bound of all prior standard deviations, if known; saves a synchronisation.
         validate: check the arguments (reads values back from the device).
 
     Returns:
-        The posterior, differentiable with respect to `K` as `gradient` says, and diagnostics.
+        The posterior, differentiable with respect to `K` as chosen by `gradient`, and diagnostics.
 
     Example:
         >>> import torch
@@ -154,41 +154,3 @@ def _safeguarded_in_chunks(
         GaussianSites(*(torch.cat(pieces) for pieces in zip(*sites, strict=True))),
         MirrorInfo(*(torch.cat(pieces) for pieces in zip(*infos, strict=True))),
     )
-
-
-def mirror_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites:
-    """One step of paper eq. 9: the sites move a fraction rho towards the gradient in the mean parameters."""
-    return towards(sites, mirror_target(state), rho)
-
-
-def towards(sites: GaussianSites, target: GaussianSites, rho: float) -> GaussianSites:
-    """A fraction rho of the way from the sites to the target."""
-    return GaussianSites(*((1 - rho) * now + rho * then for now, then in zip(sites, target, strict=True)))
-
-
-def fixed_descent(
-    problem: Problem,
-    sites: GaussianSites,
-    max_steps: int,
-    rho: float,
-    step: Callable[[GaussianSites, State, float], GaussianSites] = mirror_step,
-) -> tuple[GaussianSites, MirrorInfo]:
-    """Steps of a fixed size, all of them taken.
-
-    Args:
-        problem: the tasks.
-        sites: where to start.
-        max_steps: number of steps.
-        rho: size of the steps.
-        step: another update than the paper's, for comparisons.
-    """
-    state = evaluate(problem, sites)
-    elbo = [state.elbo.detach()]
-    for _ in range(max_steps):
-        sites = step(sites, state, rho)
-        state = evaluate(problem, sites)
-        elbo.append(state.elbo.detach())
-    counts = torch.full_like(elbo[0], max_steps, dtype=torch.long)
-    unknown = torch.full_like(elbo[0], torch.inf)
-    info = MirrorInfo(torch.stack(elbo, 1), counts, counts + 1, unknown, torch.zeros_like(counts, dtype=torch.bool))
-    return sites, info

@@ -1,4 +1,4 @@
-"""Newton's method for the fixed point of the mirror step: the last digits, and the way from a nearby task.
+"""Newton's method for the fixed point of the mirror step, from sites that are close to it.
 
 At the optimum every site equals its own target. Newton's method solves that equation: near the solution each step
 doubles the number of right digits, and unlike a search along the bound it is not limited by the rounding of the bound.
@@ -8,7 +8,7 @@ With `dm = Sigma a`, `a = db - m dw` and `dv = -(Sigma * Sigma) dw`, a step solv
 
 where `c = E[p (1 - p)]`. The left side is self-adjoint in the Fisher metric (see `quasi_newton`), so conjugate
 gradients in that metric solve it, with two products with covariances for each step and no further expectation. The
-derivatives need few digits: they are taken in float32, and so is the whole of a first step that has a long way to go.
+derivatives need few digits: they are taken in float32, and so is the whole first step from a distant start.
 """
 
 import math
@@ -49,26 +49,19 @@ class NewtonInfo(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """What a linear solve needs of one task.
+    """The left side of the linear system of one task."""
 
-    Attributes:
-        cov: posterior covariances, (C, N, N).
-        cov_sq: their elementwise squares, (C, N, N).
-        hessian: weighted expectations, (N, C), and their derivatives, each (N, C, C).
-        curvature: weighted `E[p (1 - p)]`, (C, N).
-    """
-
-    cov: Float[Tensor, "C N N"]
-    cov_sq: Float[Tensor, "C N N"]
-    hessian: SoftmaxHessian
-    curvature: Float[Tensor, "C N"]
+    cov: Float[Tensor, "C N N"]  # posterior covariances
+    cov_sq: Float[Tensor, "C N N"]  # their elementwise squares
+    hessian: SoftmaxHessian  # weighted expectations (N, C), and their derivatives, each (N, C, C)
+    curvature: Float[Tensor, "C N"]  # weighted `E[p (1 - p)]`
 
     def marginals(self, x: Pair) -> Pair:
         """Changes of means and variances that a change of the sites causes."""
         return (self.cov @ x[0][..., None])[..., 0], -(self.cov_sq @ x[1][..., None])[..., 0]
 
     def apply(self, x: Pair, moved: Pair) -> Pair:
-        """The left side of the system for a change of the sites, given what it does to means and variances."""
+        """The left side of the system for a change of the sites and the changes of means and variances it causes."""
         _, mm, mv, vv = self.hessian
         m, v = (part.mT[..., None] for part in moved)  # (N, C, 1)
         first = (mm @ m + mv @ v)[..., 0].mT - self.curvature * moved[0]
@@ -86,24 +79,16 @@ def newton_solve(
     is_near: bool,
     prior_mean: Float[Tensor, "1 C N"] | None = None,
 ) -> tuple[GaussianPosterior, NewtonInfo] | None:
-    """Solve one task from sites that are close to its solution, and prove it.
+    """Solve one task in float64 from sites that are close to its solution, and prove it.
 
-    A solution is returned only if its gradient proves (`certificate`) that the latent means are within 1e-7 of the
-    optimum at every point whose prior variance is at most that of the examples, and its leave-one-out latents about
-    so. Mostly they are within 2e-8.
-
-    Args:
-        K: prior covariances, float64.
-        y: labels.
-        start: sites to start from.
-        n_way: number of classes.
-        weight: weight of each point.
-        is_near: the start has half of the digits already.
-        prior_mean: mean of the prior, as in `mirror_descent`; None is zero.
+    Arguments are as in `mirror_descent`; with `is_near` the start has half of the digits already. A solution is
+    returned only if its gradient proves (`certificate`) that the latent means are within 1e-7 of the optimum at every
+    point whose prior variance is at most that of the examples, and its leave-one-out latents approximately so. Mostly
+    they are within 2e-8.
 
     Returns:
-        The posterior and diagnostics; None if nothing was proven from there, or if standard deviations are beyond
-        those that the derivatives are made for.
+        The posterior and diagnostics; None without a proof, or if standard deviations exceed `WIDE_STD`, where the
+        derivatives are not accurate.
     """
     problem = make_problem(K, y, n_way, weight, None, None, validate=False, prior_mean=prior_mean)
     if problem.max_std > WIDE_STD:
@@ -134,7 +119,7 @@ def newton_solve(
 
 
 def _rough_step(problem: Problem, start: GaussianSites) -> GaussianSites | None:
-    """One step in float32, which is enough as long as there is a long way to go; None if the bound bends upwards."""
+    """One step in float32, accurate enough far from the solution; None if the bound bends upwards."""
     posterior = condition(problem.K.float(), GaussianSites(start.shift.float(), start.precision.float()))
     metric = _metric(problem, posterior)
     taken = _conjugate_gradients(metric, _rough_residual(problem, posterior, metric))
@@ -158,16 +143,16 @@ def _metric(problem: Problem, posterior: GaussianPosterior) -> Metric:
 
 
 def _rough_residual(problem: Problem, posterior: GaussianPosterior, metric: Metric) -> Pair:
-    """The right side of the system in float32, from expectations that the derivatives had need of anyway."""
+    """The right side of the system in float32, from the expectations in the metric."""
     labelled = (problem.weight[:, None, :] * problem.Y)[0].float()
     first = labelled - metric.hessian.prob.mT - posterior.alpha[0]
     return first, metric.curvature - posterior.sites.precision[0]
 
 
 def _conjugate_gradients(metric: Metric, right: Pair) -> tuple[Pair, float] | None:
-    """The Newton step in the Fisher metric, and the slope of the bound along it: twice what it gains.
+    """The Newton step in the Fisher metric, and the slope of the bound along it, twice its gain.
 
-    None if the bound bends upwards along the gradient: the start is outside of the basin of Newton's method.
+    None if the bound bends upwards along the gradient: the start is outside the basin of Newton's method.
     """
     a, w = torch.zeros_like(right[0]), torch.zeros_like(right[1])
     r = p = right

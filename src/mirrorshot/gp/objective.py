@@ -1,4 +1,4 @@
-"""The evidence lower bound of a batch of tasks, and what every inference method needs of it.
+"""The evidence lower bound of a batch of tasks, and its gradients.
 
 A `Problem` is a batch of few-shot tasks: prior covariances, one-hot labels, and two masks that make tasks of
 different sizes fit one batch: `weight` (zero for padded points) and `class_mask` (false for padded classes).
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
 from mirrorshot.gp.linalg import check_kernel_matrix, one_hot
-from mirrorshot.softmax.moments import softmax_moments
+from mirrorshot.softmax.moments import SoftmaxHessian, SoftmaxMoments, softmax_moments
 from mirrorshot.types import InvalidInputError
 
 
@@ -26,8 +26,8 @@ class Problem(NamedTuple):
         weight: how often each point counts, (T, N); zero for padding.
         class_mask: which classes exist, (T, C).
         max_std: bound of every latent standard deviation, which chooses the quadrature.
-        prior_mean: mean of the prior, (T, C, N); None is zero. Sites and posterior are those of the latents without it:
-            only the likelihood sees the sum.
+        prior_mean: mean of the prior, (T, C, N); None is zero. Only the likelihood adds it: sites and posterior are
+            those of the latents without it.
     """
 
     K: Float[Tensor, "T _ N N"]
@@ -51,19 +51,12 @@ class Problem(NamedTuple):
 
 
 class State(NamedTuple):
-    """A posterior with the expectations of the likelihood at its marginals.
+    """A posterior with the expectations of the likelihood at its marginals."""
 
-    Attributes:
-        posterior: the variational distribution q.
-        grad_mean: `g_m`, the gradient of the expected log-likelihood in the mean, (T, C, N).
-        curvature: `-2 g_v = E[p (1 - p)]`, weighted, (T, C, N).
-        elbo: the evidence lower bound, (T,).
-    """
-
-    posterior: GaussianPosterior
-    grad_mean: Float[Tensor, "T C N"]
-    curvature: Float[Tensor, "T C N"]
-    elbo: Float[Tensor, " T"]
+    posterior: GaussianPosterior  # the variational distribution q
+    grad_mean: Float[Tensor, "T C N"]  # `g_m`, the gradient of the expected log-likelihood in the mean
+    curvature: Float[Tensor, "T C N"]  # `-2 g_v = E[p (1 - p)]`, weighted
+    elbo: Float[Tensor, " T"]  # the evidence lower bound
 
 
 def make_problem(
@@ -125,12 +118,12 @@ def _check_labels(K: Tensor, y: Tensor, n_way: int, weight: Tensor | None, class
 
 def evaluate(problem: Problem, sites: GaussianSites) -> State:
     """Condition on the sites and evaluate the bound: one factorisation and one evaluation of the moments."""
-    posterior = condition(problem.K, sites)
-    return evaluate_posterior(problem, posterior, kl_to_prior(posterior))
+    return evaluate_posterior(problem, condition(problem.K, sites))
 
 
-def evaluate_posterior(problem: Problem, posterior: GaussianPosterior, kl: Float[Tensor, "T C"]) -> State:
+def evaluate_posterior(problem: Problem, posterior: GaussianPosterior) -> State:
     """Evaluate the bound `sum_n E log p(y_n | f_n) - sum_c KL_c` (paper eq. 12) and its gradients."""
+    kl = kl_to_prior(posterior)
     expected, grad_mean, curvature = expected_log_likelihood(problem, posterior.mean, posterior.var, problem.max_std)
     return State(posterior, grad_mean, curvature, expected - kl.sum(-1))
 
@@ -142,14 +135,26 @@ def expected_log_likelihood(
     if problem.prior_mean is not None:
         mean = mean + problem.prior_mean
     moments = softmax_moments(mean.mT, var.mT, problem.class_mask[:, None, :], max_std=max_std)
-    weight = problem.weight[:, None, :]
     expected = (problem.weight * ((problem.Y * mean).sum(1) - moments.logsumexp)).sum(-1)
-    return expected, weight * (problem.Y - moments.prob.mT), weight * moments.curvature.mT
+    return expected, *likelihood_gradients(problem, moments)
+
+
+def likelihood_gradients(
+    problem: Problem, moments: SoftmaxMoments | SoftmaxHessian
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    """`g_m = y - E[p]` and `-2 g_v = E[p (1 - p)]`, weighted; the moments may be one for all points."""
+    weight = problem.weight[:, None, :]
+    return weight * (problem.Y - moments.prob.mT), weight * moments.curvature.mT.expand_as(problem.Y)
 
 
 def mirror_target(state: State) -> GaussianSites:
-    """Where a full mirror step (rho = 1) puts the sites: paper eqs. 10 and 11, `g_m - 2 g_v m` and `-2 g_v`."""
-    return GaussianSites(state.grad_mean + state.curvature * state.posterior.mean, state.curvature)
+    """Sites after a full mirror step (rho = 1)."""
+    return site_target(state.posterior.mean, state.grad_mean, state.curvature)
+
+
+def site_target(mean: Tensor, grad_mean: Tensor, curvature: Tensor) -> GaussianSites:
+    """Paper eqs. 10 and 11: shift `g_m - 2 g_v m` and precision `-2 g_v`."""
+    return GaussianSites(grad_mean + curvature * mean, curvature)
 
 
 def elbo(
@@ -162,13 +167,8 @@ def elbo(
 ) -> Float[Tensor, " T"]:
     """Evidence lower bound of each task, paper eq. 12, in nats; differentiable once.
 
-    Args:
-        K: prior covariances the posterior was made with.
-        y: labels, (T, N).
-        posterior: from `condition` or an inference method.
-        weight: weight of each point; zero marks padding.
-        class_mask: classes that exist.
+    The posterior is the result of `condition` or `mirror_descent` for the same `K`; other arguments as in the latter.
     """
     n_way = posterior.mean.shape[1]
     problem = make_problem(K, y, n_way, weight, class_mask, None, validate=True)
-    return evaluate_posterior(problem, posterior, kl_to_prior(posterior)).elbo
+    return evaluate_posterior(problem, posterior).elbo

@@ -16,26 +16,19 @@ from torch import Generator, Tensor
 from torch.autograd.function import once_differentiable
 
 from mirrorshot.gp.linalg import cholesky_of_shifted
-from mirrorshot.gp.polya_gamma import prior_root, sample_polya_gamma
+from mirrorshot.gp.polya_gamma import draw_prior, prior_root, sample_polya_gamma
 from mirrorshot.softmax.quadrature import hermite
 
 _N_HERMITE = 20  # nodes for the expectation of a logistic sigmoid
 
 
 class Pairs(NamedTuple):
-    """The pairs of a batch of tasks, point by point: P = N (C - 1).
+    """The pairs of a batch of tasks, point by point: P = N (C - 1)."""
 
-    Attributes:
-        K: prior covariances, (T, 1, N, N) or (T, C, N, N).
-        contrast: `e_{y_n} - e_i` of each pair; zero where point or class do not exist, (T, P, C).
-        kappa: one half; zero where point or class do not exist, (T, P).
-        G: prior covariance of the differences `psi`, (T, P, P).
-    """
-
-    K: Float[Tensor, "T _ N N"]
-    contrast: Float[Tensor, "T P C"]
-    kappa: Float[Tensor, "T P"]
-    G: Float[Tensor, "T P P"]
+    K: Float[Tensor, "T _ N N"]  # prior covariances
+    contrast: Float[Tensor, "T P C"]  # `e_{y_n} - e_i` of each pair; zero where point or class do not exist
+    kappa: Float[Tensor, "T P"]  # one half; zero where point or class do not exist
+    G: Float[Tensor, "T P P"]  # prior covariance of the differences `psi`
 
     def repeat(self, n_chains: int) -> "Pairs":
         """Each task once for every chain."""
@@ -58,12 +51,6 @@ def make_pairs(
 ) -> Pairs:
     """The pairs of labelled points; differentiable in `K`.
 
-    Args:
-        K: prior covariances (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
-        y: classes of the points.
-        weight: zero for padding.
-        class_mask: which classes exist.
-
     Example:
         >>> y, ones = torch.tensor([[0, 1]]), torch.ones(1, 2)
         >>> make_pairs(torch.ones(1, 1, 2, 2), y, ones, ones.bool()).G
@@ -84,17 +71,11 @@ def make_pairs(
 
 
 class PairPosterior(NamedTuple):
-    """The prior conditioned on `omega`.
+    """The prior conditioned on `omega`."""
 
-    Attributes:
-        alpha: `A^T (G + Omega^-1)^-1 kappa / omega`, (T, C, N); `K alpha` is the posterior mean.
-        chol: `L` of `B`, (T, P, P).
-        root: `sqrt omega`, (T, P).
-    """
-
-    alpha: Float[Tensor, "T C N"]
-    chol: Float[Tensor, "T P P"]
-    root: Float[Tensor, "T P"]
+    alpha: Float[Tensor, "T C N"]  # `A^T (G + Omega^-1)^-1 kappa / omega`; `K alpha` is the posterior mean
+    chol: Float[Tensor, "T P P"]  # `L` of `B`
+    root: Float[Tensor, "T P"]  # `sqrt omega`
 
 
 def condition_pairs(pairs: Pairs, omega: Float[Tensor, "T P"]) -> PairPosterior:
@@ -110,7 +91,7 @@ def condition_pairs(pairs: Pairs, omega: Float[Tensor, "T P"]) -> PairPosterior:
 def pairs_evidence(pairs: Pairs, omega: Float[Tensor, "T S P"]) -> Float[Tensor, "T S"]:
     """`log p(y | omega)` of each of S draws; differentiable in `K`, once.
 
-    The gradient is written out, which spares that of a factorisation for every draw: in `G` it is
+    The gradient is written out, to avoid differentiating a factorisation for every draw: in `G` it is
     `(v v^T - S B^-1 S) / 2` with `v = (G + Omega^-1)^-1 kappa / omega`.
     """
     return _Evidence.apply(pairs.G, pairs.kappa, omega.sqrt())  # type: ignore[no-any-return, no-untyped-call]
@@ -146,29 +127,19 @@ def _solve(L: Tensor, x: Tensor) -> Tensor:
 def gibbs_pairs(pairs: Pairs, *, n_steps: int, generator: Generator, n_chains: int = 1) -> Float[Tensor, "T S P"]:
     """Draw `omega` by Gibbs sampling, from latents of the prior.
 
-    After one step `omega` belongs to latents that have not seen the labels yet; each further one costs a factorisation.
-
-    Args:
-        pairs: the pairs.
-        n_steps: draws of `omega`.
-        generator: source of random numbers, on the device of the pairs.
-        n_chains: `S`, chains of each task.
+    The first of `n_steps` draws `omega` for latents of the prior, without the labels; each further one costs a
+    factorisation. Every task has `n_chains` chains (S); the generator is on the device of the pairs.
     """
-    root = prior_root(pairs.K).repeat_interleave(n_chains, 0)
+    root, n_way = prior_root(pairs.K).repeat_interleave(n_chains, 0), pairs.contrast.shape[-1]
     chains = pairs.repeat(n_chains)
-    f = _draw_prior(root, chains, generator)
+    f = draw_prior(root, n_way, generator)
     omega = torch.zeros_like(chains.kappa)
     for step in range(n_steps):
         if step > 0:
-            f = _draw_latent(chains, omega, _draw_prior(root, chains, generator), generator)
+            f = _draw_latent(chains, omega, draw_prior(root, n_way, generator), generator)
         omega = sample_polya_gamma(1.0, chains.differences(f), generator) * (chains.kappa > 0)
     chained: Tensor = omega.unflatten(0, (-1, n_chains))
     return chained
-
-
-def _draw_prior(root: Tensor, pairs: Pairs, generator: Generator) -> Float[Tensor, "T C N"]:
-    shape = root.shape[0], pairs.contrast.shape[-1], root.shape[-1], 1
-    return (root @ root.new_empty(shape).normal_(generator=generator))[..., 0]
 
 
 def _draw_latent(pairs: Pairs, omega: Tensor, f: Tensor, generator: Generator) -> Float[Tensor, "T C N"]:
@@ -194,17 +165,9 @@ def predict_pairs(
 
 
 def one_vs_each_scores(
-    mean: Float[Tensor, "T C M"],
-    covariance: Float[Tensor, "T M C C"],
-    class_mask: Bool[Tensor, "T C"],
+    mean: Float[Tensor, "T C M"], covariance: Float[Tensor, "T M C C"], class_mask: Bool[Tensor, "T C"]
 ) -> Float[Tensor, "T M C"]:
-    """`sum_{i != c} E log sigma(f_c - f_i)` of every class, by Gauss-Hermite quadrature.
-
-    Args:
-        mean: means of the latents.
-        covariance: their covariances between the classes.
-        class_mask: which classes exist.
-    """
+    """`sum_{i != c} E log sigma(f_c - f_i)` of every class, by Gauss-Hermite quadrature."""
     difference = mean.mT[..., :, None] - mean.mT[..., None, :]
     own = covariance.diagonal(dim1=-2, dim2=-1)
     var = (own[..., :, None] + own[..., None, :] - 2 * covariance).clamp(min=1e-10)

@@ -1,4 +1,4 @@
-"""Draws that Gibbs samplers need, batched, on any device, without looking at values: `PG(b, c)`, and the prior.
+"""Batched draws for Gibbs samplers, without synchronisation: Polya-Gamma variables `PG(b, c)`, and the prior.
 
 N. Polson, J. Scott and J. Windle, "Bayesian Inference for Logistic Models Using Polya-Gamma Latent Variables", JASA
 2013, https://arxiv.org/abs/1205.0310. By definition
@@ -8,7 +8,7 @@ N. Polson, J. Scott and J. Windle, "Bayesian Inference for Logistic Models Using
 The first `N_TERMS` terms are drawn as they stand. The sum of all others is replaced by a shifted gamma variable with
 the same mean, variance and third cumulant. The Laplace transform of the result is exact to 3e-7 for `b >= 1` and any
 `c` (5e-4 at `b = 0.1`, from draws far below the mean), which no sample of practical size can tell from zero. Design
-note: Devroye's rejection sampler is exact but needs whole `b`, and rounds until all are accepted, which has to look.
+note: Devroye's rejection sampler is exact but needs integer `b`, and synchronises until all draws are accepted.
 """
 
 import functools
@@ -25,12 +25,9 @@ N_TERMS = 10
 def sample_polya_gamma(
     b: float | Float[Tensor, "*#batch"], c: Float[Tensor, "*batch"], generator: Generator
 ) -> Float[Tensor, "*batch"]:
-    """One draw of `PG(b, c)` for each entry of `c`.
+    """One draw of `PG(b, c)` for each entry of `c`, by a generator on its device.
 
-    Args:
-        b: shape, real and not negative; the draws of `b = 0` are zero.
-        c: tilt, of any sign.
-        generator: source of random numbers, on the device of `c`.
+    The shape `b` is real and not negative, and the draws of `b = 0` are zero; the tilt `c` has any sign.
 
     Example:
         >>> draws = sample_polya_gamma(1.0, torch.zeros(20_000), torch.Generator().manual_seed(0))
@@ -95,12 +92,18 @@ def _legendre(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]
 
 
 def prior_root(K: Float[Tensor, "T _ N N"]) -> Float[Tensor, "T _ N N"]:
-    """A factor `R` with `R R^T = K`, to draw latents of the prior with.
+    """A factor `R` with `R R^T = K`, for `draw_prior`.
 
-    `K` may be singular, and indefinite by rounding. White noise of `N eps` of the largest variance (1e-5 of it at 85
-    points in single precision) is added for that; the factorisation is in double precision.
+    `K` may be singular, and indefinite by rounding: white noise of `N eps` of the largest variance (1e-5 of it at 85
+    points in single precision) is added, and the factorisation is in double precision.
     """
     noise = K.shape[-1] * torch.finfo(K.dtype).eps * K.diagonal(dim1=-2, dim2=-1).amax(-1).clamp(min=1e-30)
     eye = torch.eye(K.shape[-1], dtype=torch.float64, device=K.device)
     root: Tensor = torch.linalg.cholesky_ex(K.double() + noise.double()[..., None, None] * eye).L
     return root.to(K.dtype)
+
+
+def draw_prior(root: Float[Tensor, "T _ N N"], n_way: int, generator: Generator) -> Float[Tensor, "T C N"]:
+    """Latents of the prior, given the `prior_root` of its covariances."""
+    noise = root.new_empty(len(root), n_way, root.shape[-1], 1).normal_(generator=generator)
+    return (root @ noise)[..., 0]

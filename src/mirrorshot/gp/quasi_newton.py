@@ -1,18 +1,19 @@
 """The safeguarded inner loop: mirror descent with the curvature of its own path.
 
 The mirror step `target - sites` is the natural gradient. Its fixed step size overshoots when the kernel is large and
-crawls when classes compete, because the step knows neither the coupling of the classes nor that of mean and
-variance. The path itself knows both: L-BFGS over the last few steps, with every inner product taken in the Fisher
-metric of the current posterior, where the natural gradient is *the* gradient. Inner products of site directions
+crawls when classes compete, because the step ignores the coupling of the classes and that of mean and variance. The
+path contains both: L-BFGS over the last few steps, with every inner product taken in the Fisher metric of the current
+posterior, where the natural gradient is *the* gradient. Inner products of site directions
 
     <a, a'> = (a_b - a_w m)^T Sigma (a_b' - a_w' m) + 1/2 a_w^T (Sigma * Sigma) a_w'
 
 cost a matrix product with the posterior covariance and no further expectation. A step is accepted only if the
 bound does not fall, per task; otherwise it is shortened by quadratic interpolation. Half the slope along the
-direction estimates the gap to the optimum and is the stopping rule. It is no bound: it has been seen 2.3 times too
-small.
+direction estimates the gap to the optimum and is the stopping rule. It is no bound: the estimate can be too small
+(2.3 times in one observed task).
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,7 +52,7 @@ class MirrorInfo(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """Everything a task carries from one evaluation to the next; all tensors start with the task dimension."""
+    """State of the loop between two evaluations; all tensors start with the task dimension."""
 
     task: Tensor
     state: State
@@ -64,11 +65,7 @@ class _Progress(NamedTuple):
 
 
 def safeguarded_descent(
-    problem: Problem,
-    start: GaussianSites,
-    first: GaussianSites | None,
-    max_steps: int,
-    tol: float | None,
+    problem: Problem, start: GaussianSites, first: GaussianSites | None, max_steps: int, tol: float | None
 ) -> tuple[GaussianSites, MirrorInfo]:
     """Climb the bound from `start`; `first`, if given, is proposed as the first step.
 
@@ -119,7 +116,7 @@ def safeguarded_descent(
                 return sites, MirrorInfo(elbo, n_steps, n_evaluations, gap, converged)
             if not bool(keep.all()):
                 index = keep.nonzero()[:, 0]
-                active, progress = active.select(index), _select(progress, index)
+                active, progress = active.select(index), _tree_map(operator.itemgetter(index), progress)
         progress, accepted = _advance(active, progress)
         record(progress.task, accepted, progress.state)
     gap[progress.task] = 0.5 * progress.slope
@@ -135,7 +132,7 @@ def _resolution(state: State, n_points: Tensor) -> Tensor:
 
 
 def _advance(problem: Problem, now: _Progress) -> tuple[_Progress, Tensor]:
-    """Evaluate one proposal per task; move where it is good enough, shorten the step where it is not."""
+    """Evaluate one proposal per task; accept it or shorten the step."""
     length = now.length[:, None, None]
     shift, precision = now.state.posterior.sites
     proposal = GaussianSites(shift + length * now.direction[0], (precision + length * now.direction[1]).clamp(min=0.0))
@@ -174,8 +171,9 @@ def _aim(
     Sigma = covariance(problem.K, state.posterior)
     gram = (U.mT @ (Sigma @ U) + 0.5 * W.mT @ (Sigma.square() @ W)).sum(1)  # (T, J, J)
     m = len(steps)
-    coefficient = torch.zeros_like(gram[:, 0])
-    coefficient[:, -1] = 1.0
+    steepest = torch.zeros_like(gram[:, 0])
+    steepest[:, -1] = 1.0
+    coefficient = steepest.clone()
     scalars = []
     for i in reversed(range(m)):
         product = gram[:, i, m + i]
@@ -188,8 +186,6 @@ def _aim(
         coefficient[:, i] += a - inverse * (gram[:, m + i] * coefficient).sum(-1)
     slope = (gram[:, -1] * coefficient).sum(-1)
     uphill = (slope > 0) & slope.isfinite()
-    steepest = torch.zeros_like(coefficient)
-    steepest[:, -1] = 1.0
     coefficient = torch.where(uphill[:, None], coefficient, steepest)
     slope = torch.where(uphill, slope, gram[:, -1, -1])
     shifts = torch.stack([v[0] for v in vectors], -1)
@@ -206,17 +202,13 @@ def _natural_gradient(state: State) -> Direction:
 
 def _choose(accepted: Tensor, new: State, old: State) -> State:
     """Take the new state of the tasks that accepted, the old one of the others."""
-    if accepted.device.type == "cpu" and bool(accepted.all()):  # nothing to merge, where looking is free
+    if accepted.device.type == "cpu" and bool(accepted.all()):  # not on a GPU: a synchronisation
         return new
 
     def pick(a: Tensor, b: Tensor) -> Tensor:
         return torch.where(accepted.reshape(-1, *(1 for _ in a.shape[1:])), a, b)
 
     return _tree_map(pick, new, old)
-
-
-def _select(progress: _Progress, index: Tensor) -> _Progress:
-    return _tree_map(lambda t: t[index], progress)
 
 
 def _tree_map(fn: Callable[..., Tensor], first: Tree, *others: Tree) -> Tree:

@@ -16,17 +16,11 @@ from mirrorshot.gp.linalg import cholesky_of_shifted
 
 
 class Regression(NamedTuple):
-    """What is known after the targets have been seen.
+    """Result of `regress`."""
 
-    Attributes:
-        alpha: `(K + noise I)^-1 (y - mean)`, (T, C, N).
-        mean: prior mean of each class, (C,) or (1,).
-        log_evidence: `log N(y_c; mean_c, K_c + noise I)`, (T, C).
-    """
-
-    alpha: Float[Tensor, "T C N"]
-    mean: Float[Tensor, " _"]
-    log_evidence: Float[Tensor, "T C"]
+    alpha: Float[Tensor, "T C N"]  # `(K + noise I)^-1 (y - mean)`
+    mean: Float[Tensor, " _"]  # prior mean of each class, (C,) or (1,)
+    log_evidence: Float[Tensor, "T C"]  # `log N(y_c; mean_c, K_c + noise I)`
 
 
 def regress(
@@ -37,14 +31,9 @@ def regress(
     *,
     noise: float,
 ) -> Regression:
-    """Condition on targets; differentiable in everything.
+    """Condition on the targets; differentiable in all tensors.
 
-    Args:
-        K: prior covariances (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
-        targets: what was observed.
-        mean: constant prior mean, one for all classes (1,) or one for each (C,).
-        weight: how often each point counts; zero for padding.
-        noise: variance of the noise.
+    The constant prior mean is one for all classes (1,) or one for each (C,); `noise` is a variance.
 
     Example:
         >>> one = torch.ones(1, 1, 1)
@@ -64,12 +53,7 @@ def regress(
 
 
 def regression_mean(fit: Regression, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C M"]:
-    """Posterior mean at new points: `mean + k*^T (K + noise I)^-1 (y - mean)`.
-
-    Args:
-        fit: the result of `regress`.
-        K_cross: prior covariances of the observed points with the new ones.
-    """
+    """Posterior mean at new points: `mean + k*^T (K + noise I)^-1 (y - mean)`."""
     return fit.mean[:, None] + _rows(K_cross.mT @ _columns(fit.alpha, K_cross.shape[1]))
 
 

@@ -1,4 +1,4 @@
-"""Where inference starts: sites that are close to the answer before any expectation over the data is taken.
+"""Starting sites that are close to the solution, without expectations over the data.
 
 Classes of a few-shot task are exchangeable, and a point differs from another mostly by being, or not being, an
 example of a class. Both starts exploit this:
@@ -6,16 +6,16 @@ example of a class. Both starts exploit this:
 - `exchangeable_sites` averages the kernel over points of the same class and over pairs of different classes, and
   solves that symmetric task exactly. All its points are alike, so the whole solution costs a few evaluations of
   the moments at one single point per task.
-- `AmortisedSites` learns from tasks that were solved before: a linear map from cheap features of a point to its site.
+- `AmortisedSites` is learned from solved tasks: a linear map from cheap features of a point to its site.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mirrorshot.gp.gaussian import GaussianSites
+from mirrorshot.gp.gaussian import GaussianSites, SolvedTasks
 from mirrorshot.gp.objective import Problem, make_problem
 from mirrorshot.softmax.moments import softmax_moments
 
@@ -73,7 +73,7 @@ def exchangeable_sites(problem: Problem) -> GaussianSites:
 
 
 def _spread(problem: Problem, b_o: Tensor, b_t: Tensor, w_o: Tensor, w_t: Tensor) -> GaussianSites:
-    """Give every point of a task the value for its own class and the value for the others."""
+    """Give every point of a task the value of its own class and that of the others."""
     keep = problem.weight[:, None, :] * problem.class_mask[:, :, None]
     own = problem.Y > 0
     shift = torch.where(own, b_o[:, None, None], b_t[:, None, None])
@@ -124,23 +124,6 @@ class AmortisedSites(NamedTuple):
         return GaussianSites(keep * value[..., 0], keep * value[..., 1].clamp(min=0.0))
 
 
-@runtime_checkable
-class SolvedTasks(Protocol):
-    """What is asked of a converged posterior."""
-
-    @property
-    def sites(self) -> GaussianSites:
-        """The sites."""
-
-    @property
-    def alpha(self) -> Float[Tensor, "T C N"]:
-        """`K^-1 m`."""
-
-    @property
-    def mean(self) -> Float[Tensor, "T C N"]:
-        """Means `m`."""
-
-
 def amortise(
     K: Float[Tensor, "T _ N N"],
     y: Int[Tensor, "T N"],
@@ -151,12 +134,7 @@ def amortise(
 ) -> AmortisedSites:
     """Fit `AmortisedSites` to solved tasks by least squares.
 
-    Args:
-        K: prior covariances of the tasks.
-        y: their labels.
-        posterior: their converged posterior, from `mirror_descent` or from `steps.solve`.
-        weight: weight of each point; zero marks padding.
-        class_mask: classes that exist.
+    The posterior is the converged result of `mirror_descent` or `steps.solve`; other arguments as in the former.
     """
     sites, alpha = posterior.sites, posterior.alpha
     problem = make_problem(K, y, posterior.mean.shape[1], weight, class_mask, None, validate=True)

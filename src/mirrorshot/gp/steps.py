@@ -1,8 +1,15 @@
-"""A fixed number of mirror steps: the inner loop of training, where nothing is looked at.
+"""Mirror descent with a fixed number of steps of one size (paper eq. 9).
 
-On a GPU the steps run in fused kernels (`fused`); the results are the same to rounding.
+Two loops take the same step, `towards` the target of the sites (`objective.site_target`):
+
+- `fixed_descent` records the bound after every step, and autograd can differentiate it.
+- `solve` is the inner loop of training. It evaluates the bound once, shares work between points and classes that are
+  alike, keeps only what the gradients written out in `bound` need, and on a GPU runs in fused kernels (`fused`) that a
+  CUDA graph can record; there the results are the same to rounding. `fixed_descent` can do none of this, because it
+  needs the state of every step.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,54 +17,71 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianSites, condition, covariance
-from mirrorshot.gp.mirror import towards
-from mirrorshot.gp.objective import Problem, evaluate
+from mirrorshot.gp.objective import Problem, State, evaluate, likelihood_gradients, mirror_target, site_target
+from mirrorshot.gp.quasi_newton import MirrorInfo
 from mirrorshot.softmax.moments import SoftmaxHessian, softmax_hessian, softmax_moments
 
 
+def mirror_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites:
+    """One step of paper eq. 9: the sites move a fraction rho towards the gradient in the mean parameters."""
+    return towards(sites, mirror_target(state), rho)
+
+
+def towards(sites: GaussianSites, target: GaussianSites, rho: float) -> GaussianSites:
+    """Move a fraction rho of the way from the sites to the target."""
+    return GaussianSites(*((1 - rho) * now + rho * then for now, then in zip(sites, target, strict=True)))
+
+
+def fixed_descent(
+    problem: Problem,
+    sites: GaussianSites,
+    max_steps: int,
+    rho: float,
+    step: Callable[[GaussianSites, State, float], GaussianSites] = mirror_step,
+) -> tuple[GaussianSites, MirrorInfo]:
+    """Make `max_steps` steps of size `rho`; `step` replaces the paper's update, for comparisons."""
+    state = evaluate(problem, sites)
+    elbo = [state.elbo.detach()]
+    for _ in range(max_steps):
+        sites = step(sites, state, rho)
+        state = evaluate(problem, sites)
+        elbo.append(state.elbo.detach())
+    counts = torch.full_like(elbo[0], max_steps, dtype=torch.long)
+    unknown = torch.full_like(elbo[0], torch.inf)
+    info = MirrorInfo(torch.stack(elbo, 1), counts, counts + 1, unknown, torch.zeros_like(counts, dtype=torch.bool))
+    return sites, info
+
+
 class Visit(NamedTuple):
-    """Where a step was taken from: what its gradient needs. Classes that are alike may share an entry (C is 1).
+    """The posterior before a step, as its gradient needs it. Classes that are alike may share an entry (C is 1)."""
 
-    Attributes:
-        sites: the sites before the step; None: none, the posterior is the prior.
-        mean: posterior means, (T, C, N).
-        var: posterior variances, (T, C, N).
-        cov: posterior covariances, (T, C, N, N).
-        curvature: weighted `-2 g_v`, (T, C, N).
-        hessian: derivatives of the expectations, each (T, N, C, C); None: the fused kernels find them again.
-    """
-
-    sites: GaussianSites | None
-    mean: Float[Tensor, "T _ N"]
-    var: Float[Tensor, "T _ N"]
-    cov: Float[Tensor, "T _ N N"]
-    curvature: Float[Tensor, "T C N"]
-    hessian: SoftmaxHessian | None = None
+    sites: GaussianSites | None  # the sites before the step; None: the posterior is the prior
+    mean: Float[Tensor, "T _ N"]  # posterior means
+    var: Float[Tensor, "T _ N"]  # posterior variances
+    cov: Float[Tensor, "T _ N N"]  # posterior covariances
+    curvature: Float[Tensor, "T C N"]  # weighted `-2 g_v`
+    hessian: SoftmaxHessian | None = None  # of the expectations, (T, N, C, C); None: the fused kernels recompute it
 
 
 class Solution(NamedTuple):
-    """The posterior after a number of steps, with everything that gradients and predictions need.
+    """The posterior after the last step, for gradients and predictions."""
 
-    Attributes:
-        sites: the last sites.
-        mean: posterior means `m`, (T, C, N).
-        cov: posterior covariances `Sigma`, (T, C, N, N).
-        grad_mean: `g_m` at the posterior, (T, C, N).
-        curvature: `-2 g_v` at the posterior, (T, C, N).
-        elbo: the bound, (T,).
-    """
-
-    sites: GaussianSites
-    mean: Float[Tensor, "T C N"]
-    cov: Float[Tensor, "T C N N"]
-    grad_mean: Float[Tensor, "T C N"]
-    curvature: Float[Tensor, "T C N"]
-    elbo: Float[Tensor, " T"]
+    sites: GaussianSites  # the last sites
+    mean: Float[Tensor, "T C N"]  # posterior means `m`
+    cov: Float[Tensor, "T C N N"]  # posterior covariances `Sigma`
+    grad_mean: Float[Tensor, "T C N"]  # `g_m` at the posterior
+    curvature: Float[Tensor, "T C N"]  # `-2 g_v` at the posterior
+    elbo: Float[Tensor, " T"]  # the bound
 
     @property
     def alpha(self) -> Float[Tensor, "T C N"]:
         """`K^-1 m = b - w m`."""
         return self.sites.shift - self.sites.precision * self.mean
+
+    def explained(self, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C M"]:
+        """Reduction of the prior variance at new points, `k*^T (W - W Sigma W) k*`: the fused kernels keep no `L`."""
+        scaled = self.sites.precision[..., None] * K_cross
+        return (K_cross * scaled).sum(-2) - (scaled * (self.cov @ scaled)).sum(-2)
 
 
 def solve(
@@ -65,12 +89,7 @@ def solve(
 ) -> Solution:
     """Make `n_steps` mirror steps (paper eq. 9) of one size and evaluate the bound there; no gradients.
 
-    Args:
-        problem: the tasks.
-        start: sites to start from; None: those of the prior, which are zero.
-        n_steps: number of steps.
-        step_size: the paper's rho.
-        visits: a list that is filled with where each step was taken from. None: that is not kept.
+    A `start` of None is the prior. Where given, the list `visits` gets one entry per step.
     """
     with torch.no_grad():
         if can_fuse(problem.K, problem.n_way):
@@ -91,21 +110,21 @@ def solve(
 
 
 def _from_sites(problem: Problem, sites: GaussianSites, visits: list[Visit] | None) -> GaussianSites:
-    """Where a full mirror step from the sites leads; `visits` as in `solve`."""
+    """Target of a mirror step from the sites; `visits` as in `solve`."""
     q = condition(problem.K, sites)
     mask = problem.class_mask[:, None, :]
-    grad_mean, curvature, hessian = _expectations(problem, q.mean, q.var, mask, visits is not None)
+    grad_mean, curvature, hessian = _gradients(problem, q.mean, q.var, mask, visits is not None)
     if visits is not None:
         visits.append(Visit(sites, q.mean, q.var, covariance(problem.K, q), curvature, hessian))
-    return GaussianSites(grad_mean + curvature * q.mean, curvature)
+    return site_target(q.mean, grad_mean, curvature)
 
 
 def _from_prior(problem: Problem, visits: list[Visit] | None) -> GaussianSites:
-    """Where a full mirror step from the prior leads: nothing to condition on, and much is alike.
+    """Target of a mirror step from the prior, without conditioning.
 
-    With a stationary kernel all points have one marginal, and one evaluation of the moments does for them. With one
-    kernel for all classes they get one precision, and the next step factorises one matrix for them. A GPU would have
-    to wait for the answer, so there nobody asks.
+    With a stationary kernel all points have one marginal, and the moments are evaluated once for all of them. With one
+    kernel for all classes they get one precision, and the next step factorises one matrix for them. Not on a GPU, to
+    avoid a synchronisation.
     """
     var = problem.K.diagonal(dim1=-2, dim2=-1)
     mean = torch.zeros_like(var)
@@ -113,24 +132,22 @@ def _from_prior(problem: Problem, visits: list[Visit] | None) -> GaussianSites:
     mask = problem.class_mask[:, None, :]
     part = slice(1 if can_share and bool((var == var[:1, :, :1]).all()) else None)
     one_mean, one_var = (marginal[part, :, part].expand(-1, problem.n_way, -1) for marginal in (mean, var))
-    grad_mean, curvature, hessian = _expectations(problem, one_mean, one_var, mask[part], visits is not None)
+    grad_mean, curvature, hessian = _gradients(problem, one_mean, one_var, mask[part], visits is not None)
     if visits is not None:
         visits.append(Visit(None, mean, var, problem.K, curvature, hessian))
     return GaussianSites(grad_mean, curvature[:, :1] if can_share and problem.K.shape[1] == 1 else curvature)
 
 
-def _expectations(
+def _gradients(
     problem: Problem, mean: Tensor, var: Tensor, mask: Tensor, has_hessian: bool
 ) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"], SoftmaxHessian | None]:
-    """`g_m` and `-2 g_v` at marginals (T, C, N), or (1, C, 1) for all points, and their derivatives if asked for."""
+    """`g_m` and `-2 g_v` at marginals (T, C, N), or (1, C, 1) for all points, and the Hessian on demand."""
     if problem.prior_mean is not None:
         mean = mean + problem.prior_mean
     marginals = mean.mT, var.expand_as(mean).mT, mask
     hessian = softmax_hessian(*marginals, max_std=problem.max_std) if has_hessian else None
     moments = hessian or softmax_moments(*marginals, max_std=problem.max_std)
-    weight = problem.weight[:, None, :]
-    curvature = weight * moments.curvature.mT.expand_as(problem.Y)
-    return weight * (problem.Y - moments.prob.mT), curvature, hessian
+    return *likelihood_gradients(problem, moments), hessian
 
 
 def can_fuse(K: Float[Tensor, "T _ N N"], n_way: int) -> bool:
@@ -143,14 +160,3 @@ def fits_fused(n_points: int, n_way: int) -> bool:
     from mirrorshot.gp import fused
 
     return fused.is_available() and n_points <= fused.MAX_POINTS and n_way <= fused.MAX_CLASSES
-
-
-def predict_from(
-    solution: Solution, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
-) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
-    """Mean and variance of the latents at new points (paper eq. 15b): `k*^T alpha`, `k** - k*^T (W - W Sigma W) k*`."""
-    w = solution.sites.precision[..., None]
-    mean = (K_cross.mT @ solution.alpha[..., None])[..., 0]
-    scaled = w * K_cross
-    explained = (K_cross * scaled).sum(-2) - (scaled * (solution.cov @ scaled)).sum(-2)
-    return mean, (prior_var - explained).clamp(min=0.0)

@@ -12,15 +12,10 @@ import torch
 
 @contextlib.contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Let torch compute with `n` threads inside the block, then put its number back.
+    """Let torch compute with `n` threads inside the block, then restore the number.
 
     The number belongs to the calling Python thread, so classifiers that are fitted in several threads do not disturb
     each other.
-
-    Example:
-        >>> with threads(1):
-        ...     torch.get_num_threads()
-        1
     """
     before = torch.get_num_threads()
     torch.set_num_threads(n)

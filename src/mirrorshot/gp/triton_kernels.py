@@ -78,6 +78,22 @@ def condition(
 
 
 @triton.jit
+def _grid(mean, var, alive) -> Any:
+    """Largest mean, means below it, standard deviations, and nodes of z and of u; absent classes are far below."""
+    top = tl.max(tl.where(alive, mean, float("-inf")), axis=0)
+    s = tl.where(alive, tl.sqrt(tl.maximum(var, 0.0)), 0.0)
+    most = tl.minimum(tl.max(s, axis=0), _MOST_STD)
+    m = tl.where(alive, mean - top, most * -20.0 - _TOO_LOW)
+    # trapezoid in z for the Gaussian: spacing 0.6 / max(1, std)
+    n_z = (tl.maximum(most, 1.0) * (_N_STD / _SPACING)).to(tl.int32) * 2 + 3
+    step_z = 1.0 / (n_z - 1) * (2.0 * _N_STD)
+    low = tl.max(m - s * _N_STD, axis=0) - _LEFT
+    high = tl.max(m + s * _N_STD, axis=0) + _RIGHT
+    n_u = ((high - low) / _SPACING).to(tl.int32) + 1
+    return top, m, s, n_z, step_z, low, n_u
+
+
+@triton.jit
 def moments(
     mean, var, exists, Y, weight, shift, precision, prob_out, curvature_out, expected_out,
     step_size, N, C, STEP: tl.constexpr, CLASSES: tl.constexpr,
@@ -90,17 +106,7 @@ def moments(
     here = (task * C + label) * N + point
     alive = tl.load(exists + task * C + label, mask=real, other=0) != 0
     m_given = tl.load(mean + here, mask=real, other=0.0)
-    v = tl.load(var + here, mask=real, other=0.0)
-    top = tl.max(tl.where(alive, m_given, float("-inf")), axis=0)
-    s = tl.where(alive, tl.sqrt(tl.maximum(v, 0.0)), 0.0)
-    most = tl.minimum(tl.max(s, axis=0), _MOST_STD)
-    m = tl.where(alive, m_given - top, most * -20.0 - _TOO_LOW)
-    # trapezoid in z for the Gaussian: spacing 0.6 / max(1, std)
-    n_z = (tl.maximum(most, 1.0) * (_N_STD / _SPACING)).to(tl.int32) * 2 + 3
-    step_z = 1.0 / (n_z - 1) * (2.0 * _N_STD)
-    low = tl.max(m - s * _N_STD, axis=0) - _LEFT
-    high = tl.max(m + s * _N_STD, axis=0) + _RIGHT
-    n_u = ((high - low) / _SPACING).to(tl.int32) + 1
+    top, m, s, n_z, step_z, low, n_u = _grid(m_given, tl.load(var + here, mask=real, other=0.0), alive)
     prob = tl.zeros([CLASSES], dtype=tl.float32)
     curvature = tl.zeros([CLASSES], dtype=tl.float32)
     above = 0.0  # sum of 1 - F; at the left end F is zero and the node counts half
@@ -151,25 +157,18 @@ def moments(
 def moments_backward(
     mean, var, exists, prob_bar, curvature_bar, mean_bar_out, var_bar_out, N, C, CLASSES: tl.constexpr
 ) -> Any:
-    """Vector-Jacobian product of E[p] and E[p (1 - p)] at one point; see `likelihoods` for the formulas."""
+    """Vector-Jacobian product of E[p] and E[p (1 - p)] at one point; see `softmax.integrals` for the formulas."""
     program = tl.program_id(0).to(tl.int64)
     task, point = program // N, program % N
     label = tl.arange(0, CLASSES)
     real = label < C
     here = (task * C + label) * N + point
     alive = tl.load(exists + task * C + label, mask=real, other=0) != 0
-    m = tl.load(mean + here, mask=real, other=0.0)
+    m_given = tl.load(mean + here, mask=real, other=0.0)
     v = tl.load(var + here, mask=real, other=0.0)
     a = tl.load(prob_bar + here, mask=alive, other=0.0)[:, None]
     b = tl.load(curvature_bar + here, mask=alive, other=0.0)[:, None]
-    s = tl.where(alive, tl.sqrt(tl.maximum(v, 0.0)), 0.0)
-    most = tl.minimum(tl.max(s, axis=0), _MOST_STD)
-    m = tl.where(alive, m - tl.max(tl.where(alive, m, float("-inf")), axis=0), most * -20.0 - _TOO_LOW)
-    n_z = (tl.maximum(most, 1.0) * (_N_STD / _SPACING)).to(tl.int32) * 2 + 3
-    step_z = 1.0 / (n_z - 1) * (2.0 * _N_STD)
-    low = tl.max(m - s * _N_STD, axis=0) - _LEFT
-    high = tl.max(m + s * _N_STD, axis=0) + _RIGHT
-    n_u = ((high - low) / _SPACING).to(tl.int32) + 1
+    _, m, s, n_z, step_z, low, n_u = _grid(m_given, v, alive)
     mean_bar = tl.zeros([CLASSES], dtype=tl.float32)
     var_bar = tl.zeros([CLASSES], dtype=tl.float32)
     for first in range(0, n_u, _NODES):

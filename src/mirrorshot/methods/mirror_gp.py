@@ -18,7 +18,7 @@ from mirrorshot.gp import AmortisedSites, amortise, mirror_descent
 from mirrorshot.gp.bound import TrainingGradient, training_elbo
 from mirrorshot.gp.gaussian import GaussianPosterior, predict_latent
 from mirrorshot.gp.objective import make_problem
-from mirrorshot.gp.steps import Solution, can_fuse, fits_fused, predict_from, solve
+from mirrorshot.gp.steps import Solution, can_fuse, fits_fused, solve
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.shared import check_at_least, check_choice, class_log_prob, in_parts
@@ -119,7 +119,7 @@ class MirrorGP(GPMethod):
     ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
         if can_fuse(K, tasks.n_way) and not differentiable:
             solution = _solve_fused(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
-            return predict_from(solution, K_cross, prior_var)
+            return predict_latent(solution, K_cross, prior_var)
         posterior, _ = mirror_descent(
             K, tasks.support_y, n_way=tasks.n_way, max_steps=100, weight=tasks.support_weight,
             class_mask=tasks.class_mask, gradient="implicit" if differentiable else "envelope", validate=False,

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mirrorshot.gp import mirror_descent
 from mirrorshot.gp.gaussian import GaussianSites, condition, covariance, predict_latent
-from mirrorshot.gp.mirror import fixed_descent
 from mirrorshot.gp.objective import evaluate, expected_log_likelihood, make_problem
+from mirrorshot.gp.steps import fixed_descent
 from mirrorshot.paper import departures_baselines as baselines
 from mirrorshot.paper.episodes import best_elbo, synthetic_tasks
 from mirrorshot.paper.released import released_descent

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
 from mirrorshot.gp.logistic_softmax import Labels, MeanField, mean_field_elbo
-from mirrorshot.gp.mirror import fixed_descent, towards
 from mirrorshot.gp.objective import State, make_problem
 from mirrorshot.gp.one_vs_each import one_vs_each_scores
 from mirrorshot.gp.quasi_newton import MirrorInfo
+from mirrorshot.gp.steps import fixed_descent, towards
 from mirrorshot.methods import METHODS, FewShotMethod
 from mirrorshot.methods import bayesian_maml as bmaml
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP

@@ -1,13 +1,15 @@
-"""The integrals behind `likelihoods`: moments of a softmax on grids of `u`, in chunks of points, and their gradients.
+"""Integrals over grids of `u` behind the softmax moments, with their first and second derivatives.
 
-Latents up to a standard deviation of `WIDE_STD` share a fine grid of fixed spacing; wider ones get cells of their own.
+Points whose standard deviations are all below `WIDE_STD` share a fine grid of fixed spacing (`FineGrid`); the others
+get cells of their own (`WideGrid`). Points are processed in chunks, so memory does not grow with their number.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -27,99 +29,78 @@ CHUNK_ELEMENTS = 2**21
 """Largest number of elements of one working array; about ten such arrays live at a time (170 MB in float64)."""
 
 
-class SoftmaxIntegrals(torch.autograd.Function):
-    """(mean, var) (P, C) -> E[p] (P, C), E[p(1-p)] (P, C), E[log sum exp] (P,)."""
+class FineGrid(NamedTuple):
+    """A grid of fixed spacing from `start` (P,), with the weighted F = h prod_j G_j (P, U) and the ratios."""
 
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor, max_std: float, refine: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The integrals, with a rule for latents up to `max_std`, `refine` times as fine as need be."""
-        rule = choose_rule(max_std, mean.shape[-1], mean.dtype, refine)
-        # softmax ignores a common shift; taken out, large means do not cost the grid its digits
-        top = mean.amax(-1)
-        mean = mean - top[:, None]
-        ctx.save_for_backward(mean, var)
-        ctx.rule, ctx.wide, ctx.refine = rule, max_std > WIDE_STD, refine
-        prob, curvature, logsumexp = in_chunks(
-            lambda part, integrate: integrate(mean[part], var[part].sqrt(), rule, refine), var, rule, ctx.wide
-        )
-        return prob, curvature, logsumexp + top
+    start: Float[Tensor, " P"]
+    F: Float[Tensor, "P U"]
+    ratios: Ratios
+    spacing: float
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients in means and variances: integrals over the same grids."""
-        mean, var = ctx.saved_tensors
+    @property
+    def tail(self) -> float:
+        """Factor of the last node: beyond it all integrands of E[p] and of 1 - F are a geometric series A e^{-u}."""
+        return math.exp(-self.spacing) / (1 - math.exp(-self.spacing))
 
-        def pull_back(part: Any, integrate: Any) -> tuple[Tensor, ...]:
-            F, ratios = grid_of(integrate)(mean[part], var[part].sqrt(), ctx.rule, ctx.refine)[1:]
-            beyond = 0.0 if integrate is integrate_wide else beyond_grid(ctx.rule)
-            return _pull_back(F, ratios, beyond, *(g[part] for g in grads))
-
-        return (*in_chunks(pull_back, var, ctx.rule, ctx.wide), None, None)
+    def moments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """`E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,)."""
+        r = self.ratios.derivatives[0]
+        mass = self.F[:, None] * r  # (P, C, U)
+        prob = mass.sum(-1) + self.tail * mass[..., -1]
+        others = r.sum(1, keepdim=True) - r
+        curvature = (mass * others.clamp(min=0.0)).sum(-1)
+        survival = -torch.expm1(self.ratios.log_cdf.sum(1))  # 1 - F
+        above = 0.5 + survival[:, 1:].sum(-1) + self.tail * survival[:, -1]
+        return prob, _at_most_bernoulli(curvature, prob), self.start + self.spacing * above - EULER_GAMMA
 
 
-def in_chunks(
-    compute: Callable[[Any, Any], tuple[Tensor, ...]], var: Tensor, rule: Rule, wide: bool
-) -> tuple[Tensor, ...]:
-    """What `compute` makes of the parts that `_chunks` names, put together."""
-    parts = _chunks(var, rule, wide)
-    pieces = [compute(part, integrate) for part, integrate in parts]
-    if len(pieces) == 1:
-        return pieces[0]
-    wholes = [piece.new_empty(len(var), *piece.shape[1:]) for piece in pieces[0]]
-    for (part, _), some in zip(parts, pieces, strict=True):
-        for whole, piece in zip(wholes, some, strict=True):
-            whole[part] = piece
-    return tuple(wholes)
+class WideGrid(NamedTuple):
+    """Cells of a grid `u` (P, U) with a spacing of its own per point, with the weighted F and the ratios."""
+
+    u: Float[Tensor, "P U"]
+    F: Float[Tensor, "P U"]
+    ratios: Ratios
+
+    @property
+    def tail(self) -> float:
+        """Nothing is left beyond the grid."""
+        return 0.0
+
+    def moments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The moments of `FineGrid`, where each cell's share of dF is split by the growth of `log G_j`.
+
+        The shares telescope: probabilities sum to one whatever the spacing, and a latent that is narrow against the
+        spacing is not lost between two nodes.
+        """
+        h = self.u[:, 1:] - self.u[:, :-1]
+        log_cdf = self.ratios.log_cdf
+        F = log_cdf.sum(1).exp()
+        growth = (log_cdf[..., 1:] - log_cdf[..., :-1]).clamp(min=0.0)  # (P, C, U - 1)
+        total = growth.sum(1)
+        share = growth / total.clamp(min=torch.finfo(h.dtype).tiny)[:, None]
+        mass = (F[:, 1:] - F[:, :-1])[:, None] * share
+        prob = mass.sum(-1)
+        prob = prob / prob.sum(-1, keepdim=True)
+        curvature = (mass * (1 - share) * (total / h).clamp(max=1.0)[:, None]).sum(-1)
+        logsumexp = self.u[:, 0] + (h * (1 - 0.5 * (F[:, 1:] + F[:, :-1]))).sum(-1) - EULER_GAMMA
+        return prob, _at_most_bernoulli(curvature, prob), logsumexp
 
 
-def _chunks(var: Tensor, rule: Rule, wide: bool) -> list[tuple[Any, Any]]:
-    """Parts of the points (slices or indices) with the integrator of each."""
-    n, c = var.shape
-    per_point = c * max(rule.n_nodes * rule.n_hermite, WIDE_NODES if wide else 0)
-    size = max(1, CHUNK_ELEMENTS // per_point)
-    if not wide:
-        return [(slice(i, i + size), _integrate_fine) for i in range(0, max(n, 1), size)]
-    is_wide = (var > WIDE_STD**2).any(-1)
-    parts: list[tuple[Any, Any]] = []
-    for chosen, integrate in ((is_wide, integrate_wide), (~is_wide, _integrate_fine)):
-        parts += [(part, integrate) for part in chosen.nonzero()[:, 0].split(size) if len(part)]
-    return parts
+Grid = FineGrid | WideGrid
 
 
-def grid_of(integrate: Any) -> Callable[..., tuple[Tensor, Tensor, Ratios]]:
-    """What makes the grid of an integrator."""
-    return _wide_grid if integrate is integrate_wide else _fine_grid
+def _at_most_bernoulli(curvature: Tensor, prob: Tensor) -> Tensor:
+    """`E[p (1 - p)] <= E[p] (1 - E[p])`, also after rounding."""
+    return torch.minimum(curvature, prob * (1 - prob).clamp(min=0.0))
 
 
-def _fine_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int = 3) -> tuple[Tensor, Tensor, Ratios]:
-    """Start of the grid, weighted F = h prod_j G_j (P, U) and the ratios."""
+def _fine_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int) -> FineGrid:
     start = grid_start(mean, std, rule)
     ratios = gumbel_ratios(mean, std, start, rule, order)
-    return start, rule.spacing * ratios.log_cdf.sum(1).exp(), ratios
+    return FineGrid(start, rule.spacing * ratios.log_cdf.sum(1).exp(), ratios, rule.spacing)
 
 
-def beyond_grid(rule: Rule) -> float:
-    """Beyond the grid all integrands of E[p] and of 1 - F are A e^{-u}: a geometric series of this sum."""
-    return math.exp(-rule.spacing) / (1 - math.exp(-rule.spacing))
-
-
-def _integrate_fine(mean: Tensor, std: Tensor, rule: Rule, refine: float) -> tuple[Tensor, Tensor, Tensor]:
-    h = rule.spacing
-    start, F, ratios = _fine_grid(mean, std, rule, refine, order=1)
-    r = ratios.first
-    mass = F[:, None] * r  # (P, C, U)
-    beyond = beyond_grid(rule)
-    prob = mass.sum(-1) + beyond * mass[..., -1]
-    others = r.sum(1, keepdim=True) - r
-    curvature = (mass * others.clamp(min=0.0)).sum(-1)
-    survival = -torch.expm1(ratios.log_cdf.sum(1))  # 1 - F
-    logsumexp = start + h * (0.5 + survival[:, 1:].sum(-1) + beyond * survival[:, -1]) - EULER_GAMMA
-    return prob, torch.minimum(curvature, prob * (1 - prob).clamp(min=0.0)), logsumexp
-
-
-def _wide_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int = 3) -> tuple[Tensor, Tensor, Ratios]:
-    """Grid `u` (P, U) with a spacing of its own per point, weighted F and the ratios."""
+def _wide_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int) -> WideGrid:
     sigma = torch.sqrt(std * std + math.pi**2 / 6)
     centre = mean + EULER_GAMMA
     low = (centre - rule.n_std * sigma).amax(-1)
@@ -127,47 +108,89 @@ def _wide_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int 
     steps = torch.linspace(0, 1, int(WIDE_NODES * refine), dtype=mean.dtype, device=mean.device)
     u = low[:, None] + (high - low)[:, None] * steps
     ratios = wide_ratios(mean, std, u, order)
-    return u, ((high - low) / (len(steps) - 1))[:, None] * ratios.log_cdf.sum(1).exp(), ratios
+    return WideGrid(u, ((high - low) / (len(steps) - 1))[:, None] * ratios.log_cdf.sum(1).exp(), ratios)
 
 
-def integrate_wide(mean: Tensor, std: Tensor, rule: Rule, refine: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Integrals over cells rather than nodes: each cell's share of dF is split by the growth of `log G_j`.
+class Latents(NamedTuple):
+    """Independent Gaussians (P, C), shifted to a largest mean of zero, with the grids to integrate them on."""
 
-    The shares telescope: probabilities sum to one whatever the spacing, and a latent that is narrow against the
-    spacing is not lost between two nodes.
-    """
-    u, _, ratios = _wide_grid(mean, std, rule, refine, order=1)
-    h = u[:, 1:] - u[:, :-1]
-    log_F = ratios.log_cdf.sum(1)
-    F = log_F.exp()
-    growth = (ratios.log_cdf[..., 1:] - ratios.log_cdf[..., :-1]).clamp(min=0.0)  # (P, C, U - 1)
-    total = growth.sum(1)
-    tiny = torch.finfo(mean.dtype).tiny
-    share = growth / total.clamp(min=tiny)[:, None]
-    cell = F[:, 1:] - F[:, :-1]
-    mass = cell[:, None] * share
-    prob = mass.sum(-1)
-    prob = prob / prob.sum(-1, keepdim=True)
-    curvature = (mass * (1 - share) * (total / h).clamp(max=1.0)[:, None]).sum(-1)
-    logsumexp = u[:, 0] + (h * (1 - 0.5 * (F[:, 1:] + F[:, :-1]))).sum(-1) - EULER_GAMMA
-    return prob, torch.minimum(curvature, prob * (1 - prob).clamp(min=0.0)), logsumexp
+    mean: Float[Tensor, "P C"]
+    var: Float[Tensor, "P C"]
+    rule: Rule
+    refine: float
+    may_be_wide: bool
+
+    @classmethod
+    def make(cls, mean: Tensor, var: Tensor, max_std: float, refine: float = 1.0) -> "Latents":
+        """Take out the largest mean, which the softmax ignores and which would cost the grid its digits."""
+        rule = choose_rule(max_std, mean.shape[-1], mean.dtype, refine)
+        return cls(mean - mean.amax(-1, keepdim=True), var, rule, refine, max_std > WIDE_STD)
+
+    def integrate(self, compute: Callable[[Grid, Any], tuple[Tensor, ...]], order: int) -> tuple[Tensor, ...]:
+        """Concatenate the results of `compute` on the grid of each chunk of points; it also gets their index."""
+        chunks = self._chunks()
+        pieces = []
+        for index, grid in chunks:
+            mean, std = self.mean[index], self.var[index].sqrt()
+            pieces.append(compute(grid(mean, std, self.rule, self.refine, order), index))
+        if len(pieces) == 1:
+            return pieces[0]
+        wholes = tuple(piece.new_empty(len(self.var), *piece.shape[1:]) for piece in pieces[0])
+        for (index, _), some in zip(chunks, pieces, strict=True):
+            for whole, piece in zip(wholes, some, strict=True):
+                whole[index] = piece
+        return wholes
+
+    def _chunks(self) -> list[tuple[Any, Callable[..., Grid]]]:
+        """Chunks of the points (slices or indices), each with the function that makes its grid."""
+        n, c = self.var.shape
+        per_point = c * max(self.rule.n_nodes * self.rule.n_hermite, WIDE_NODES if self.may_be_wide else 0)
+        size = max(1, CHUNK_ELEMENTS // per_point)
+        if not self.may_be_wide:
+            return [(slice(i, i + size), _fine_grid) for i in range(0, max(n, 1), size)]
+        is_wide = (self.var > WIDE_STD**2).any(-1)
+        return [
+            (index, grid)
+            for chosen, grid in ((is_wide, _wide_grid), (~is_wide, _fine_grid))
+            for index in chosen.nonzero()[:, 0].split(size)
+            if len(index)
+        ]
 
 
-def _pull_back(F: Tensor, ratios: Ratios, beyond: float, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+class SoftmaxIntegrals(torch.autograd.Function):
+    """(mean, var) (P, C) -> E[p] (P, C), E[p (1 - p)] (P, C), E[log sum exp] (P,)."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, var: Tensor, max_std: float, refine: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Integrate with a rule for latents up to `max_std`, `refine` times as fine as necessary."""
+        latents = Latents.make(mean, var, max_std, refine)
+        ctx.save_for_backward(latents.mean, var)
+        ctx.options = latents[2:]
+        prob, curvature, logsumexp = latents.integrate(lambda grid, _: grid.moments(), order=1)
+        return prob, curvature, logsumexp + mean.amax(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients in means and variances: integrals over the same grids."""
+        latents = Latents(*ctx.saved_tensors, *ctx.options)
+        pulled = latents.integrate(lambda grid, index: _pull_back(grid, *(g[index] for g in grads)), order=3)
+        return (*pulled, None, None)
+
+
+def _pull_back(grid: Grid, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Vector-Jacobian product with cotangents `a` of E[p], `b` of E[p(1-p)], `g` of E[log sum exp].
 
     From dG_j/dm_j = -G_j' and dG_j/dv_j = G_j''/2, with r, q, t the first three derivative ratios:
     E[p_c p_j] = int F r_c r_j.
     """
-    r, q, t = ratios.first, ratios.second, ratios.third
-    assert q is not None
-    assert t is not None
-    F = F[:, None]
+    r, q, t = grid.ratios.derivatives
+    F = grid.F[:, None]
     R = r.sum(1, keepdim=True)
     a_, b_ = a[..., None], b[..., None]
     # E[p_j (1 - p_j)] pulled back from the log-sum-exp and from E[p]
     others = (R - r).clamp(min=0.0)
-    prob = (F * r).sum(-1) + beyond * (F * r)[..., -1]
+    prob = (F * r).sum(-1) + grid.tail * (F * r)[..., -1]
     curvature = (F * r * others).sum(-1)
     ar = (a_ * r).sum(1, keepdim=True)
     spread = a_ * R - ar  # sum_c r_c (a_j - a_c)
@@ -181,3 +204,25 @@ def _pull_back(F: Tensor, ratios: Ratios, beyond: float, a: Tensor, b: Tensor, g
     grad_mean = grad_mean - (F * (q * partners + r * rest)).sum(-1)
     grad_var = grad_var + 0.5 * (F * (t * partners + q * rest)).sum(-1)
     return grad_mean, grad_var
+
+
+def class_pairs(mean: Tensor, var: Tensor, max_std: float) -> tuple[Tensor, ...]:
+    """`E[p]` (P, C) and the matrices (P, C, C) of `SoftmaxHessian` for latents (P, C)."""
+    return Latents.make(mean, var, max_std).integrate(lambda grid, _: _pairs(grid), order=3)
+
+
+def _pairs(grid: Grid) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r, q, t = grid.ratios.derivatives
+    F = grid.F[:, None]
+    Fr, Fq = F * r, F * q
+    prob = Fr.sum(-1) + grid.tail * Fr[..., -1]
+    mean_mean, mean_var, var_var = (Fr @ r.mT).neg_(), (Fr @ q.mT).mul_(0.5), (Fq @ q.mT).mul_(-0.5)
+    own = (r.sum(1, keepdim=True) - r).clamp_(min=0.0).mul_(t).mul_(F).sum(-1).mul_(0.5)
+    diagonals = [matrix.diagonal(dim1=-2, dim2=-1).zero_() for matrix in (mean_mean, mean_var, var_var)]
+    diagonals[0].copy_(-mean_mean.sum(-2))
+    diagonals[1].copy_(-mean_var.sum(-2))
+    diagonals[2].copy_(own)
+    if isinstance(grid, WideGrid):
+        prob, curvature, _ = grid.moments()
+        diagonals[0].copy_(curvature)
+    return prob, mean_mean, mean_var, var_var

@@ -1,12 +1,12 @@
-"""Predictions with the logistic-softmax likelihood: expectations of `sigma(f_c) / sum_j sigma(f_j)` by quadrature."""
+"""Expectations of the logistic-softmax `sigma(f_c) / sum_j sigma(f_j)` and of `log sigma(f)`, by quadrature."""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-_N_STD = 5.5  # how much of a Gaussian latent the nodes cover
+_N_STD = 5.5  # standard deviations of a latent that the nodes cover
 _N_NODES = 48
-_LEFT, _RIGHT = 8.0, 3.2  # of the grid, where the integrand is an exponential tail, and where it is zero
+_LEFT, _RIGHT = 8.0, 3.2  # margins of the grid: an exponential tail on the left, zero on the right
 
 
 def logistic_softmax_prob(
@@ -16,7 +16,7 @@ def logistic_softmax_prob(
 
     With `1 / s = int exp(-u s) du` the expectation of the quotient becomes one integral over `u` of products of
     expectations over single latents, `E exp(-u sigma_j)` and `E[sigma_c exp(-u sigma_c)]`. Both are trapezoid rules
-    with fixed numbers of nodes (over `log u` and over the latent), so nothing is drawn and no value is looked at.
+    with fixed numbers of nodes (over `log u` and over the latent): no random draws, no synchronisation.
     Errors are below 1e-6 for standard deviations up to 6, and grow to 1e-4 at 10.
 
     Example:

@@ -1,4 +1,4 @@
-"""The softmax likelihood under a factorised Gaussian, without samples.
+"""Moments of the softmax under a factorised Gaussian, without samples.
 
 For independent `f_c ~ N(m_c, v_c)` and `p = softmax(f)`, `softmax_moments` returns `E[p]`, `E[p^2]` and
 `E[log sum exp f]` from one-dimensional integrals (see `quadrature`). With `F = prod_j G_j` and `r_j = G_j'/G_j`:
@@ -8,22 +8,20 @@ For independent `f_c ~ N(m_c, v_c)` and `p = softmax(f)`, `softmax_moments` retu
     E[log sum exp f]   = int u dF - gamma_Euler
 
 All integrands are positive, so probabilities and curvatures are never negative, and `sum_c E[p_c] = 1` is a
-free check. Gradients are integrals of the same kind and are written out (no graph is kept). The work is cut
-into chunks of points, so memory does not grow with the number of points.
+free check. Gradients are integrals of the same kind and are written out (no graph is kept); see `integrals`.
 
-Accuracy (asserted in `tests/test_likelihoods.py`): float64, 2 to 100 classes, 1e-6 for variances up to 4 and 1e-4
+Accuracy (asserted in `tests/softmax/test_moments.py`): float64, 2 to 100 classes, 1e-6 for variances up to 4 and 1e-4
 up to 100; float32, 1e-5 for variances up to 4.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mirrorshot.softmax.integrals import SoftmaxIntegrals, beyond_grid, grid_of, in_chunks, integrate_wide
-from mirrorshot.softmax.quadrature import WIDE_STD, Ratios, Rule, choose_rule
+from mirrorshot.softmax.integrals import SoftmaxIntegrals, class_pairs
 from mirrorshot.types import InvalidInputError
 
 
@@ -64,8 +62,8 @@ def softmax_moments(
         mean: means of the latents; the last dimension is the classes.
         var: their variances, not negative.
         mask: classes that exist; the others have probability zero. None: all.
-        max_std: a promise that no standard deviation exceeds this number. It saves the one look at the values
-            (on a GPU: a synchronisation) that otherwise checks them and chooses the nodes.
+        max_std: upper bound of all standard deviations, if the caller knows one. None: the values are checked and
+            their maximum is read back (on a GPU, a synchronisation).
 
     Returns:
         `SoftmaxMoments`, differentiable once with respect to `mean` and `var`.
@@ -91,8 +89,8 @@ def softmax_moments(
 
 
 def _without_absent(mean: Tensor, var: Tensor, mask: Tensor | None, max_std: float) -> tuple[Tensor, Tensor]:
-    """Put classes that do not exist certainly far below all others: they have probability zero and no influence."""
-    if mask is None or (mask.device.type == "cpu" and bool(mask.all())):  # a GPU would have to wait for the answer
+    """Put absent classes far below all others, with certainty: they get probability zero and no influence."""
+    if mask is None or (mask.device.type == "cpu" and bool(mask.all())):  # not on a GPU: a synchronisation
         return mean, var
     highest = mean.detach().masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
     return torch.where(mask, mean, highest - (1000.0 + 20.0 * max_std)), torch.where(mask, var, 0.0)
@@ -154,14 +152,7 @@ class SoftmaxHessian(NamedTuple):
     def pull_back(
         self, prob_bar: Float[Tensor, "*batch C"], curvature_bar: Float[Tensor, "*batch C"]
     ) -> tuple[Float[Tensor, "*batch C"], Float[Tensor, "*batch C"]]:
-        """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`.
-
-        Example:
-            >>> import torch
-            >>> zero, first = torch.zeros(3), torch.tensor([1.0, 0.0, 0.0])
-            >>> softmax_hessian(zero, zero, max_std=1.0).pull_back(first, zero)[0].sign()
-            tensor([ 1., -1., -1.])
-        """
+        """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`."""
         a, b = prob_bar[..., None], curvature_bar[..., None]
         grad_mean = (a * self.mean_mean + 2 * b * self.mean_var.mT).sum(-2)
         return grad_mean, (a * self.mean_var + b * self.var_var).sum(-2)
@@ -174,7 +165,7 @@ def softmax_hessian(
     *,
     max_std: float,
 ) -> SoftmaxHessian:
-    """How `E[p]` and `E[p (1 - p)]` answer to every mean and variance; arguments as in `softmax_moments`.
+    """Derivatives of `E[p]` and `E[p (1 - p)]` in every mean and variance; arguments as in `softmax_moments`.
 
     With r, q, t the first three derivative ratios of `G`, and `c != j`:
 
@@ -191,35 +182,8 @@ def softmax_hessian(
     """
     shape = mean.shape
     mean, var = _without_absent(mean, var, mask, max_std)
-    mean, var = (mean - mean.amax(-1, keepdim=True)).reshape(-1, shape[-1]), var.reshape(-1, shape[-1])
-    rule = choose_rule(max_std, shape[-1], mean.dtype, 1.0)
-
-    def pairs(part: Any, integrate: Any) -> tuple[Tensor, ...]:
-        args = mean[part], var[part].sqrt(), rule, 1.0
-        prob, *matrices = _pairs(*grid_of(integrate)(*args)[1:], rule)
-        if integrate is integrate_wide:
-            prob, curvature, _ = integrate(*args)
-            matrices[0].diagonal(dim1=-2, dim2=-1).copy_(curvature)
-        return prob, *matrices
-
-    prob, *matrices = in_chunks(pairs, var, rule, max_std > WIDE_STD)
+    prob, *matrices = class_pairs(mean.reshape(-1, shape[-1]), var.reshape(-1, shape[-1]), max_std)
     return SoftmaxHessian(prob.reshape(shape), *(matrix.reshape(*shape, shape[-1]) for matrix in matrices))
-
-
-def _pairs(F: Tensor, ratios: Ratios, rule: Rule) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r, q, t = ratios.first, ratios.second, ratios.third
-    assert q is not None
-    assert t is not None
-    Fr, Fq = F[:, None] * r, F[:, None] * q
-    prob = Fr.sum(-1) + beyond_grid(rule) * Fr[..., -1]
-    mean_mean, mean_var, var_var = (Fr @ r.mT).neg_(), (Fr @ q.mT).mul_(0.5), (Fq @ q.mT).mul_(-0.5)
-    own = (r.sum(1, keepdim=True) - r).clamp_(min=0.0).mul_(t).mul_(F[:, None]).sum(-1).mul_(0.5)
-    for matrix in (mean_mean, mean_var, var_var):
-        matrix.diagonal(dim1=-2, dim2=-1).zero_()
-    mean_mean.diagonal(dim1=-2, dim2=-1).copy_(-mean_mean.sum(-2))
-    mean_var.diagonal(dim1=-2, dim2=-1).copy_(-mean_var.sum(-2))
-    var_var.diagonal(dim1=-2, dim2=-1).copy_(own)
-    return prob, mean_mean, mean_var, var_var
 
 
 def _checked_max_std(mean: Tensor, var: Tensor) -> float:

@@ -12,8 +12,8 @@ evaluations of the same function are used, each where it is exact:
 - **broad** (above it): trapezoid over the Gumbel noise. The nodes lie on the grid of `u` itself, so one
   normal CDF per grid point and a fixed Toeplitz matrix give all of them; the cost does not depend on the variance;
 - **wide** (standard deviation above `WIDE_STD`): Gumbel noise is small against the Gaussian, whose first two
-  moments absorb it. Used only far outside the range in which accuracy is promised, so that nothing there
-  can overflow, be lost between grid points, or cost more than `WIDE_NODES` nodes.
+  moments absorb it. Used only far outside the range in which accuracy is promised, where it cannot overflow,
+  lose a latent between grid points, or cost more than `WIDE_NODES` nodes.
 """
 
 import functools
@@ -32,32 +32,21 @@ U_LEFT = 3.0
 
 
 class Rule(NamedTuple):
-    """Nodes of a quadrature rule.
+    """Nodes of a quadrature rule."""
 
-    Attributes:
-        spacing: distance of neighbouring `u` nodes.
-        n_nodes: number of `u` nodes.
-        n_hermite: Gauss-Hermite nodes of the narrow form.
-        narrow_std: standard deviation up to which the narrow form is used.
-        n_std: how many standard deviations of each latent the grid of `u` covers.
-        has_broad: whether any latent may have a standard deviation above `narrow_std`.
-    """
-
-    spacing: float
-    n_nodes: int
-    n_hermite: int
-    narrow_std: float
-    n_std: float
-    has_broad: bool
+    spacing: float  # distance of neighbouring `u` nodes
+    n_nodes: int  # number of `u` nodes
+    n_hermite: int  # Gauss-Hermite nodes of the narrow form
+    narrow_std: float  # standard deviation up to which the narrow form is used
+    n_std: float  # standard deviations of each latent that the grid of `u` covers
+    has_broad: bool  # whether any latent may have a standard deviation above `narrow_std`
 
 
 class Ratios(NamedTuple):
-    """`log G_j(u)` and `G_j^(k)(u) / G_j(u)` on the grid of `u`, shapes (P, C, U); `second`, `third` on demand."""
+    """`log G_j(u)` and `G_j^(k)(u) / G_j(u)`, k = 1, ..., order, on the grid of `u`, shapes (P, C, U)."""
 
     log_cdf: Float[Tensor, "P C U"]
-    first: Float[Tensor, "P C U"]
-    second: Float[Tensor, "P C U"] | None
-    third: Float[Tensor, "P C U"] | None
+    derivatives: tuple[Float[Tensor, "P C U"], ...]
 
 
 @functools.lru_cache(maxsize=256)
@@ -69,10 +58,8 @@ def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: floa
     """
     rounded = 2.0 ** (math.ceil(4 * math.log2(max(min(max_std, WIDE_STD), 2.0**-4))) / 4)
     # errors of about 2e-8 and 4e-6: the trapezoid loses |Gamma(1 + 2 pi i / spacing)|, each form its own at narrow_std
-    is_double = dtype == torch.float64
-    spacing, narrow_std, n_std, u_right, n_hermite = (
-        (0.45, 0.5, 6.0, 9.0, 12) if is_double else (0.6, 0.65, 4.6, 7.4, 8)
-    )
+    choice = (0.45, 0.5, 6.0, 9.0, 12) if dtype == torch.float64 else (0.6, 0.65, 4.6, 7.4, 8)
+    spacing, narrow_std, n_std, u_right, n_hermite = choice
     spacing = spacing / refine
     # the tail beyond is summed as the geometric series of A e^{-u}; G differs from that by exp(2 s^2 - 2 u) / 2 at most
     right = min(rounded, n_std) * rounded + u_right
@@ -123,17 +110,16 @@ def grid_start(mean: Float[Tensor, "P C"], std: Float[Tensor, "P C"], rule: Rule
 def gumbel_ratios(
     mean: Float[Tensor, "P C"], std: Float[Tensor, "P C"], start: Float[Tensor, " P"], rule: Rule, order: int
 ) -> Ratios:
-    """Evaluate `log G_j` and its derivative ratios up to `order` on `u_i = start + i * spacing`."""
+    """Evaluate `log G_j` and its derivative ratios up to `order` (1 or 3) on `u_i = start + i * spacing`."""
     offset = start[:, None] - mean  # x_0 = u_0 - m
     is_broad = std > rule.narrow_std
     evaluate = _evaluate_both if rule.has_broad else _narrow
-    # evaluate no form where it is not needed, if looking is free (not on a GPU, which would have to wait)
+    # evaluate only the forms that are needed; on a GPU both, to avoid a synchronisation
     if std.device.type == "cpu" and rule.has_broad:
         n_broad = int(is_broad.sum())
         evaluate = _narrow if n_broad == 0 else _broad if n_broad == is_broad.numel() else _evaluate_apart
-    log_cdf, *ratios = evaluate(offset, std, rule, order)
-    second, third = (ratios[k] if order > k else None for k in (1, 2))
-    return Ratios(log_cdf, ratios[0], second, third)
+    log_cdf, *derivatives = evaluate(offset, std, rule, order)
+    return Ratios(log_cdf, tuple(derivatives))
 
 
 def _evaluate_both(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
@@ -182,11 +168,7 @@ def _narrow(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]
     cdf, *e = moments.unbind(-2)
     complement = w @ (1.0 - survive) if _needs_complement(offset) else None
     e = [e_k * decay ** (k + 1) for k, e_k in enumerate(e)]  # E[e^{k(f-u)} exp(-e^{f-u})]
-    derivatives = [e[0]]
-    if order >= 2:
-        derivatives.append(e[1] - e[0])
-    if order >= 3:
-        derivatives.append(e[2] - 3 * e[1] + e[0])
+    derivatives = e if order == 1 else [e[0], e[1] - e[0], e[2] - 3 * e[1] + e[0]]
     return [_log_of(cdf, complement), *(d / cdf for d in derivatives)]
 
 
@@ -223,10 +205,9 @@ def _broad(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
     height = 1 / (math.sqrt(2 * math.pi) * s)
     density = (bell @ taps).mul_(height)
     derivatives = [density + tail]
-    if order >= 2:
+    if order == 3:
         bell_end, slope = end_weight * height * bell[..., : rule.n_nodes], a * bell
         derivatives.append((slope @ taps).mul_(-height / s).sub_(tail).add_(bell_end))
-    if order >= 3:
         second = ((slope * a) @ taps).mul_(height).sub_(density).div_(s * s)
         derivatives.append(second.add_(tail).sub_(bell_end).sub_(a[..., : rule.n_nodes] / s * bell_end))
     return [_log_of(cdf, complement), *(d.div_(cdf) for d in derivatives)]
@@ -238,6 +219,6 @@ def wide_ratios(mean: Float[Tensor, "P C"], std: Float[Tensor, "P C"], u: Float[
     a = (u[:, None, :] - mean[..., None] - EULER_GAMMA) / sigma
     log_cdf = torch.special.log_ndtr(a)
     first = torch.exp(-0.5 * a * a - 0.5 * math.log(2 * math.pi) - log_cdf) / sigma
-    second = -a / sigma * first if order >= 2 else None
-    third = (a * a - 1) / (sigma * sigma) * first if order >= 3 else None
-    return Ratios(log_cdf, first, second, third)
+    if order == 1:
+        return Ratios(log_cdf, (first,))
+    return Ratios(log_cdf, (first, -a / sigma * first, (a * a - 1) / (sigma * sigma) * first))

@@ -1,14 +1,13 @@
 """Kernels: from the features of a batch of tasks to prior covariances.
 
-`KERNELS` holds them by name; a new kernel is a subclass with two formulas and one line here.
+`KERNELS` holds them by name; a new kernel is a subclass with two formulas and one line in `FAMILIES`.
 """
 
 from typing import Any
 
-from mirrorshot.gp.kernels.adapter import GPyTorchKernel
 from mirrorshot.gp.kernels.base import FeatureKernel, Kernel, Product, ScaledKernel, Sum
 from mirrorshot.gp.kernels.description import build_kernel, describe_kernel
-from mirrorshot.gp.kernels.families import RBF, Cosine, Linear, Matern, Polynomial, Stationary
+from mirrorshot.gp.kernels.families import FAMILIES, RBF, Cosine, GPyTorchKernel, Linear, Matern, Polynomial, Stationary
 from mirrorshot.types import InvalidInputError
 
 __all__ = [
@@ -18,22 +17,11 @@ __all__ = [
     "KERNELS", "make_kernel", "describe_kernel", "build_kernel",
 ]  # fmt: skip
 
-KERNELS: dict[str, type[Kernel]] = {
-    "cosine": Cosine,
-    "rbf": RBF,
-    "matern": Matern,
-    "linear": Linear,
-    "polynomial": Polynomial,
-    "gpytorch": GPyTorchKernel,
-}
+KERNELS: dict[str, type[Kernel]] = {**FAMILIES, "gpytorch": GPyTorchKernel}
 
 
 def make_kernel(name: str, **options: Any) -> Kernel:
-    """Build the kernel of that name.
-
-    Args:
-        name: a key of `KERNELS`.
-        **options: arguments of its class.
+    """Build the kernel `KERNELS[name]` with the arguments of its class.
 
     Example:
         >>> make_kernel("polynomial", power=1, normalise=True)

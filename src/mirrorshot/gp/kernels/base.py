@@ -1,4 +1,4 @@
-"""What a kernel is, and how kernels combine.
+"""Base classes of kernels, and their sums and products.
 
 A kernel maps features (T, N, D) of a batch of tasks to prior covariances (T, H, N, M) of the latents. `H` is
 1 for one kernel shared by all classes (the default: class indices of an episode are arbitrary, so the prior
@@ -6,7 +6,9 @@ should not depend on them) or `n_way` for the paper's hyper-parameters per class
 """
 
 import abc
+import functools
 import math
+import operator
 
 import torch
 from jaxtyping import Float
@@ -14,6 +16,8 @@ from torch import Tensor, nn
 
 from mirrorshot.gp.kernels.features import as_features, full_precision, prepare
 from mirrorshot.types import InvalidInputError
+
+Centre = Float[Tensor, "#T 1 D"] | None
 
 
 class Kernel(nn.Module, abc.ABC):
@@ -26,27 +30,17 @@ class Kernel(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(
-        self,
-        x: Float[Tensor, "T N D"],
-        z: Float[Tensor, "T M D"] | None = None,
-        *,
-        centre: Float[Tensor, "#T 1 D"] | None = None,
+        self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None = None, *, centre: Centre = None
     ) -> Float[Tensor, "T H N M"]:
-        """Covariances of `x` with `z`, or of `x` with itself (then exactly symmetric).
+        """Covariances of the features `x` with `z`, or of `x` with itself (then exactly symmetric).
 
-        Args:
-            x: features of the points.
-            z: features of other points.
-            centre: what a kernel with `centre=True` subtracts from `x` and `z`; others ignore it. None: the
-                mean of `x`. All covariances of one task need the same centre: `kernel(support)` and
-                `kernel(support, query)` agree as they are; whatever starts from the query (its `diagonal`),
-                or pads its tasks, must pass the centre of the support.
+        A kernel with `centre=True` subtracts `centre` from `x` and `z`; others ignore it. None is the mean of `x`. All
+        covariances of one task need the same centre: `kernel(support)` and `kernel(support, query)` agree as they
+        are; a call that starts from the query (its `diagonal`), or on padded tasks, must pass that of the support.
         """
 
     @abc.abstractmethod
-    def diagonal(
-        self, x: Float[Tensor, "T N D"], *, centre: Float[Tensor, "#T 1 D"] | None = None
-    ) -> Float[Tensor, "T H N"]:
+    def diagonal(self, x: Float[Tensor, "T N D"], *, centre: Centre = None) -> Float[Tensor, "T H N"]:
         """Variances of `x`, the diagonal of `forward(x)`, without the matrix."""
 
     def __add__(self, other: "Kernel") -> "Sum":
@@ -74,18 +68,12 @@ class _Combination(Kernel):
         return [kernel for kernel in self.kernels if isinstance(kernel, Kernel)]
 
     def forward(
-        self,
-        x: Float[Tensor, "T N D"],
-        z: Float[Tensor, "T M D"] | None = None,
-        *,
-        centre: Float[Tensor, "#T 1 D"] | None = None,
+        self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None = None, *, centre: Centre = None
     ) -> Float[Tensor, "T H N M"]:
-        """Covariances of `x` with `z`, or of `x` with itself; arguments as in `Kernel.forward`."""
+        """Covariances, as in `Kernel.forward`."""
         return self._combine([kernel(x, z, centre=centre) for kernel in self._parts])
 
-    def diagonal(
-        self, x: Float[Tensor, "T N D"], *, centre: Float[Tensor, "#T 1 D"] | None = None
-    ) -> Float[Tensor, "T H N"]:
+    def diagonal(self, x: Float[Tensor, "T N D"], *, centre: Centre = None) -> Float[Tensor, "T H N"]:
         """Variances of `x`."""
         return self._combine([kernel.diagonal(x, centre=centre) for kernel in self._parts])
 
@@ -106,28 +94,14 @@ class Sum(_Combination):
     """
 
     def _combine(self, tensors: list[Tensor]) -> Tensor:
-        total = tensors[0]
-        for tensor in tensors[1:]:
-            total = total + tensor
-        return total
+        return functools.reduce(operator.add, tensors)
 
 
 class Product(_Combination):
-    """`k(x, z) = prod_i k_i(x, z)`. The output scales multiply too: train only one of them.
-
-    Example:
-        >>> import torch
-        >>> from mirrorshot.gp.kernels import RBF, Linear
-        >>> kernel = RBF() * Linear()
-        >>> kernel.diagonal(torch.ones(1, 2, 3))
-        tensor([[[3., 3.]]], grad_fn=<MulBackward0>)
-    """
+    """`k(x, z) = prod_i k_i(x, z)`. The output scales multiply too: train only one of them."""
 
     def _combine(self, tensors: list[Tensor]) -> Tensor:
-        product = tensors[0]
-        for tensor in tensors[1:]:
-            product = product * tensor
-        return product
+        return functools.reduce(operator.mul, tensors)
 
 
 def _check_parts(kernels: tuple[Kernel, ...]) -> None:
@@ -145,13 +119,9 @@ def _check_parts(kernels: tuple[Kernel, ...]) -> None:
 
 
 class FeatureKernel(Kernel):
-    """A kernel of features that may be centred and scaled to unit norm first.
+    """A kernel of features, with options to centre them first (see `Kernel.forward`) and scale them to unit norm.
 
     A subclass writes two formulas of prepared features, `_matrix` and `_variance`.
-
-    Args:
-        centre: subtract a centre from the features, see `Kernel.forward`.
-        normalise: scale the features to unit norm.
     """
 
     def __init__(self, *, centre: bool = False, normalise: bool = False) -> None:
@@ -160,13 +130,9 @@ class FeatureKernel(Kernel):
         self.normalise = normalise
 
     def forward(
-        self,
-        x: Float[Tensor, "T N D"],
-        z: Float[Tensor, "T M D"] | None = None,
-        *,
-        centre: Float[Tensor, "#T 1 D"] | None = None,
+        self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None = None, *, centre: Centre = None
     ) -> Float[Tensor, "T H N M"]:
-        """Covariances of `x` with `z`, or of `x` with itself; arguments as in `Kernel.forward`."""
+        """Covariances, as in `Kernel.forward`."""
         x, z = as_features(x, z, centre)
         with full_precision(x):
             centre = self._centre_of(x) if centre is None else centre
@@ -174,16 +140,14 @@ class FeatureKernel(Kernel):
             # (K + K^T) / 2: matrix products are symmetric up to rounding only
             return 0.5 * (K + K.mT) if z is None else K
 
-    def diagonal(
-        self, x: Float[Tensor, "T N D"], *, centre: Float[Tensor, "#T 1 D"] | None = None
-    ) -> Float[Tensor, "T H N"]:
-        """Variances of `x`, the diagonal of `forward(x)`, without the matrix."""
+    def diagonal(self, x: Float[Tensor, "T N D"], *, centre: Centre = None) -> Float[Tensor, "T H N"]:
+        """Variances, as in `Kernel.diagonal`."""
         x, _ = as_features(x, None, centre)
         with full_precision(x):
             return self._variance(self.prepare(x, self._centre_of(x) if centre is None else centre))
 
-    def prepare(self, x: Float[Tensor, "T N D"], centre: Float[Tensor, "#T 1 D"] | None) -> Float[Tensor, "T N D"]:
-        """The features as the kernel compares them: centred and of unit norm, as the options say."""
+    def prepare(self, x: Float[Tensor, "T N D"], centre: Centre) -> Float[Tensor, "T N D"]:
+        """Centre the features and scale them to unit norm, according to the options."""
         return prepare(x, centre if self.centre else None, self.normalise)
 
     def _centre_of(self, x: Tensor) -> Tensor | None:

@@ -7,35 +7,26 @@ import torch
 from torch import Tensor
 
 from mirrorshot.gp.kernels.base import Kernel, Product, ScaledKernel, Sum
-from mirrorshot.gp.kernels.families import RBF, Cosine, Linear, Matern, Polynomial
+from mirrorshot.gp.kernels.families import FAMILIES, Cosine
 from mirrorshot.types import InvalidInputError
 
-_FAMILIES: dict[str, type[ScaledKernel]] = {
-    "cosine": Cosine,
-    "rbf": RBF,
-    "matern": Matern,
-    "linear": Linear,
-    "polynomial": Polynomial,
-}
 _COMBINATIONS: dict[str, type[Sum] | type[Product]] = {"sum": Sum, "product": Product}
 _MAX_DEPTH, _MAX_PARTS, _MAX_POWER = 8, 8, 100
 _LARGEST_LOGARITHM = 80.0  # of a scale; its exponential is finite in single precision
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
-    """What the kernel is, but for the values of its parameters, which are in its `state_dict`.
-
-    Raises:
-        InvalidInputError: a kernel that is not of this package.
+    """Describe a kernel of this package as JSON, without its parameters, which are in its `state_dict`.
 
     Example:
+        >>> from mirrorshot.gp.kernels import Matern
         >>> describe_kernel(Matern(nu=1.5))
         {'name': 'matern', 'options': {'centre': False, 'n_way': None, 'normalise': False, 'nu': 1.5}}
     """
     for name, combination in _COMBINATIONS.items():
         if type(kernel) is combination:
             return {"name": name, "parts": [describe_kernel(part) for part in kernel._parts]}
-    for name, family in _FAMILIES.items():
+    for name, family in FAMILIES.items():
         if type(kernel) is family:
             assert isinstance(kernel, ScaledKernel)
             options: dict[str, Any] = {"centre": kernel.centre, "n_way": kernel.n_way}
@@ -43,23 +34,18 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
             options |= {key: getattr(kernel, key) for key in ("nu", "power") if hasattr(kernel, key)}
             return {"name": name, "options": options}
     raise InvalidInputError(
-        f"Expected a kernel of mirrorshot ({', '.join(_FAMILIES)}, sums and products of them), but got "
+        f"Expected a kernel of mirrorshot ({', '.join(FAMILIES)}, sums and products of them), but got "
         f"{type(kernel).__name__}, which cannot be written to a file."
     )
 
 
 def build_kernel(description: Mapping[str, Any], state: Mapping[str, Tensor], *, n_way: int | None = None) -> Kernel:
-    """The kernel of a description, with the values of its parameters.
+    """Build a kernel from the result of `describe_kernel` and its `state_dict`; raise `InvalidInputError` if it fails.
 
-    Args:
-        description: from `describe_kernel`.
-        state: from the `state_dict` of that kernel.
-        n_way: number of classes; a kernel with parameters of its own for each class has to have as many. None: any.
-
-    Raises:
-        InvalidInputError: the description or the parameters are not those of a kernel.
+    With `n_way`, a kernel with parameters per class must have that many classes.
 
     Example:
+        >>> from mirrorshot.gp.kernels import RBF, Linear
         >>> kernel = RBF(lengthscale=2.0) + Linear()
         >>> build_kernel(describe_kernel(kernel), kernel.state_dict()).kernels[0].lengthscale.item()
         2.0
@@ -86,7 +72,7 @@ def _check_state(state: Mapping[str, Tensor]) -> None:
 
 
 def _build(description: Any, depth: int, limit: int) -> Kernel:
-    """The kernel, with at most `limit` classes: a description alone must not take memory."""
+    """Build a kernel with at most `limit` classes, so that a short description cannot allocate much memory."""
     if not isinstance(description, Mapping) or depth > _MAX_DEPTH:
         raise ValueError(f"expected a table, and kernels within kernels at most {_MAX_DEPTH} deep")
     name = description["name"]
@@ -97,7 +83,7 @@ def _build(description: Any, depth: int, limit: int) -> Kernel:
         return _COMBINATIONS[name](*(_build(part, depth + 1, limit) for part in parts))
     options = description["options"]
     _check_options(options, limit)
-    return _FAMILIES[name](**options)
+    return FAMILIES[name](**options)
 
 
 def _check_options(options: Any, limit: int) -> None:

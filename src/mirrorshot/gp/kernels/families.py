@@ -1,16 +1,19 @@
-"""The kernels: two formulas each, the matrix and its diagonal, in features that are already prepared."""
+"""Kernel families: two formulas each, the matrix and its diagonal, of prepared features; and those of GPyTorch."""
 
 import abc
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mirrorshot.gp.kernels.base import ScaledKernel, per_class
+from mirrorshot.gp.kernels.base import FeatureKernel, ScaledKernel, per_class
 from mirrorshot.gp.kernels.features import inner_product, root, squared_distance
 from mirrorshot.types import InvalidInputError
+
+if TYPE_CHECKING:
+    import gpytorch
 
 
 class Linear(ScaledKernel):
@@ -32,13 +35,9 @@ class Linear(ScaledKernel):
 class Cosine(Linear):
     """`k(x, z) = s cos(x, z)`, the paper's COS; with `centre=True` the angle as seen from the centre.
 
-    A zero vector has no direction: its covariances and its variance are zero.
-
-    Args:
-        outputscale: initial `s`, a number or one per class.
-        n_way: number of classes for hyper-parameters of their own; None shares them.
-        centre: subtract a centre from the features, see `Kernel.forward`. Without it, features behind a ReLU
-            have no negative cosine (the paper has a batch normalisation for this, its code has not).
+    A zero vector has no direction: its covariances and its variance are zero. Without `centre`, features behind a ReLU
+    have no negative cosine (the paper has a batch normalisation for this, its code has not). Arguments as in
+    `ScaledKernel`.
 
     Example:
         >>> import torch
@@ -57,10 +56,7 @@ class Polynomial(ScaledKernel):
     Args:
         power: the exponent `p`, a positive integer.
         offset: initial `c`, trainable and positive; a number or one per class.
-        outputscale: initial `s`, a number or one per class.
-        n_way: number of classes for hyper-parameters of their own; None shares them.
-        centre: subtract a centre from the features, see `Kernel.forward`.
-        normalise: scale the features to unit norm (the paper's code does).
+        **options: as in `ScaledKernel`; the paper's code has `normalise=True`.
 
     Example:
         >>> import torch
@@ -68,17 +64,8 @@ class Polynomial(ScaledKernel):
         [[[[4.0, 9.0], [9.0, 25.0]]]]
     """
 
-    def __init__(
-        self,
-        *,
-        power: int = 2,
-        offset: float | Tensor = 1.0,
-        outputscale: float | Tensor = 1.0,
-        n_way: int | None = None,
-        centre: bool = False,
-        normalise: bool = False,
-    ) -> None:
-        super().__init__(outputscale=outputscale, n_way=n_way, centre=centre, normalise=normalise)
+    def __init__(self, *, power: int = 2, offset: float | Tensor = 1.0, **options: Any) -> None:
+        super().__init__(**options)
         if int(power) != power or power < 1:
             raise InvalidInputError(f"Expected `power` to be a positive integer, but got {power}.")
         self.power = int(power)
@@ -111,22 +98,12 @@ class Stationary(ScaledKernel):
 
     Args:
         lengthscale: initial `l`, a number or one per class.
-        outputscale: initial `s`, a number or one per class; also the variance of every point.
-        n_way: number of classes for hyper-parameters of their own; None shares them.
-        centre: subtract a centre from the features, see `Kernel.forward`; only matters with `normalise`.
-        normalise: scale the features to unit norm (the paper's code does); distances are then at most 2.
+        **options: as in `ScaledKernel`. With `normalise=True`, as in the paper's code, distances are at most 2;
+            `centre` only matters with it.
     """
 
-    def __init__(
-        self,
-        *,
-        lengthscale: float | Tensor = 1.0,
-        outputscale: float | Tensor = 1.0,
-        n_way: int | None = None,
-        centre: bool = False,
-        normalise: bool = False,
-    ) -> None:
-        super().__init__(outputscale=outputscale, n_way=n_way, centre=centre, normalise=normalise)
+    def __init__(self, *, lengthscale: float | Tensor = 1.0, **options: Any) -> None:
+        super().__init__(**options)
         self.log_lengthscale = self._positive("lengthscale", lengthscale)
 
     @property
@@ -195,3 +172,60 @@ class Matern(Stationary):
     def extra_repr(self) -> str:
         """Options for `print`."""
         return f"nu={self.nu}, {super().extra_repr()}"
+
+
+class GPyTorchKernel(FeatureKernel):
+    """Any GPyTorch kernel with the interface of `Kernel`.
+
+    Its `batch_shape` is empty (one kernel for all classes) or (n_way,); other arguments as in `ScaledKernel`.
+
+    Example:
+        >>> import gpytorch, torch
+        >>> kernel = GPyTorchKernel(gpytorch.kernels.PeriodicKernel())
+        >>> kernel(torch.zeros(4, 3, 2)).shape
+        torch.Size([4, 1, 3, 3])
+    """
+
+    def __init__(self, kernel: "gpytorch.kernels.Kernel", *, centre: bool = False, normalise: bool = False) -> None:
+        super().__init__(centre=centre, normalise=normalise)
+        _check_kernel(kernel)
+        self.kernel = kernel
+
+    @property
+    def n_kernels(self) -> int:
+        """`H`: 1, or the `batch_shape` of the GPyTorch kernel."""
+        return int(self.kernel.batch_shape.numel())
+
+    def _matrix(self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T H N M"]:
+        K = self.kernel(x[:, None], None if z is None else z[:, None]).to_dense()
+        shape = (len(x), self.n_kernels, x.shape[1], (x if z is None else z).shape[1])
+        return torch.broadcast_to(K, shape).to(x.dtype)
+
+    def _variance(self, x: Float[Tensor, "T N D"]) -> Float[Tensor, "T H N"]:
+        variance = self.kernel(x[:, None], diag=True)
+        return torch.broadcast_to(variance, (len(x), self.n_kernels, x.shape[1])).to(x.dtype)
+
+
+def _check_kernel(kernel: object) -> None:
+    try:
+        import gpytorch
+    except ImportError as error:
+        raise ImportError(
+            "Expected `gpytorch` to be installed for GPyTorchKernel, but it is not. "
+            "Run: pip install 'mirrorshot[gpytorch]'"
+        ) from error
+    if not isinstance(kernel, gpytorch.kernels.Kernel):
+        raise InvalidInputError(f"Expected `kernel` to be a GPyTorch kernel, but got {type(kernel).__name__}.")
+    if len(kernel.batch_shape) > 1:
+        raise InvalidInputError(
+            f"Expected `kernel` to have batch_shape () or (n_way,), but got {tuple(kernel.batch_shape)}."
+        )
+
+
+FAMILIES: dict[str, type[ScaledKernel]] = {
+    "cosine": Cosine,
+    "rbf": RBF,
+    "matern": Matern,
+    "linear": Linear,
+    "polynomial": Polynomial,
+}

@@ -1,4 +1,4 @@
-"""What kernels do to features before they compare them, and the distances between features."""
+"""Checks and preparation of features for kernels, and distances between features."""
 
 import contextlib
 import math
@@ -38,17 +38,17 @@ def as_features(x: Tensor, z: Tensor | None, centre: Tensor | None) -> tuple[Ten
 def full_precision(x: Tensor) -> contextlib.AbstractContextManager[None]:
     """Switch autocast off: matrix products in half precision are no covariances."""
     device = x.device.type
-    if torch.compiler.is_compiling():  # whose tracer cannot ask
-        return torch.autocast(device, enabled=False)
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return contextlib.nullcontext()
+    # the tracer of torch.compile cannot ask whether autocast is on
+    is_on = torch.compiler.is_compiling() or (
+        torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    )
+    return torch.autocast(device, enabled=False) if is_on else contextlib.nullcontext()
 
 
 def prepare(
     x: Float[Tensor, "T N D"], centre: Float[Tensor, "#T 1 D"] | None, normalise: bool
 ) -> Float[Tensor, "T N D"]:
-    """Subtract `centre`, if there is one, and scale to unit norm, if asked for. Zero vectors stay zero.
+    """Subtract `centre`, if given, and with `normalise` scale to unit norm. Zero vectors stay zero.
 
     A point that differs from the centre by rounding only counts as zero: its direction is noise.
     """
