@@ -25,7 +25,7 @@ from PIL import Image
 from mirrorshot.files.imaging import ImageError
 from mirrorshot.files.imaging.worker import IMAGE, REQUEST, TEXT
 
-_HOME = Path(__file__).parents[2]  # where `mirrorshot` can be imported from
+_HOME = Path(__file__).parents[3]  # where `mirrorshot` can be imported from
 _MAX_PREVIEW, _MAX_TEXT = 2**22, 2**16
 _IMAGES_OF_ONE = 1000  # then a worker is replaced, whatever it has leaked
 
