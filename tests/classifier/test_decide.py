@@ -183,7 +183,7 @@ def test_suggestions_from_a_pool_of_copies_are_different_points(model, task):
 
 
 @pytest.mark.parametrize("k", [0, -1, 101, 2.0, True, None])
-def test_a_number_that_the_pool_cannot_give_is_refused(model, task, k):
+def test_a_number_that_the_pool_cannot_give_is_refused(model, task, k, as_for_users):
     with pytest.raises(InvalidInputError, match="`k` to be an integer from 1 to 100, the size of the pool, but got"):
         model.suggest(task[2], k)
 

@@ -11,7 +11,7 @@ from mirrorshot.classifier import fit
 
 @pytest.fixture(scope="module")
 def harness():
-    path = Path(__file__).parents[1] / "benchmarks" / "edits.py"
+    path = Path(__file__).parents[2] / "benchmarks" / "edits.py"
     spec = importlib.util.spec_from_file_location("benchmark_of_edits", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

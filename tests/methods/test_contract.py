@@ -18,7 +18,6 @@ VARIANTS = [(name, {}) for name in METHODS] + [
     ("mirror_gp", {"kernel": "cosine", "kernel_options": {"centre": True}}),
     ("gd_gp", {"objective": "cml"}),
     ("gd_gp", {"form": "plain", "step_size": 0.001}),
-    ("bayesian_maml", {"rule": "ove", "step_size": 0.01}),
     ("relationnet", {"loss": "softmax"}),
     ("maml", {"first_order": True}),
     ("maml", {"transductive": False}),

@@ -65,9 +65,9 @@ def encoders():
     return Encoders(download=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def picture_of():
-    """PNG files of crosses, bars and rings, each a little different."""
+    """PNG files of crosses, bars and rings, each a little different, and the same ones in every test."""
     rng = np.random.default_rng(0)
 
     def make(kind):

@@ -19,6 +19,7 @@ pytestmark = [
     # Playwright leaves a closed loop and pipes to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+sync_api.expect.set_options(timeout=30_000)  # milliseconds; as long as Playwright waits for everything else
 DARK, PHONE = {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
 
@@ -41,7 +42,6 @@ def page(browser, shared):
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     page.on("request", lambda asked: asked.url.startswith(shared.url) or page.problems.append(asked.url))
     page.on("dialog", lambda dialog: page.problems.append(dialog.message))
-    page.set_default_timeout(15_000)
     page.goto(shared.url)
     yield page
     context.close()

@@ -338,7 +338,7 @@ def test_damaged_pictures_are_refused_or_read(ready, form, data):
     assert answer.status_code == 200 or (answer.status_code == 422 and is_sentence(answer))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ready(shared, picture_of):
     """A user with a classifier."""
     client = shared.client().begin()

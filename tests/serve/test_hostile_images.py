@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 PNG = {"content-type": "image/png"}
-_FILE = Path(__file__).parents[1] / "imaging" / "hostile_images.py"
+_FILE = Path(__file__).parents[1] / "files" / "imaging" / "hostile_images.py"
 _STEP, _MAX_BYTES = 4, 10_000  # the tests of `imaging` send all of them to a worker
 
 

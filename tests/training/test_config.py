@@ -10,7 +10,7 @@ import pytest
 from mirrorshot.training.config import Config, field_types, from_dict, parse_override, read_toml
 from mirrorshot.types import InvalidInputError
 
-PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @pytest.fixture
