@@ -3,9 +3,9 @@
     python benchmarks/serve_hostile.py                    # about two minutes, writes results/serve_hostile.json
     python benchmarks/serve_hostile.py --seconds 10       # a short one
 
-One session sends all images of `tests/imaging/hostile_images.py`, and some that are as slow to decode as the limits
-allow, over several connections at once. Another one predicts digits meanwhile, one after the other. Reported are the
-latency of the other one with and without the attack, the largest memory of the server with its worker processes, and
+One session sends all images of `tests/files/imaging/hostile_images.py`, and some that are as slow to decode as the
+limits allow, over several connections at once. Another one predicts digits meanwhile, one after the other. Reported are
+the latency of the other one with and without the attack, the largest memory of the server with its worker processes, and
 the seconds from SIGTERM to the end of the server while the attack goes on.
 """
 
@@ -33,7 +33,7 @@ from serve import N_CLASSES, N_SHOT, PNG, digit_files, serving
 
 SEED = 0
 BOUNDS = {"p95_s": 1.0, "memory_mib": 3072.0, "stop_s": 5.0}
-_GENERATOR = Path(__file__).parents[1] / "tests" / "imaging" / "hostile_images.py"
+_GENERATOR = Path(__file__).parents[1] / "tests" / "files" / "imaging" / "hostile_images.py"
 
 
 def hostile_files() -> list[bytes]:

@@ -159,6 +159,7 @@ def difference(old: object, new: object) -> str:
 
 
 def main() -> None:
+    """Record or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("record", help="write a record").add_argument("file", type=Path)

@@ -3,8 +3,8 @@
     python scripts/layers.py            # rewrite the drawing in docs/architecture.md
     python scripts/layers.py --check    # exit code 1 if the drawing is out of date
 
-An arrow goes from a room (a name at the root of the package) to every room that it imports. Rooms are ordered so that all
-arrows point down; `tests/test_imports.py` holds that order. A room needs torch if one of its modules imports it
+An arrow goes from a room (a name at the root of the package) to every room that it imports. Rooms are ordered so that
+all arrows point down; `tests/test_imports.py` holds that order. A room needs torch if one of its modules imports it
 outside of functions.
 """
 
@@ -45,21 +45,20 @@ def needs_torch(tree: ast.Module) -> bool:
     return any(name.split(".")[0] == "torch" for name in names)
 
 
-def read_rooms() -> tuple[dict[str, set[str]], set[str], dict[str, int]]:
-    """Return the imports of each room, the rooms that need torch, and their numbers of lines."""
+def read_rooms() -> tuple[dict[str, set[str]], set[str]]:
+    """Return the imports of each room, and the rooms that need torch."""
     arrows: dict[str, set[str]] = {}
-    torch, lines = set(), {}
+    torch = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         room = room_of(path)
         if room.startswith("__"):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         arrows.setdefault(room, set()).update(imported(tree) - {room})
-        lines[room] = lines.get(room, 0) + len(path.read_text(encoding="utf-8").splitlines())
         if needs_torch(tree):
             torch.add(room)
     known = set(arrows)
-    return {room: others & known for room, others in arrows.items()}, torch, lines
+    return {room: others & known for room, others in arrows.items()}, torch
 
 
 def levels(arrows: dict[str, set[str]]) -> dict[str, int]:
@@ -80,7 +79,7 @@ def levels(arrows: dict[str, set[str]]) -> dict[str, int]:
 
 def draw() -> str:
     """Return the drawing: a Mermaid graph, and a table of the rooms from the top down."""
-    arrows, torch, lines = read_rooms()
+    arrows, torch = read_rooms()
     height = levels(arrows)
     order = sorted(arrows, key=lambda room: (-height[room], room))
     graph = ["```mermaid", "graph TD"]
@@ -112,6 +111,7 @@ def about(room: str) -> str:
 
 
 def main() -> None:
+    """Draw, or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only compare")
     check = parser.parse_args().check

@@ -5,6 +5,8 @@ import re
 import shlex
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,7 +87,9 @@ def test_the_method_of_the_page_trains_from_python_and_from_the_shell(page, tmp_
 @pytest.fixture
 def contract():
     """The module with the tests of the contract."""
-    spec = importlib.util.spec_from_file_location("contract_of_the_page", ROOT / "tests" / "test_contract.py")
+    spec = importlib.util.spec_from_file_location(
+        "contract_of_the_page", ROOT / "tests" / "methods" / "test_contract.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -118,7 +122,9 @@ def test_the_method_of_the_page_is_the_nearest_neighbour(page, contract):
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", DOCS / "index.md", DOCS / "training.md"], ids=lambda path: path.name
+    "page",
+    [ROOT / "README.md", DOCS / "index.md", DOCS / "library.md", DOCS / "training.md"],
+    ids=lambda path: path.name,
 )
 def test_the_python_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -234,3 +240,23 @@ def test_the_examples_of_the_gallery_draw(tmp_path, monkeypatch):
     for example in blocks((DOCS / "gallery.md").read_text(), "python"):
         exec(compile(example, "gallery.md", "exec"), {"__name__": "example"})
     assert sorted(path.stem for path in tmp_path.glob("*.png")) == ["map", "reliability", "risk"]
+
+
+def test_the_drawing_of_the_layers_is_current():
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "layers.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_walks_of_the_architecture_name_files_that_exist_and_no_file_twice():
+    text = (DOCS / "architecture.md").read_text().partition("## Five walks")[2]
+    walks = text.split("\n**")[1:]
+    assert len(walks) == 5
+    for walk in walks:
+        files = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_0-9]+\.py)?)`", walk.partition("\n`predict_proba` goes")[0])
+        assert [name for name in files if not (ROOT / "src" / "mirrorshot" / name).exists()] == []
+        assert len(files) == len(set(files))
+    assert sum(name.startswith("`paper/") for name in re.findall(r"`paper/[a-z0-9_]+\.py", walks[-1])) <= 8
+
+
+def test_the_readme_fits_one_reader():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130

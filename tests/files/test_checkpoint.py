@@ -128,7 +128,8 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(saved, monkeypatch, ca
 @pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
 def test_a_write_that_stops_half_way_leaves_the_old_file(saved):
     code = (
-        "import resource, sys, torch; from pathlib import Path; from mirrorshot.files.checkpoint import save_checkpoint;"
+        "import resource, sys, torch; from pathlib import Path;"
+        "from mirrorshot.files.checkpoint import save_checkpoint;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
         "save_checkpoint(Path(sys.argv[1]), {'x': torch.zeros(100_000)}, {})"
     )

@@ -267,7 +267,7 @@ def test_many_that_come_and_go_never_hold_the_lock_together(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_killed_run_can_be_resumed(folder):
     code = (
-        "import sys, torch; from pathlib import Path; from mirrorshot.files import RunFolder\n"
+        "import sys, torch; from pathlib import Path; from mirrorshot.training.folder import RunFolder\n"
         "with RunFolder.create(Path(sys.argv[1]), {}) as run:\n"
         "    for step in range(10**9):\n"
         "        run.log({'step': step}); run.save('last', {'x': torch.full((10_000,), step)}, {'step': step})\n"

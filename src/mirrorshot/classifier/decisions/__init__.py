@@ -1,4 +1,4 @@
-"""What to do with a prediction: how sure it is and why, whether to trust it, and what to label next.
+"""Decisions on predictions: uncertainty, novelty, thresholds that keep a promise, effects of examples, acquisition.
 
 Pure functions of the latents' Gaussian posterior. Every expectation comes from `softmax_moments`, so nothing is sampled
 and nothing is random. `FewShotClassifier` offers them with arrays.

@@ -1,4 +1,4 @@
-"""What each labelled example does: to a prediction, and to what is known without it."""
+"""Effects of single examples: on latents at new points, and predictions without them."""
 
 from typing import NamedTuple
 
