@@ -62,8 +62,8 @@ def test_vmap_gives_the_losses_gradients_and_predictions_of_a_loop(name, options
     [
         ("maml", {}),
         ("maml", {"first_order": True, "transductive": False}),
-        ("abml", {"n_samples": 1}),
-        ("abml", {"n_samples": 2, "first_order": True}),
+        pytest.param("abml", {"n_samples": 1}, marks=pytest.mark.long),
+        pytest.param("abml", {"n_samples": 2, "first_order": True}, marks=pytest.mark.long),
     ],
 )
 def test_compiled_steps_give_the_same_losses_and_gradients(name, options):

@@ -15,6 +15,7 @@ from mirrorshot.cli import main
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on this machine"),
     # Playwright leaves a closed loop and pipes to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),

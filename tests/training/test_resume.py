@@ -261,7 +261,7 @@ def start(*arguments, **environment):
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_killed_process_is_continued_by_another(pictures, make_config, tmp_path, whole, run_content):
     folder = tmp_path / "run"
-    killed = start(folder, "--pause", "0.3")
+    killed = start(folder, "--hang", "0")
     try:
         deadline = time.monotonic() + 60
         while not (folder / "last.safetensors").exists() and killed.poll() is None and time.monotonic() < deadline:
