@@ -42,7 +42,7 @@ def start(folder, changes, *arguments, size=2):
 
 def kill(processes, victim, folder):
     """Kill one of them once the run has a checkpoint."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (folder / "last.safetensors").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     processes[victim].send_signal(signal.SIGKILL)
@@ -52,7 +52,7 @@ def kill(processes, victim, folder):
 def finish(processes):
     """Exit codes and what was written to stderr."""
     try:
-        errors = [process.communicate(timeout=100)[1] for process in processes]
+        errors = [process.communicate(timeout=300)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
