@@ -61,7 +61,7 @@ def test_vmap_gives_the_losses_gradients_and_predictions_of_a_loop(name, options
     ("name", "options"),
     [
         ("maml", {}),
-        ("maml", {"first_order": True, "transductive": False}),
+        pytest.param("maml", {"first_order": True, "transductive": False}, marks=pytest.mark.long),
         pytest.param("abml", {"n_samples": 1}, marks=pytest.mark.long),
         pytest.param("abml", {"n_samples": 2, "first_order": True}, marks=pytest.mark.long),
     ],

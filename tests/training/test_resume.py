@@ -258,6 +258,7 @@ def start(*arguments, **environment):
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_killed_process_is_continued_by_another(pictures, make_config, tmp_path, whole, run_content):
     folder = tmp_path / "run"
