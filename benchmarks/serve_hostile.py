@@ -5,8 +5,8 @@
 
 One session sends all images of `tests/files/imaging/hostile_images.py`, and some that are as slow to decode as the
 limits allow, over several connections at once. Another one predicts digits meanwhile, one after the other. Reported are
-the latency of the other one with and without the attack, the largest memory of the server with its worker processes, and
-the seconds from SIGTERM to the end of the server while the attack goes on.
+the latency of the other one with and without the attack, the largest memory of the server with its worker processes,
+and the seconds from SIGTERM to the end of the server while the attack goes on.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Draw the layers of the package from its imports, into docs/architecture.md.
+"""Draw the layers of the package from its imports: docs/images/layers.svg and the table in docs/architecture.md.
 
-    python scripts/layers.py            # rewrite the drawing in docs/architecture.md
-    python scripts/layers.py --check    # exit code 1 if the drawing is out of date
+    python scripts/layers.py            # rewrite the drawing and the table
+    python scripts/layers.py --check    # exit code 1 if they are out of date
 
 An arrow goes from a room (a name at the root of the package) to every room that it imports. Rooms are ordered so that
 all arrows point down; `tests/test_imports.py` holds that order. A room needs torch if one of its modules imports it
@@ -16,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "mirrorshot"
 PAGE = ROOT / "docs" / "architecture.md"
+IMAGE = ROOT / "docs" / "images" / "layers.svg"
+_WIDTH, _STEP = 720, 84  # pixels: of the drawing, and from one layer to the next
 MARK = re.compile(r"(<!-- layers -->\n).*?(<!-- /layers -->)", re.DOTALL)
 
 
@@ -77,20 +79,46 @@ def levels(arrows: dict[str, set[str]]) -> dict[str, int]:
     return found
 
 
-def draw() -> str:
-    """Return the drawing: a Mermaid graph, and a table of the rooms from the top down."""
+def draw_table() -> str:
+    """Return the rooms as a table, from the top down."""
     arrows, torch = read_rooms()
     height = levels(arrows)
-    order = sorted(arrows, key=lambda room: (-height[room], room))
-    graph = ["```mermaid", "graph TD"]
-    graph += [f"  {room} --> {other}" for room in order for other in sorted(direct(room, arrows))]
-    table = ["```", "", "| layer | room | imports | torch | about |", "|---|---|---|---|---|"]
-    table += [
+    rows = [
         f"| {height[room]} | `{room}` | {', '.join(sorted(arrows[room])) or '-'} | "
         f"{'yes' if room in torch else 'no'} | {about(room)} |"
-        for room in order
+        for room in sorted(arrows, key=lambda room: (-height[room], room))
     ]
-    return "\n".join([*graph, *table]) + "\n"
+    return "\n".join(["| layer | room | imports | torch | about |", "|---|---|---|---|---|", *rows]) + "\n"
+
+
+def draw_svg() -> str:
+    """Return the drawing: a row of boxes for each layer, and arrows to the rooms below."""
+    arrows, torch = read_rooms()
+    height = levels(arrows)
+    rows = [sorted(room for room in arrows if height[room] == h) for h in range(max(height.values()), -1, -1)]
+    place = {
+        room: (_WIDTH * (i + 1) // (len(row) + 1), 40 + _STEP * k)
+        for k, row in enumerate(rows)
+        for i, room in enumerate(row)
+    }
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_STEP * len(rows)}" font-family="sans-serif">',
+        "<title>Rooms of the package; an arrow is an import</title>",
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0 8 4 0 8z" fill="#6E6E6E"/></marker></defs>',
+        f'<rect width="{_WIDTH}" height="{_STEP * len(rows)}" fill="#fff"/>',
+    ]
+    for room, (x, y) in place.items():
+        for other in sorted(direct(room, arrows)):
+            (x2, y2) = place[other]
+            parts.append(
+                f'<line x1="{x}" y1="{y + 16}" x2="{x2}" y2="{y2 - 18}" stroke="#6E6E6E" marker-end="url(#tip)"/>'
+            )
+    for room, (x, y) in place.items():
+        fill = "#9BD0F0" if room in torch else "#E8E8E8"
+        parts.append(f'<rect x="{x - 48}" y="{y - 16}" width="96" height="32" rx="6" fill="{fill}" stroke="#222"/>')
+        parts.append(f'<text x="{x}" y="{y + 5}" text-anchor="middle" font-size="14" fill="#222">{room}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def direct(room: str, arrows: dict[str, set[str]]) -> set[str]:
@@ -116,11 +144,12 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only compare")
     check = parser.parse_args().check
     text = PAGE.read_text(encoding="utf-8")
-    new = MARK.sub(lambda found: f"{found[1]}{draw()}{found[2]}", text)
-    if check and new != text:
-        raise SystemExit(f"{PAGE.name} is out of date: run `python scripts/layers.py`.")
-    if not check:
-        PAGE.write_text(new, encoding="utf-8")
+    page = MARK.sub(lambda found: f"{found[1]}{draw_table()}{found[2]}", text)
+    for path, new in ((PAGE, page), (IMAGE, draw_svg())):
+        if check and (not path.exists() or path.read_text(encoding="utf-8") != new):
+            raise SystemExit(f"{path.name} is out of date: run `python scripts/layers.py`.")
+        if not check:
+            path.write_text(new, encoding="utf-8")
 
 
 if __name__ == "__main__":

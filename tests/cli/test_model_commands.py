@@ -140,7 +140,7 @@ def test_the_doctor_ends_with_a_code_of_its_own(run, pictures, tmp_path):
     report = json.loads(result.stdout)
     assert report["findings"][0]["check"] == "unreadable"
     shown = run("doctor", folder)
-    assert "error: 1 pictures cannot be read" in shown.stdout
+    assert "error: 1 images cannot be read" in shown.stdout
     assert "Delete them" in shown.stdout
 
 

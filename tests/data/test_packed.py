@@ -74,7 +74,7 @@ def test_a_damaged_picture_is_named(path):
     arrays = dict(np.load(path))
     arrays["data"][arrays["offsets"][4] :][:20] = 0
     np.savez(path, **arrays)
-    with pytest.raises(DataError, match=r"set\.npz to be readable, but 1 are not: 4 \(no picture in .*copy"):
+    with pytest.raises(DataError, match=r"set\.npz to be readable, but 1 are not: 4 \(no image in .*copy"):
         read_packed(path)
 
 

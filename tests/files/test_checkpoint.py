@@ -157,7 +157,7 @@ def test_a_missing_folder_is_explained(tmp_path):
 
 @pytest.mark.parametrize("value", [float("nan"), torch.zeros(1), object()])
 def test_info_that_is_not_json_is_refused(path, value):
-    with pytest.raises(CheckpointError, match="only what JSON can"):
+    with pytest.raises(CheckpointError, match="to be JSON"):
         save_checkpoint(path, {}, {"x": value})
     assert not path.exists()
 

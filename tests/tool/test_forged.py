@@ -14,8 +14,7 @@ from PIL import Image
 from mirrorshot import FewShotClassifier
 from mirrorshot.encoders import make_encoder
 from mirrorshot.encoders.networks import RunNetwork, read_run
-from mirrorshot.files.checkpoint import FORMAT_VERSION, Checkpoint, load_checkpoint
-from mirrorshot.files.seal import BLANK, with_seal
+from mirrorshot.files.checkpoint import BLANK, FORMAT_VERSION, Checkpoint, load_checkpoint, with_seal
 from mirrorshot.gp.kernels import RBF, Linear, Matern, Polynomial
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.tool import Items, Model

@@ -95,9 +95,9 @@ def test_what_is_not_there_is_told(tmp_path, monkeypatch, name):
 
 
 def test_an_empty_list_or_folder_is_told(tmp_path):
-    with pytest.raises(DataError, match="at least one picture"):
+    with pytest.raises(DataError, match="at least one image"):
         read_unlabelled(["-"], [])
-    with pytest.raises(DataError, match="to hold pictures"):
+    with pytest.raises(DataError, match="to hold images"):
         read_unlabelled([str(tmp_path)])
 
 

@@ -7,7 +7,6 @@ from PIL import Image, PngImagePlugin
 from mirrorshot import FewShotClassifier
 from mirrorshot.encoders import EncoderError, make_encoder
 from mirrorshot.tool import Items, Model, decide, encode_items, read_labelled, read_unlabelled
-from mirrorshot.tool.scores import score
 from mirrorshot.types import DataError, InvalidInputError
 
 
@@ -112,7 +111,7 @@ def test_suggestions_are_those_of_the_classifier(points, blobs):
 def test_scores_agree_with_counting(points, blobs):
     model, queries = Model.fit(points), blobs(seed=0, n_shot=10)
     strange = queries._replace(labels=["other" if label == "class 2" else label for label in queries.labels])
-    found = score(model, encoded(model, strange))
+    found = model.score(encoded(model, strange))
     prob = model.head.predict_proba(queries.content[:20])
     right = prob.argmax(1) == np.repeat([0, 1], 10)
     assert (found.n_items, found.n_unknown) == (20, 10)
@@ -120,7 +119,7 @@ def test_scores_agree_with_counting(points, blobs):
     assert found.nll == pytest.approx(-np.log(prob[np.arange(20), np.repeat([0, 1], 10)]).mean())
     assert found.accuracy_of == {"class 0": right[:10].mean(), "class 1": right[10:].mean()}
     with pytest.raises(DataError, match="classes of the model"):
-        score(model, encoded(model, queries._replace(labels=["other"] * 30)))
+        model.score(encoded(model, queries._replace(labels=["other"] * 30)))
 
 
 def test_embeddings_of_another_length_are_refused(points):
@@ -226,7 +225,7 @@ def test_a_class_that_loses_all_its_pictures_is_told(tmp_path, write_pictures):
     root = write_pictures(tmp_path / "support", n=2)
     for path in (root / "bar").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(DataError, match="every class to have a readable picture"):
+    with pytest.raises(DataError, match="every class to have a readable image"):
         Model.fit(read_labelled(root), make_encoder("pixels"), skip_corrupt=True)
 
 

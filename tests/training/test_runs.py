@@ -91,7 +91,7 @@ def test_embeddings_have_no_mirror_images(dataset):
         build_method(Config(average_flips=True), embeddings)
 
 
-def test_what_is_missing_is_said(folder, dataset, tmp_path, as_for_users):
+def test_what_is_missing_is_said(as_for_users, folder, dataset, tmp_path):
     with pytest.raises(RunError, match=r"no config\.json there"):
         load_run(tmp_path, dataset)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())

@@ -57,13 +57,13 @@ class Fitted(NamedTuple):
         return self.examples.weight > 0
 
     @torch.no_grad()
-    def cross(self, x: Float[Tensor, "1 M D"]) -> Float[Tensor, "1 1 N M"]:
+    def cross(self, x: Float[Tensor, "1 M D"]) -> Float[Tensor, "1 _ N M"]:
         """Return the prior covariances of the support with queries."""
         found: Tensor = self.kernel(self.support.x, x, centre=self.centre)
         return found
 
     @torch.no_grad()
-    def prior_var(self, x: Float[Tensor, "1 M D"]) -> Float[Tensor, "1 1 M"]:
+    def prior_var(self, x: Float[Tensor, "1 M D"]) -> Float[Tensor, "1 _ M"]:
         """Return the prior variances of queries."""
         return self.kernel.diagonal(x, centre=self.centre)
 

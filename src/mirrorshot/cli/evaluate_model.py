@@ -8,7 +8,7 @@ from mirrorshot.cli.model_options import end_with_findings, load_model, shown, t
 from mirrorshot.cli.terminal import make_console, plain_table, progress_bar, refuse, say
 
 if TYPE_CHECKING:
-    from mirrorshot.tool.scores import Scores
+    from mirrorshot.tool import Scores
 
 
 def evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, quiet: bool, as_json: bool) -> None:
@@ -25,13 +25,12 @@ def evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, qu
         refuse(f"Expected a model and a folder of labelled pictures, but got {len(paths)} paths.")
     with work():
         from mirrorshot.tool import encode_items, read_labelled
-        from mirrorshot.tool.scores import score
 
         model = load_model(paths[0], trust_encoder=trust_encoder, download=download)
         items = read_labelled(paths[1])
         with progress_bar(quiet=quiet) as stage:
             found = encode_items(model.encoder, items, progress=stage("Evaluating"))
-        scores = score(model, found)
+        scores = model.score(found)
     if as_json:
         say(json.dumps(scores._asdict(), indent=2))
     else:

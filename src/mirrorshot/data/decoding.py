@@ -83,7 +83,7 @@ def try_picture(encoded: Encoded) -> Image.Image | str:
 
     Example:
         >>> try_picture(b"no picture")
-        'no picture in one of the formats PNG, JPEG, WEBP, BMP, GIF, TIFF'
+        'no image in one of the formats PNG, JPEG, WEBP, BMP, GIF, TIFF'
     """
     try:
         return read_picture(encoded)

@@ -1,4 +1,4 @@
-"""What an encoder is: from pictures (or texts) to embeddings."""
+"""The interface of encoders, and checks of their embeddings."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ Item = Image.Image | str
 
 
 class EncoderError(MirrorshotError, RuntimeError):
-    """An encoder cannot be had or does not do its work: a package or weights are missing, or it is not trusted."""
+    """An encoder cannot be made or fails: a package or weights are missing, or it is not trusted."""
 
 
 class Encoder(abc.ABC):
-    """Turns items into embeddings, always the same for the same item, whatever is beside it.
+    """Turns items into embeddings. The embedding of an item does not depend on the other items.
 
     Attributes:
-        name: what a user calls it by.
-        settings: what else is needed to make the same encoder again, as JSON.
-        kind: what it takes.
+        name: as a user names it.
+        settings: everything else that is needed to make the same encoder again, as JSON.
+        kind: of the items that it takes.
     """
 
     name: str
@@ -35,31 +35,15 @@ class Encoder(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings (n, D) of pictures, grey ("L") or colour ("RGB") of any size, or of texts."""
+        """Embeddings (n, D) of images, grey ("L") or colour ("RGB") of any size, or of texts."""
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Weights that a model file has to hold because nothing else does. Usually none."""
         return {}
 
 
-class NoEncoder(Encoder):
-    """For embeddings that somebody else has computed: nothing is left to do."""
-
-    kind: Kind = "embedding"
-
-    def __init__(self) -> None:
-        self.name, self.settings = "embeddings", {}
-
-    def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Refuse: pictures and texts cannot be compared with embeddings of an unknown kind."""
-        raise EncoderError(
-            "Expected embeddings, because the model was fitted on embeddings, but got pictures or texts. Compute their "
-            "embeddings in the same way and pass a .npz or .csv file, or fit a model on pictures."
-        )
-
-
 def checked_embeddings(embeddings: Any, n_items: int, name: str) -> Embeddings:
-    """The output of an encoder of unknown origin as an array (n, D) of finite floats."""
+    """Return the output of an encoder of unknown origin as an array (n, D) of finite floats."""
     if isinstance(embeddings, Tensor):
         embeddings = embeddings.detach().cpu().float().numpy()
     array = np.asarray(embeddings)
@@ -74,7 +58,7 @@ def checked_embeddings(embeddings: Any, n_items: int, name: str) -> Embeddings:
     return array
 
 
-def unit(embeddings: Embeddings) -> NDArray[np.float32]:
-    """Rows scaled to length one; zero rows stay zero."""
+def unit(embeddings: Embeddings) -> Embeddings:
+    """Scale rows to length one; zero rows stay zero."""
     length = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return np.asarray(embeddings / np.where(length > 0, length, 1.0), dtype=np.float32)
+    return embeddings / np.where(length > 0, length, 1.0)

@@ -1,4 +1,4 @@
-"""Pictures of single characters, brought to the form of the glyphs: white ink on black, centred, of one size."""
+"""Images of single characters, brought to the form of the glyphs: white ink on black, centred, of one size."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,16 +8,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 SIZE = 28  # pixels of a side
-_INK = 0.75  # longest side of the character, as a fraction of the picture's
-_FAINT = 0.25  # of the strongest ink: what is fainter is ground
+_INK = 0.75  # longest side of the character, as a fraction of the image's
+_FAINT = 0.25  # of the strongest ink: fainter pixels are ground
 _PLAIN = 48  # levels of 255 that a plain ground may vary
 _PLAIN_SHARE, _PLAIN_BORDER = 0.4, 0.6  # of the pixels, and of those at the border, of one thing on a plain ground
-_COLOUR = 24  # levels by which the channels of a grey picture may differ
-_MAX_SIDE = 512  # larger pictures are made smaller first
+_COLOUR = 24  # levels by which the channels of a grey image may differ
+_MAX_SIDE = 512  # larger images are made smaller first
 
 
-def as_character(picture: Image.Image) -> NDArray[np.uint8]:
-    """One picture as white ink on black, (28, 28): the ground is what the border shows, the ink what differs from it.
+def as_character(image: Image.Image) -> NDArray[np.uint8]:
+    """Return an image as white ink on black, (28, 28): the border shows the ground, pixels that differ are ink.
 
     Example:
         >>> page = Image.new("L", (60, 40), 250)
@@ -25,8 +25,7 @@ def as_character(picture: Image.Image) -> NDArray[np.uint8]:
         >>> as_character(page).shape, int(as_character(page).max())
         ((28, 28), 255)
     """
-    grey = _small(picture).convert("L")
-    values = np.asarray(grey, dtype=np.float32)
+    values = np.asarray(_small(image).convert("L"), dtype=np.float32)
     ink = np.abs(values - _ground(values))
     strongest = float(ink.max())
     if strongest < 1.0:
@@ -35,27 +34,24 @@ def as_character(picture: Image.Image) -> NDArray[np.uint8]:
     rows, columns = (np.flatnonzero((ink > 0.5 * _FAINT).any(axis)) for axis in (1, 0))
     box = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     drawn = Image.fromarray(np.round(box * (255.0 / box.max())).astype(np.uint8))
-    scale = _INK * SIZE / max(drawn.size)
-    width, height = (max(1, round(side * scale)) for side in drawn.size)
+    width, height = _scaled(drawn, _INK * SIZE)
     framed = Image.new("L", (SIZE, SIZE))
     resized = drawn.resize((width, height), Image.Resampling.BICUBIC)
     framed.paste(resized, ((SIZE - width) // 2, (SIZE - height) // 2))
     return np.asarray(framed)
 
 
-def look_like_characters(pictures: Sequence[Image.Image]) -> bool:
-    """Whether nine of ten pictures are grey and show something on a plain ground.
+def look_like_characters(images: Sequence[Image.Image]) -> bool:
+    """Whether nine of ten images are grey and show something on a plain ground.
 
-    Example:
-        >>> look_like_characters([Image.new("RGB", (20, 20), "red")])
-        False
+    On a plain ground 40 % of the pixels, and 60 % of those at the border, have the shade of the border.
     """
-    alike = sum(_is_character(picture) for picture in pictures)
-    return len(pictures) > 0 and alike >= 0.9 * len(pictures)
+    alike = sum(_is_character(image) for image in images)
+    return len(images) > 0 and alike >= 0.9 * len(images)
 
 
-def _is_character(picture: Image.Image) -> bool:
-    small = _small(picture)
+def _is_character(image: Image.Image) -> bool:
+    small = _small(image)
     if is_colour(small):
         return False
     values = np.asarray(small.convert("L"), dtype=np.float32)
@@ -63,25 +59,28 @@ def _is_character(picture: Image.Image) -> bool:
     return bool(is_plain.mean() >= _PLAIN_SHARE and _border(is_plain).mean() >= _PLAIN_BORDER)
 
 
-def is_colour(picture: Image.Image) -> bool:
-    """Whether a picture has colours, and not only shades of grey.
+def is_colour(image: Image.Image) -> bool:
+    """Whether an image has colours, and not only shades of grey.
 
     Example:
         >>> is_colour(Image.new("RGB", (2, 2), "red")), is_colour(Image.new("RGB", (2, 2), "grey"))
         (True, False)
     """
-    if picture.mode == "L":
+    if image.mode == "L":
         return False
-    channels = np.asarray(picture, dtype=np.int16)
+    channels = np.asarray(image, dtype=np.int16)
     return bool(np.ptp(channels, axis=-1).max(initial=0) > _COLOUR)
 
 
-def _small(picture: Image.Image) -> Image.Image:
-    if max(picture.size) <= _MAX_SIDE:
-        return picture
-    scale = _MAX_SIDE / max(picture.size)
-    width, height = (max(1, round(side * scale)) for side in picture.size)
-    return picture.resize((width, height), Image.Resampling.BILINEAR)
+def _small(image: Image.Image) -> Image.Image:
+    is_large = max(image.size) > _MAX_SIDE
+    return image.resize(_scaled(image, _MAX_SIDE), Image.Resampling.BILINEAR) if is_large else image
+
+
+def _scaled(image: Image.Image, longest: float) -> tuple[int, int]:
+    """Width and height of the image at a given length of its longest side."""
+    scale = longest / max(image.size)
+    return max(1, round(image.width * scale)), max(1, round(image.height * scale))
 
 
 def _ground(values: NDArray[np.float32]) -> float:

@@ -1,9 +1,9 @@
 """Encoders of other packages, by name, and functions of the user.
 
-The packages are imported on first use and are no dependencies. Weights are never fetched unless the user says so:
-without `download` the hubs are switched to offline mode, and a missing file is an error that says what to do.
+The packages are imported on first use and are no dependencies. Weights are fetched only with `download`; without it the
+hubs are in offline mode, and a missing file is an error that says what to do.
 
-A name may come from a model file of a stranger. So it means a model of a hub and never a file or folder of this
+A name may come from a model file of a stranger. So it names a model of a hub and never a file or folder of this
 machine, code of the hub is refused, pickled weights are read without their code, and the package itself is not imported
 from the working folder.
 """
@@ -16,19 +16,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, Kind, checked_embeddings
 from mirrorshot.encoders.guards import check_not_local, import_installed, without_pickled_code
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
 Function = Callable[[list[Any]], Any]
+Encode = Callable[[list[Any]], Tensor]
 PACKAGES = {
     "timm": "timm",
     "open_clip": "open_clip_torch",
     "transformers": "transformers",
     "sentence-transformers": "sentence-transformers",
 }
-"""Prefix of the name, and what pip calls the package."""
+"""Prefix of the name, and the package's name for pip."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(/[\w.\-]+)*(@[\w.\-]+)?")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -42,7 +44,7 @@ class Foreign(Encoder):
     Args:
         name: for instance "timm:vit_small_patch14_dinov2.lvd142m"; "open_clip:ViT-B-32/laion2b_s34b_b79k";
             "transformers:facebook/dinov2-small"; "sentence-transformers:all-MiniLM-L6-v2" (for texts).
-        download: whether weights may be fetched. Without it they have to be on this machine.
+        download: whether weights may be fetched; otherwise they have to be on this machine.
     """
 
     def __init__(self, name: str, *, download: bool = False) -> None:
@@ -57,7 +59,7 @@ class Foreign(Encoder):
         self._encode = _load(package, model, download)
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of pictures in colour, or of texts."""
+        """Embeddings of images in colour, or of texts."""
         ready = [item if isinstance(item, str) else item.convert("RGB") for item in items]
         parts = [self._encode(ready[i : i + _AT_ONCE]) for i in range(0, len(ready), _AT_ONCE)]
         return checked_embeddings(torch.cat(parts).float().numpy(), len(items), self.name)
@@ -66,13 +68,13 @@ class Foreign(Encoder):
 class UserFunction(Encoder):
     """A function of the user: `module:function`.
 
-    It is called with a list of Pillow pictures (grey "L" or colour "RGB", of any size; texts if the items are texts)
-    and returns an array or tensor (n, D) of numbers. What it returns for a picture must not depend on the others.
+    Its argument is a list of Pillow images (grey "L" or colour "RGB", of any size), or of texts. It returns an array or
+    tensor (n, D) of numbers, in which the row of an image does not depend on the other images. `import` finds the
+    module, or else it is in the working folder.
 
     Args:
-        name: module and function with a colon between them. The module is looked for as `import` does, then in the
-            working folder.
-        trusted: importing a module runs it, so a name that comes from a model file needs the user's word.
+        name: module and function.
+        trusted: whether the module may be imported, which runs it. The user decides for a name from a model file.
     """
 
     def __init__(self, name: str, *, trusted: bool) -> None:
@@ -86,7 +88,7 @@ class UserFunction(Encoder):
         self._function = _import(name)
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """What the function returns, checked."""
+        """Embeddings of the function, checked."""
         try:
             found = self._function(list(items))
         except MirrorshotError:
@@ -99,13 +101,19 @@ class UserFunction(Encoder):
 
 
 def is_function_name(name: str) -> bool:
-    """Whether a name is one of a user's function.
+    """Whether a name is that of a user's function.
 
     Example:
         >>> is_function_name("my.module:encode"), is_function_name("timm:resnet18")
         (True, False)
     """
-    return bool(_FUNCTION.fullmatch(name)) and name.partition(":")[0] not in PACKAGES
+    return bool(_FUNCTION.fullmatch(name)) and not is_foreign_name(name)
+
+
+def is_foreign_name(name: str) -> bool:
+    """Whether a name is that of a model of another package."""
+    package, colon, _ = name.partition(":")
+    return bool(colon) and package in PACKAGES
 
 
 def _import(name: str) -> Function:
@@ -129,7 +137,7 @@ def _import(name: str) -> Function:
     return function  # type: ignore[no-any-return]
 
 
-def _load(package: str, model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
+def _load(package: str, model: str, download: bool) -> Encode:
     if not download:
         os.environ.update(dict.fromkeys(_OFFLINE, "1"))
     check_not_local(package, model)
@@ -158,7 +166,7 @@ def _hint(error: Exception, package: str, download: bool) -> str:
     return "If its weights are not on this machine yet, allow to fetch them: --download (in Python download=True)"
 
 
-def _timm(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
+def _timm(model: str, download: bool) -> Encode:
     timm = importlib.import_module("timm")
     network = timm.create_model(model, pretrained=True, num_classes=0).eval()
     options = timm.data.resolve_model_data_config(network)
@@ -166,7 +174,7 @@ def _timm(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
     return torch.no_grad()(lambda items: network(torch.stack([transform(item) for item in items])).flatten(1))
 
 
-def _open_clip(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
+def _open_clip(model: str, download: bool) -> Encode:
     open_clip = importlib.import_module("open_clip")
     architecture, _, weights = model.partition("/")
     network, _, transform = open_clip.create_model_and_transforms(architecture, pretrained=weights or None)
@@ -174,7 +182,7 @@ def _open_clip(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor
     return torch.no_grad()(lambda items: network.encode_image(torch.stack([transform(item) for item in items])))
 
 
-def _transformers(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
+def _transformers(model: str, download: bool) -> Encode:
     transformers = importlib.import_module("transformers")
     name, _, revision = model.partition("@")
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": not download}
@@ -183,7 +191,7 @@ def _transformers(model: str, download: bool) -> Callable[[list[Any]], torch.Ten
     network = transformers.AutoModel.from_pretrained(name, use_safetensors=True, **options).eval()
 
     @torch.no_grad()
-    def encode(items: list[Any]) -> torch.Tensor:
+    def encode(items: list[Any]) -> Tensor:
         inputs = processor(images=items, return_tensors="pt")
         if hasattr(network, "get_image_features"):
             return torch.as_tensor(network.get_image_features(**inputs))
@@ -194,7 +202,7 @@ def _transformers(model: str, download: bool) -> Callable[[list[Any]], torch.Ten
     return encode
 
 
-def _sentence_transformers(model: str, download: bool) -> Callable[[list[Any]], torch.Tensor]:
+def _sentence_transformers(model: str, download: bool) -> Encode:
     package = importlib.import_module("sentence_transformers")
     network = package.SentenceTransformer(
         model,
@@ -206,7 +214,7 @@ def _sentence_transformers(model: str, download: bool) -> Callable[[list[Any]], 
     return lambda items: network.encode(items, convert_to_tensor=True).cpu()
 
 
-_LOADERS: dict[str, Callable[[str, bool], Callable[[list[Any]], torch.Tensor]]] = {
+_LOADERS: dict[str, Callable[[str, bool], Encode]] = {
     "timm": _timm,
     "open_clip": _open_clip,
     "transformers": _transformers,

@@ -42,7 +42,7 @@ def import_installed(name: str) -> None:
 
 @contextmanager
 def without_pickled_code() -> Iterator[None]:
-    """`torch.load` reads weights and nothing else within the block, whatever a package asks it for."""
+    """Make `torch.load` read weights and nothing else within the block, whatever its caller says."""
     name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)
     os.environ[name] = "1"

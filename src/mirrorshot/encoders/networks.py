@@ -1,4 +1,4 @@
-"""Encoders that are networks of this package: of a trained run, and the one for characters that is part of it."""
+"""Encoders that are networks of this package: of a trained run, and the packaged one for characters."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -24,16 +24,16 @@ from mirrorshot.types import InvalidInputError
 
 GLYPHS_FILE = Path(__file__).parent / "glyphs.safetensors"
 GLYPHS_KIND, GLYPHS_VERSION = "encoder", 1
-_AT_ONCE = 64  # pictures that a network sees at a time
+_AT_ONCE = 64  # images in a batch of a network
 _MAX_SIDE, _LARGEST_MEAN, _SMALLEST_STD = 512, 1e3, 1e-6
 
 
 class RunNetwork(Encoder):
-    """The network of a run that `mirrorshot train` made. Its weights go into the files of models that use it.
+    """The network of a run of `mirrorshot train`. Its weights go into the files of models that use it.
 
     Args:
         settings: from `read_run`, or from a model file.
-        weights: of the network, by name.
+        weights: by name.
     """
 
     def __init__(self, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
@@ -49,36 +49,35 @@ class RunNetwork(Encoder):
         return self._weights
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Features of pictures, (n, D)."""
+        """Features of images, (n, D)."""
         stored = torch.from_numpy(np.stack([_stored(item, self.settings) for item in items]))
         return checked_embeddings(_features(self._network, self._preprocess(stored)), len(items), self.name)
 
 
 def read_run(folder: Path) -> RunNetwork:
-    """The network of a run, with the weights that were best on its validation tasks.
+    """Return the network of a run, with the weights that were best on its validation tasks.
 
     Raises:
         RunError: there is no run.
-        EncoderError: the run has no network for pictures.
+        EncoderError: the run has no network for images.
     """
+    from mirrorshot.training.build import backbone_name
     from mirrorshot.training.runs import load_run, stand_in
 
     config = read_config(folder)
     dataset = stand_in(str(config.get("data", "")), load_checkpoint(Path(folder) / "best.safetensors"))
     if dataset.image_size == 0:
         raise EncoderError(
-            f"Expected the run in {folder} to have a network for pictures, but it was trained on embeddings. Use "
+            f"Expected the run in {folder} to have a network for images, but it was trained on embeddings. Use "
             "another encoder, or fit on embeddings."
         )
     run = load_run(Path(folder), dataset)
     backbone = run.method.backbone
     if len(backbone.out_shape) > 1:
         raise EncoderError(
-            f"Expected the network in {folder} to give one vector for a picture, but it gives maps of shape "
+            f"Expected the network in {folder} to give one vector for an image, but it gives maps of shape "
             f"{tuple(backbone.out_shape)}. Train another method."
         )
-    from mirrorshot.training.build import backbone_name
-
     settings = {
         "backbone": backbone_name(run.config, dataset),
         "image_size": dataset.image_size,
@@ -92,17 +91,16 @@ def read_run(folder: Path) -> RunNetwork:
 
 
 class Glyphs(Encoder):
-    """For characters, printed or written: a network that was trained on the glyphs, and a blurred picture beside it.
+    """For characters, printed or written: features of a packaged network, and the blurred image beside them.
 
-    It is part of the package, so nothing is downloaded. A picture is brought to the form of the glyphs first
-    (`as_character`): any size, dark on light or light on dark.
+    An image is brought to the form of the glyphs first (`as_character`): any size, dark on light or light on dark.
 
-    Design note: features of the network and the blurred picture are centred, scaled to length one and put side by side.
-    The network knows which strokes matter, the picture what training never showed; together they are better than either
-    on characters that are unlike the glyphs (`benchmarks/glyph_encoder.py`).
+    Design note: features of the network and the blurred image are centred, scaled to length one and concatenated. The
+    network was trained on the glyphs and knows which strokes matter, the image keeps details that training never
+    showed; together they are better than either on characters unlike the glyphs (`benchmarks/glyph_encoder.py`).
 
     Args:
-        digest: of the weights that a model was made with; others are refused. None: whatever is here.
+        digest: of the weights that a model was made with; others are refused. None: no check.
 
     Example:
         >>> Glyphs().encode([Image.new("L", (40, 30), 255)]).shape
@@ -123,21 +121,22 @@ class Glyphs(Encoder):
         self._centres = [saved.tensors[f"centre.{part}"].numpy() for part in ("network", "blurred")]
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of pictures, (n, 260)."""
-        pictures = [as_character(item) for item in items if isinstance(item, Image.Image)]
-        parts = glyph_parts(self._network, np.stack(pictures))
-        return np.hstack([unit(part - centre) for part, centre in zip(parts, self._centres, strict=True)])
+        """Embeddings of images, (n, 260)."""
+        images = [as_character(item) for item in items if isinstance(item, Image.Image)]
+        parts = glyph_parts(self._network, np.stack(images))
+        centred = [unit(part - centre) for part, centre in zip(parts, self._centres, strict=True)]
+        return np.concatenate(centred, axis=1, dtype=np.float32)
 
 
-def glyph_parts(network: Backbone, pictures: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Features of the network (n, 64) and blurred pictures (n, 196) of white ink on black, (n, 28, 28)."""
-    x = torch.from_numpy(pictures)[:, None].float() / 255.0
+def glyph_parts(network: Backbone, images: NDArray[np.uint8]) -> tuple[Embeddings, Embeddings]:
+    """Features of the network (n, 64) and blurred images (n, 196) of white ink on black, (n, 28, 28)."""
+    x = torch.from_numpy(images)[:, None].float() / 255.0
     blurred = F.avg_pool2d(F.avg_pool2d(x, 5, 1, 2), 5, 2, 2).flatten(1).numpy()
     return _features(network, x), unit(blurred)
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a file that are not those of a network, before memory is taken for one."""
+    """Refuse settings of a file that are not those of a network, before memory is allocated for one."""
     channels, size = settings.get("channels"), settings.get("image_size")
     names = [name for name in BACKBONES if name != "identity"]
     wrong = [
@@ -160,7 +159,7 @@ def _is_colour(values: Any, channels: Any) -> bool:
 
 
 def _build(settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Backbone:
-    """A network with given weights, ready to use."""
+    """Return a network in eval mode with given weights."""
     try:
         options: dict[str, Any] = {"generator": torch.Generator(), "in_channels": int(settings["channels"])}
         if str(settings["backbone"]).startswith("conv4"):
@@ -177,18 +176,17 @@ def _build(settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Backbo
 
 
 @torch.no_grad()
-def _features(network: Backbone, pictures: Tensor) -> NDArray[np.float32]:
-    """Features (n, D); in eval mode those of a picture do not depend on the others."""
-    with one_thread(is_small=len(pictures) <= _AT_ONCE):
-        parts = [network(part[None])[0].float() for part in pictures.split(_AT_ONCE)]
+def _features(network: Backbone, images: Tensor) -> NDArray[np.float32]:
+    """Features (n, D); in eval mode those of an image do not depend on the others."""
+    with one_thread(is_small=len(images) <= _AT_ONCE):
+        parts = [network(part[None])[0].float() for part in images.split(_AT_ONCE)]
     return np.asarray(torch.cat(parts).numpy())
 
 
 def _stored(item: Item, settings: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """A picture as the data of the run were: characters as white ink on black, photographs squashed to a square."""
+    """An image in the form of the run's data: characters as white ink on black, photographs resized to a square."""
     assert isinstance(item, Image.Image)
     if settings["channels"] == 1:
         return as_character(item)[None]
     side = int(1.15 * int(settings["image_size"]))
-    picture = item.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
-    return np.asarray(picture).transpose(2, 0, 1)
+    return np.asarray(item.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)).transpose(2, 0, 1)

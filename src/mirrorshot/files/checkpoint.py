@@ -1,13 +1,18 @@
-"""Checkpoints: tensors and what is known about them, in one safetensors file that is never half-written.
+"""Checkpoints: tensors and information about them, in one safetensors file that is never half-written.
 
-The file is a plain safetensors file; `info` is JSON in its header, with a seal over the whole file (`seal`). Nothing is
-pickled, so loading a checkpoint cannot run code.
+The file is a plain safetensors file; `info` is JSON in its header. Nothing is pickled, so loading a checkpoint cannot
+run code. The seal in the header is a checksum over all bytes of the file, with zeros in the place of the seal.
 
-Design note: one file, because one rename then makes the new state visible. Rejected: a folder with tensors and JSON
-beside one another, where a reader could meet the new one and the old other.
+Design notes:
+
+- One file, because one rename then makes the new state visible. Rejected: a folder with tensors and JSON side by side,
+  of which a reader could meet one new and one old.
+- The seal is over bytes and not over content, so that no flipped bit is left out, whatever it means. It finds damage,
+  not forgery: anybody who can write the file can seal it. So readers check sizes and shapes too.
 """
 
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -23,11 +28,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from mirrorshot.files.regular import NotRegularFileError, open_regular
-from mirrorshot.files.seal import BLANK, has_seal, with_seal
 from mirrorshot.types import MirrorshotError
 
 FORMAT_VERSION = 2
 """Files of version 1 have no seal."""
+
+BLANK = "0" * 64
+"""Written in the place of the seal until it is known."""
 
 _INFO = "mirrorshot"  # the entry of the header that holds `info`
 _MAX_BYTES = 64 * 2**30
@@ -35,24 +42,19 @@ _MAX_HEADER_BYTES = 64 * 2**20
 
 
 class CheckpointError(MirrorshotError, ValueError):
-    """A file is no checkpoint, is damaged, or does not fit what it is loaded into."""
+    """A file is no checkpoint, is damaged, or does not fit the object that it is loaded into."""
 
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
-    """There is no file of that name."""
+    """There is no such file."""
 
 
 class CheckpointWriteError(MirrorshotError, OSError):
-    """A file could not be written. What was there before is whole."""
+    """A file could not be written. The file that was there before is whole."""
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint file holds.
-
-    Attributes:
-        tensors: by name, on the CPU.
-        info: JSON: `format_version`, `mirrorshot_version`, and what was given to `save_checkpoint`.
-    """
+    """Tensors by name, on the CPU; `info` of `save_checkpoint` with `format_version` and `mirrorshot_version`."""
 
     tensors: dict[str, Tensor]
     info: dict[str, Any]
@@ -62,9 +64,9 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str
     """Write a checkpoint, all or nothing: whatever happens, `path` is the old file or the new one.
 
     Args:
-        path: name of the file, in a folder that exists.
-        tensors: any dense ones, on any device, also views of one another; they are saved one by one.
-        info: what JSON can hold, with text as keys. Tuples come back as lists.
+        path: in a folder that exists.
+        tensors: dense, on any device; views of one another are saved one by one.
+        info: JSON, with text as keys. Tuples come back as lists.
 
     Raises:
         CheckpointWriteError: no room or no permission; `path` is as it was.
@@ -85,10 +87,17 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str
     write_atomically(path, with_seal(safetensors.torch.save(plain, header)))
 
 
+def with_seal(data: bytes) -> bytes:
+    """Return a file with its seal in the place of the first `BLANK`."""
+    place = data.index(BLANK.encode())
+    seal = _digest(data, place)
+    return data[:place] + seal.encode() + data[place + len(seal) :]
+
+
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint, wholly checked before anything is made of it.
 
-    A file of mirrorshot 0.1 without a seal is read with a warning: damage to its numbers cannot be seen.
+    A file of mirrorshot 0.1 without a seal is read with a warning: damage to its numbers goes unnoticed.
 
     Raises:
         CheckpointNotFoundError: no such file.
@@ -104,30 +113,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def load_info(path: Path) -> dict[str, Any]:
-    """The `info` of a checkpoint, without reading its tensors; the seal, which is over these too, is not checked.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "last.safetensors"
-        >>> save_checkpoint(path, {}, {"step": 7})
-        >>> load_info(path)["step"]
-        7
-    """
+    """Read the `info` of a checkpoint without its tensors; the seal, which is over these too, is not checked."""
     info = _parse_info(path, *_read(path, _MAX_HEADER_BYTES + 8))
     info.pop("seal", None)
     return info
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new one: a file beside it, then a rename.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "config.json"
-        >>> write_atomically(path, b"{}")
-        >>> path.read_bytes()
-        b'{}'
-    """
+    """Write a file so that readers see the old content or the new one: a file beside it, then a rename."""
     path = Path(path)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -168,12 +161,12 @@ def _to_json(info: Mapping[str, Any]) -> str:
         return json.dumps(info, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(
-            f"Expected `info` to hold only what JSON can, but got: {error}. Tensors go into `tensors`, NaN is None."
+            f"Expected `info` to be JSON, but got: {error}. Put tensors into `tensors`, and None in the place of NaN."
         ) from error
 
 
 def _read(path: Path, limit: int) -> tuple[bytes, int]:
-    """The first bytes of a file, and how many it has."""
+    """Return the first bytes of a file, and how many it has."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -192,7 +185,7 @@ def _read(path: Path, limit: int) -> tuple[bytes, int]:
 
 
 def _parse_info(path: Path, data: bytes, n_bytes: int) -> dict[str, Any]:
-    """Check the frame of the file: length of the header, header, length of the data."""
+    """Check the length of the header, the header and the length of the data; return `info`."""
     n_header = int.from_bytes(data[:8], "little")
     if len(data) < 8 or not 2 <= n_header <= _MAX_HEADER_BYTES or data[8:9] != b"{":
         raise _not_a_checkpoint(path, f"its {n_bytes:,} bytes do not begin as one")
@@ -223,18 +216,34 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _check_seal(path: Path, data: bytes, info: Mapping[str, Any], seal: object) -> None:
-    if info["format_version"] > 1 and not has_seal(data, seal):
+    if info["format_version"] > 1 and not _has_seal(data, seal):
         raise damaged(path)
     if info["format_version"] == 1 and "checksum" not in info:  # those with one are read by `load_sealed`
         warnings.warn(
-            f"{path} was written before checkpoints had a checksum, so damage to it cannot be seen. It is used as it "
-            "is; a run that goes on writes new ones.",
+            f"{path} was written before checkpoints had a checksum, so damage to it cannot be detected. It is used as "
+            "it is; a resumed run writes new ones.",
             stacklevel=3,
         )
 
 
+def _has_seal(data: bytes, seal: object) -> bool:
+    """Whether `seal`, which the header of the file names, is that of its bytes."""
+    if not isinstance(seal, str) or len(seal) != len(BLANK) or not seal.isascii():
+        return False
+    place = data.find(seal.encode())
+    return place >= 0 and _digest(data, place) == seal
+
+
+def _digest(data: bytes, place: int) -> str:
+    """Hash the file with `BLANK` at `place`."""
+    found = hashlib.sha256(data[:place])
+    found.update(BLANK.encode())
+    found.update(memoryview(data)[place + len(BLANK) :])
+    return found.hexdigest()
+
+
 def damaged(path: Path) -> CheckpointError:
-    """The bytes of a file are not those that were written."""
+    """Return the error for a file whose bytes are not those that were written."""
     return CheckpointError(
         f"Expected the content of {path} to fit its checksum, but it does not: the file was damaged or changed. "
         "Copy it again, or make it again."
@@ -247,6 +256,6 @@ def _not_a_checkpoint(path: Path, why: str) -> CheckpointError:
 
 def _truncated(path: Path, n_bytes: int, expected: int) -> CheckpointError:
     return CheckpointError(
-        f"Expected {path} to have {expected:,} bytes, but got {n_bytes:,}: it was cut off. Copy it again, or go back "
-        "to another checkpoint."
+        f"Expected {path} to have {expected:,} bytes, but got {n_bytes:,}: it was cut off. Copy it again, or use "
+        "another checkpoint."
     )

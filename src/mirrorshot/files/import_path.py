@@ -1,6 +1,6 @@
-"""The import path of the command, without the working folder: files beside somebody's images are not ours to run.
+"""The import path of the command without the working folder: files beside somebody's images must not run.
 
-Imports nothing but what the interpreter has loaded before any program begins.
+Imports only modules that the interpreter has loaded before any program begins.
 """
 
 import os
@@ -14,7 +14,7 @@ def leave_out_working_folder(*, is_program: bool) -> None:
     the variable was not set. Entries that PYTHONPATH names stay.
 
     Args:
-        is_program: whether Python runs the caller itself (`python -m`) and has put a folder first for it.
+        is_program: whether Python runs the caller itself (`python -m`) and has put a folder first in the path.
     """
     is_safe = getattr(sys.flags, "safe_path", False) or sys.flags.isolated
     if is_program and not is_safe:

@@ -16,19 +16,15 @@ LOCK, OWNER = "run.lock", "run.owner"
 
 
 class RunError(MirrorshotError, ValueError):
-    """A folder cannot serve as that of a run. The message says what to do."""
+    """A folder cannot be that of a run. The message says what to do."""
 
 
 class RunLock(NamedTuple):
-    """A lock that this process holds, and a file beside it that names the process.
+    """The lock file of a folder, held by this process, with a file beside it that names the process.
 
     Design note: a lock of the operating system ends with its process, however that ends, on every platform. Rejected: a
-    file whose existence is the lock, which outlives its process; whether that still runs cannot be told from its number
-    alone, which may be another's by now. The name is in a file of its own: on Windows nobody can read a locked one.
-
-    Attributes:
-        path: the lock file.
-        lock: the lock itself.
+    file whose existence is the lock, which outlives its process; its process id alone does not tell whether that still
+    runs, because ids are reused. The name is in a file of its own: a locked file cannot be read on Windows.
 
     Example:
         >>> import tempfile
@@ -43,7 +39,7 @@ class RunLock(NamedTuple):
 
     @classmethod
     def acquire(cls, folder: Path) -> "RunLock":
-        """Take the lock of a folder; with a warning if the last process that held it did not give it back.
+        """Take the lock of a folder; warn if the last process that held it did not release it.
 
         Raises:
             RunError: another process holds it.
@@ -66,11 +62,11 @@ class RunLock(NamedTuple):
         return cls(path, lock)
 
     def release(self) -> None:
-        """Give the lock back. A second time does nothing."""
+        """Release the lock. A second call does nothing."""
         if not self.lock.is_locked:
             return
         (self.path.parent / OWNER).unlink(missing_ok=True)
-        if os.name == "posix":  # while it is held: whoever waits for it sees that this file is gone, and makes another
+        if os.name == "posix":  # while it is held: a waiting process sees that this file is gone, and makes another
             self.path.unlink(missing_ok=True)
         self.lock.release()
 
@@ -86,7 +82,7 @@ def remove_run(folder: Path) -> None:
 
 
 def _owner(folder: Path) -> str:
-    """The process that holds the lock, or held it last, in words."""
+    """Describe the process that holds the lock, or held it last."""
     try:
         owner = json.loads((folder / OWNER).read_text(encoding="utf-8"))
         return f"process {int(owner['pid'])} on {owner['host']!s:.100}"

@@ -1,4 +1,4 @@
-"""Opening of files whose paths a user gives, which may lead to anything."""
+"""Opening of files at paths that users give, which may be pipes or devices."""
 
 import errno
 import os
@@ -8,11 +8,11 @@ from typing import BinaryIO
 
 
 class NotRegularFileError(OSError):
-    """The path leads to a pipe, a socket or a device, from which reading may never end."""
+    """The path is that of a pipe, a socket or a device, from which reading may never end."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read its bytes, if it is a regular file or a link to one. Never waits for anybody to write to it.
+    """Open a regular file, or a link to one, to read its bytes. Never blocks.
 
     Raises:
         NotRegularFileError: it is a pipe, a socket or a device.
@@ -28,7 +28,7 @@ def open_regular(path: Path) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     file = open(descriptor, "rb")  # noqa: SIM115 - the caller closes it
     try:
-        _check(os.fstat(descriptor), path)  # it may be another one by now
+        _check(os.fstat(descriptor), path)  # the path may lead to another file by now
     except OSError:
         file.close()
         raise

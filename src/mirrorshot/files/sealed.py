@@ -1,8 +1,4 @@
-"""Files that are handed from one person to another: a checkpoint with a kind, a version and a bound on its size.
-
-Design note: the seal finds damage and edits by hand, not forgery: whoever can write the file can also seal it. So
-readers check sizes and shapes too, and nothing in such a file is ever executed.
-"""
+"""Files that people hand to one another: checkpoints with a kind, a version and a bound on their size."""
 
 import hashlib
 import json
@@ -27,14 +23,7 @@ _STAMP = ("format_version", "mirrorshot_version", "checksum")
 
 
 def save_sealed(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str, Any], *, kind: str, version: int) -> None:
-    """Write a sealed file, all or nothing; see `save_checkpoint`.
-
-    Args:
-        path: name of the file, in a folder that exists.
-        tensors: any dense ones.
-        info: what JSON can hold.
-        kind: what the file is, in one word.
-        version: version of this kind; readers refuse a newer one.
+    """Write a checkpoint of a kind, such as "model", and of a version, of which readers refuse newer ones.
 
     Example:
         >>> import tempfile, torch
@@ -47,13 +36,7 @@ def save_sealed(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str, An
 
 
 def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEALED_BYTES) -> Checkpoint:
-    """Read a sealed file, wholly checked before anything is made of it.
-
-    Args:
-        path: the file.
-        kind: what it has to be.
-        version: the newest version that is understood.
-        max_bytes: the most it may have; a larger one is refused before it is read.
+    """Read a file of a kind, of at most that version and size, wholly checked before anything is made of it.
 
     Raises:
         CheckpointNotFoundError: no such file.
@@ -68,8 +51,7 @@ def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEA
         raise CheckpointError(
             f"Expected {path} to have at most {max_bytes:,} bytes, but got {os.path.getsize(path):,}. Check the path."
         )
-    saved = load_checkpoint(path)
-    info = saved.info
+    tensors, info = load_checkpoint(path)
     if info.get("kind") != kind:
         found = info.get("kind") or "checkpoint of a run"
         raise CheckpointError(f"Expected {path} to be a mirrorshot {kind}, but got a {str(found)[:40]}.")
@@ -79,13 +61,13 @@ def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEA
             f"mirrorshot {str(info.get('mirrorshot_version'))[:40]}. Update mirrorshot."
         )
     content = {name: value for name, value in info.items() if name not in _STAMP}
-    if info["format_version"] == 1 and info.get("checksum") != _checksum(saved.tensors, content):
+    if info["format_version"] == 1 and info.get("checksum") != _checksum(tensors, content):
         raise damaged(path)
-    return Checkpoint(saved.tensors, content)
+    return Checkpoint(tensors, content)
 
 
 def _checksum(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> str:
-    """The checksum of files of format version 1, which have no seal."""
+    """Checksum of files of format version 1, which have no seal."""
     found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

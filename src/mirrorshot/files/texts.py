@@ -1,4 +1,4 @@
-"""Text of strangers: names of classes, and what may go to a terminal or into a table."""
+"""Text of unknown origin: names of classes, and text for terminals and tables."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -7,16 +7,12 @@ from mirrorshot.types import InvalidInputError
 
 MAX_CLASS_NAME = 1000
 _JOINERS = "\u200c\u200d"  # ZWNJ, as in Persian, and ZWJ, as in emoji of several people
-_JOINED = ("L", "M", "S")  # categories of what they join: letters, marks, symbols
+_JOINED = ("L", "M", "S")  # categories of the characters that they join: letters, marks, symbols
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def harmless(text: str, *, keep: str = "\n\t") -> str:
-    r"""Text that a terminal only shows: control characters and those that turn the direction are written as escapes.
-
-    Args:
-        text: any text.
-        keep: control characters that stay.
+    r"""Escape control characters, except those in `keep`, and characters that change the direction of text.
 
     Example:
         >>> harmless("\x1b[2Jowl\u202e")
@@ -29,12 +25,12 @@ def harmless(text: str, *, keep: str = "\n\t") -> str:
 
 
 def _is_shown(character: str) -> bool:
-    """Whether a character is one to see, a joiner or any kind of space."""
+    """Whether a character is printable, a joiner or any kind of space."""
     return character.isprintable() or character in _JOINERS or unicodedata.category(character) == "Zs"
 
 
 def csv_cell(text: str) -> str:
-    """Text for a cell of a CSV file: a quote before what a spreadsheet would take for a formula.
+    """Put a quote before text that a spreadsheet would take for a formula.
 
     Example:
         >>> csv_cell("=1+1"), csv_cell("owl")
@@ -44,12 +40,12 @@ def csv_cell(text: str) -> str:
 
 
 def checked_class_name(name: object, *, max_length: int = MAX_CLASS_NAME) -> str:
-    r"""The name of a class: printable text without space around it, in Unicode's composed form (NFC).
+    r"""Return the name of a class as printable text without space around it, in Unicode's composed form (NFC).
 
     Joiners are allowed between characters that are not ASCII, where scripts and emoji need them.
 
     Raises:
-        InvalidInputError: empty, too long, or with characters that cannot be seen.
+        InvalidInputError: empty, too long, or with invisible characters.
 
     Example:
         >>> checked_class_name(" e\u0301tude ") == "\u00e9tude"
@@ -68,7 +64,7 @@ def checked_class_name(name: object, *, max_length: int = MAX_CLASS_NAME) -> str
 
 
 def checked_class_names(names: Iterable[object], known: Iterable[str] = ()) -> list[str]:
-    """Names of classes, checked; two forms of one name are one class, in the form of `known` if that has it.
+    """Check names of classes; two forms of one name are one class, in the form of `known` if that has it.
 
     Example:
         >>> checked_class_names(["owl ", "wren"], known=["owl"])
@@ -81,13 +77,11 @@ def checked_class_names(names: Iterable[object], known: Iterable[str] = ()) -> l
 
 
 def _without_joiners(text: str) -> str:
-    """The text without joiners that join something."""
-    kept = [
-        c
-        for i, c in enumerate(text)
-        if not (c in _JOINERS and _is_joined(text[i - 1 : i]) and _is_joined(text[i + 1 : i + 2]))
-    ]
-    return "".join(kept)
+    """Drop joiners between two characters that they can join."""
+    joins = (
+        c in _JOINERS and _is_joined(text[i - 1 : i]) and _is_joined(text[i + 1 : i + 2]) for i, c in enumerate(text)
+    )
+    return "".join(c for c, is_joint in zip(text, joins, strict=True) if not is_joint)
 
 
 def _is_joined(character: str) -> bool:

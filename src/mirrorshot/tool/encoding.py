@@ -1,6 +1,6 @@
-"""From items to embeddings, batch by batch; damaged pictures are told, not hidden."""
+"""From items to embeddings, batch by batch. Unreadable images are reported."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,18 +16,18 @@ from mirrorshot.types import DataError
 
 Progress = Callable[[int, int, str], None]
 THUMBNAIL = 48  # pixels of a side
-_AT_ONCE = 128  # pictures that are decoded and held at a time
-_LOOKED_AT = 50  # pictures that decide what `auto` means
+_AT_ONCE = 128  # images that are decoded and held at a time
+_LOOKED_AT = 50  # images that decide what `auto` is
 
 
 class Encoded(NamedTuple):
-    """Items that could be read, as embeddings.
+    """Embeddings of items.
 
     Attributes:
-        items: those that could be read.
-        embeddings: one row for each, (n, D).
-        thumbnails: small pictures (n, 48, 48, 3) of bytes; None of texts and embeddings, or if not wanted.
-        damaged: names of the others, and why.
+        items: the readable ones.
+        embeddings: of these, (n, D).
+        thumbnails: small images (n, 48, 48, 3) of bytes; None for texts and embeddings, or if not wanted.
+        damaged: names of the unreadable ones, and the reasons.
     """
 
     items: Items
@@ -39,66 +39,65 @@ class Encoded(NamedTuple):
 def encode_items(
     encoder: Encoder, items: Items, *, thumbnails: bool = False, progress: Progress | None = None
 ) -> Encoded:
-    """Embeddings of items.
-
-    Args:
-        encoder: has to take items of this kind.
-        items: what to encode.
-        thumbnails: also keep small pictures.
-        progress: told how far it has come.
+    """Compute the embeddings of items and, with `thumbnails`, small images of them.
 
     Raises:
         EncoderError: the encoder takes items of another kind.
-        DataError: no picture at all can be read.
+        DataError: no image can be read.
     """
     if isinstance(items.content, np.ndarray):
         if encoder.kind != "embedding":
+            kind = "image" if encoder.kind == "picture" else encoder.kind
             raise EncoderError(
-                f"Expected {encoder.kind}s, which encoder {encoder.name!r} takes, but got embeddings. "
-                f"Pass {encoder.kind}s, or fit a model on embeddings."
+                f"Expected {kind}s, which encoder {encoder.name!r} takes, but got embeddings. "
+                f"Pass {kind}s, or fit a model on embeddings."
             )
         return Encoded(items, items.content, None, {})
     if items.kind == "text" and encoder.kind == "picture" and ":" not in encoder.name:
         raise EncoderError(
-            f"Expected pictures, which encoder {encoder.name!r} takes, but got texts. Name an encoder for texts, for "
+            f"Expected images, which encoder {encoder.name!r} takes, but got texts. Name an encoder for texts, for "
             "instance sentence-transformers:all-MiniLM-L6-v2."
         )
     if items.kind == "text":
         return Encoded(items, encoder.encode([str(text) for text in items.content]), None, {})
-    return _encode_pictures(encoder, items, thumbnails, progress)
+    return _encode_images(encoder, items, thumbnails, progress)
 
 
-def _encode_pictures(encoder: Encoder, items: Items, thumbnails: bool, progress: Progress | None) -> Encoded:
-    paths: list[Any] = list(items.content)
+def _encode_images(encoder: Encoder, items: Items, thumbnails: bool, progress: Progress | None) -> Encoded:
     parts: list[Any] = []
     small: list[NDArray[np.uint8]] = []
     kept: list[int] = []
     damaged: dict[str, str] = {}
-    for start in range(0, len(paths), _AT_ONCE):
-        if progress is not None:
-            progress(start, len(paths), "reading pictures")
-        found = read_pictures(paths[start : start + _AT_ONCE])
-        pictures = [picture for picture in found if isinstance(picture, Image.Image)]
-        kept += [start + i for i, picture in enumerate(found) if isinstance(picture, Image.Image)]
-        damaged |= {items.names[start + i]: why for i, why in enumerate(found) if isinstance(why, str)}
-        if pictures:
-            parts.append(encoder.encode(pictures))
-            small += [thumbnail(picture) for picture in pictures] if thumbnails else []
-    if progress is not None:
-        progress(len(paths), len(paths), "reading pictures")
+    for batch in read_batches(items.content, progress):
+        images = {i: image for i, image in batch.items() if isinstance(image, Image.Image)}
+        damaged |= {items.names[i]: reason for i, reason in batch.items() if isinstance(reason, str)}
+        kept += images
+        if images:
+            parts.append(encoder.encode(list(images.values())))
+            small += [thumbnail(image) for image in images.values()] if thumbnails else []
     if not parts:
-        raise DataError(f"Expected a picture that can be read, but all {len(paths)} cannot: {in_words(damaged)}.")
+        raise DataError(f"Expected an image that can be read, but all {len(damaged)} cannot: {in_words(damaged)}.")
     return Encoded(items.take(kept), np.concatenate(parts), np.stack(small) if small else None, damaged)
 
 
-def thumbnail(picture: Image.Image) -> NDArray[np.uint8]:
-    """A small picture of the whole one, on white, (48, 48, 3)."""
-    framed = ImageOps.pad(picture.convert("RGB"), (THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR, color="white")
+def read_batches(paths: Any, progress: Progress | None = None) -> Iterator[dict[int, Image.Image | str]]:
+    """Decode images in batches: by index the image, or the reason why it cannot be read."""
+    for start in range(0, len(paths), _AT_ONCE):
+        if progress is not None:
+            progress(start, len(paths), "reading images")
+        yield dict(enumerate(read_pictures(paths[start : start + _AT_ONCE]), start))
+    if progress is not None:
+        progress(len(paths), len(paths), "reading images")
+
+
+def thumbnail(image: Image.Image) -> NDArray[np.uint8]:
+    """Return a small copy of the whole image, on white, (48, 48, 3)."""
+    framed = ImageOps.pad(image.convert("RGB"), (THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR, color="white")
     return np.asarray(framed)
 
 
 def decide(items: Items) -> Choice:
-    """The encoder that `auto` means for these items.
+    """Return the encoder that `auto` is for these items.
 
     Raises:
         EncoderError: texts, for which no encoder is part of the package.
@@ -112,40 +111,38 @@ def decide(items: Items) -> Choice:
         )
     step = max(1, len(items.content) // _LOOKED_AT)
     found = read_pictures([path for path in items.content[::step] if isinstance(path, (Path, bytes))])
-    return choose_encoder([picture for picture in found if isinstance(picture, Image.Image)])
+    return choose_encoder([image for image in found if isinstance(image, Image.Image)])
 
 
 def in_words(damaged: dict[str, str]) -> str:
-    """Damaged pictures with the reasons, the first few."""
+    """The first few damaged images with the reasons."""
     return first([f"{name} ({why})" for name, why in damaged.items()], 3)
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """The names with a number behind those that occur again.
+    """Put numbers behind names that occur again.
 
     Example:
         >>> unique_names(["a", "b", "a", "a"])
         ['a', 'b', 'a (2)', 'a (3)']
     """
-    seen: set[str] = set()
-    found = []
+    seen: dict[str, None] = {}
     for name in names:
         new, number = name, 1
         while new in seen:
             number += 1
             new = f"{name} ({number})"
-        seen.add(new)
-        found.append(new)
-    return found
+        seen[new] = None
+    return list(seen)
 
 
 def check_damaged(found: Encoded, skip_corrupt: bool, labels: Sequence[str] | None = None) -> None:
-    """Refuse damaged pictures unless they may be left out, and in any case a class that loses all of its pictures."""
+    """Refuse damaged images unless they may be left out, and in any case a class without any readable image."""
     if found.damaged and not skip_corrupt:
         raise DataError(
-            f"Expected every picture to be readable, but {len(found.damaged)} are not: {in_words(found.damaged)}; "
+            f"Expected every image to be readable, but {len(found.damaged)} are not: {in_words(found.damaged)}; "
             "remove them, or leave them out with --skip-corrupt (skip_corrupt=True in Python)."
         )
     lost = sorted(set(labels or ()) - set(found.items.labels or ()))
     if lost:
-        raise DataError(f"Expected every class to have a readable picture, but {len(lost)} have none: {first(lost)}.")
+        raise DataError(f"Expected every class to have a readable image, but {len(lost)} have none: {first(lost)}.")

@@ -1,7 +1,8 @@
-"""What people bring: folders and files of pictures, tables and arrays, with or without labels."""
+"""Reading of items: folders and files of images, tables and arrays, with or without labels."""
 
 import csv
 import glob
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,9 +27,9 @@ class Items(NamedTuple):
 
     Attributes:
         kind: "picture", "text" or "embedding".
-        names: what each is called, as the user gave it.
-        content: pictures as paths or as the bytes of their files, texts, or embeddings (n, D).
-        labels: class of each; None if they are not labelled.
+        names: as the user gave them.
+        content: images as paths or as the bytes of their files, texts, or embeddings (n, D).
+        labels: their classes; None if they are not labelled.
     """
 
     kind: Kind
@@ -36,21 +37,20 @@ class Items(NamedTuple):
     content: list[Path] | list[bytes] | list[str] | Embeddings
     labels: list[str] | None
 
-    def take(self, rows: Sequence[int]) -> "Items":
+    def take(self, index: Sequence[int]) -> "Items":
         """Some of the items, in the given order."""
-        content: Any = self.content[list(rows)] if isinstance(self.content, np.ndarray) else [
-            self.content[i] for i in rows
-        ]  # fmt: skip
-        labels = None if self.labels is None else [self.labels[i] for i in rows]
-        return Items(self.kind, [self.names[i] for i in rows], content, labels)
+        content: Any = self.content
+        content = content[list(index)] if isinstance(content, np.ndarray) else [content[i] for i in index]
+        labels = None if self.labels is None else [self.labels[i] for i in index]
+        return Items(self.kind, [self.names[i] for i in index], content, labels)
 
 
 def read_labelled(path: str | Path) -> Items:
-    """Labelled items: a folder of class folders, or a table.
+    """Read labelled items: a folder of class folders, or a table.
 
-    A `.csv` file has a header, a column `label` and either a column `path` (of pictures, from the folder of the file
-    on), a column `text`, or columns of numbers: an embedding. A column `name` is optional. `.npz` and `.parquet` files
-    are as of `read_embeddings`.
+    A `.csv` file has a header, a column `label` and either a column `path` (of images, relative to the folder of the
+    file), a column `text`, or columns of numbers: an embedding. A column `name` is optional. `.npz` and `.parquet`
+    files are those of `read_embeddings`.
 
     Raises:
         DataError: it is missing, empty, damaged, or not labelled. The message says what to do.
@@ -60,33 +60,32 @@ def read_labelled(path: str | Path) -> Items:
         return _labelled_table(path)
     files = class_files(path)
     pairs = [(label, file) for label, of_class in files.items() for file in of_class]
-    return Items(
-        "picture", [str(file) for _, file in pairs], [file for _, file in pairs], [label for label, _ in pairs]
-    )
+    labels, paths = [label for label, _ in pairs], [file for _, file in pairs]
+    return Items("picture", [str(file) for file in paths], paths, labels)
 
 
 def read_unlabelled(arguments: Sequence[str], lines: Iterable[str] = ()) -> Items:
-    """Items to classify, in the given order.
+    """Read items to classify, in the given order.
 
     Args:
-        arguments: pictures, folders (all pictures in and below them), patterns such as `scans/*.png`, a table, or `-`.
-        lines: what `-` stands for: paths, one a line.
+        arguments: images, folders (all images in and below them), patterns such as `scans/*.png`, a table, or `-`.
+        lines: paths, one a line, in the place of `-`.
 
     Raises:
-        DataError: something is missing, there is nothing, or tables and pictures are mixed.
+        DataError: something is missing, there is nothing, or tables and images are mixed.
     """
     names = [name for argument in arguments for name in (_lines(lines) if argument == "-" else [argument])]
     tables = [name for name in names if Path(name).suffix.lower() in (*TABLES, ".txt") and os.path.isfile(name)]
     if tables:
         if len(names) > 1:
             raise DataError(
-                f"Expected one table or any number of pictures, but got {first(names)}. Pass them one by one."
+                f"Expected one table or any number of images, but got {first(names)}. Pass them one by one."
             )
         return _unlabelled_table(Path(tables[0]))
     paths = [path for name in names for path in _expand(name)]
     if not paths:
         raise DataError(
-            f"Expected at least one picture ({', '.join(SUFFIXES)}), but got none in {first(names) or 'nothing'}."
+            f"Expected at least one image ({', '.join(SUFFIXES)}), but got none in {first(names) or 'nothing'}."
         )
     return Items("picture", [str(path) for path in paths], paths, None)
 
@@ -98,12 +97,12 @@ def _lines(lines: Iterable[str]) -> Iterator[str]:
 def _expand(name: str) -> list[Path]:
     path = Path(name)
     if "\0" in name:
-        raise DataError(f"Expected the path of a picture, but got {name!r}.")
+        raise DataError(f"Expected the path of an image, but got {name!r}.")
     if os.path.isdir(path):
         found = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
         visible = [p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts)]
         if not visible:
-            raise DataError(f"Expected {path} to hold pictures ({', '.join(SUFFIXES)}), but it has none.")
+            raise DataError(f"Expected {path} to hold images ({', '.join(SUFFIXES)}), but it has none.")
         return visible
     if os.path.lexists(path):
         return [path]
@@ -111,7 +110,7 @@ def _expand(name: str) -> list[Path]:
         matches = sorted(glob.glob(name, recursive=True))
         if matches:
             return [p for match in matches for p in _expand(match) if p.suffix.lower() in SUFFIXES]
-    raise DataError(f"Expected a picture or a folder at {name!r}, but there is none; check the path.")
+    raise DataError(f"Expected an image or a folder at {name!r}, but there is none; check the path.")
 
 
 def _labelled_table(path: Path) -> Items:
@@ -123,7 +122,7 @@ def _labelled_table(path: Path) -> Items:
     if path.suffix.lower() not in TABLES:
         raise DataError(
             f"Expected a folder of class folders, or a file {', '.join(TABLES)}, but got the file {path}; "
-            "put pictures into a folder for each class."
+            "put images into a folder for each class."
         )
     source = read_embeddings(path)
     labels = [source.class_names[i] for i in source.labels.tolist()]
@@ -145,25 +144,22 @@ def _unlabelled_table(path: Path) -> Items:
     there = [name for name in ("X", "embeddings", "features") if name in arrays]
     if len(there) != 1:
         raise DataError(f"Expected {path} to have one array `X`, but it has {first(sorted(arrays)) or 'none'}.")
-    return Items(
-        "embedding", [f"row {i}" for i in range(len(arrays[there[0]]))], _numbers(arrays[there[0]], path), None
-    )
+    X = _numbers(arrays[there[0]], path)
+    return Items("embedding", [f"row {i}" for i in range(len(X))], X, None)
 
 
 def _read_csv(path: Path) -> Items:
     header, rows = _csv_rows(path)
-    places = {key: _place(header, names) for key, names in
-              {"label": _LABEL, "path": _PATH, "text": _TEXT, "name": _NAME}.items()}  # fmt: skip
-    label, name = places["label"], places["name"]
+    label, file, text, name = (_place(header, names) for names in (_LABEL, _PATH, _TEXT, _NAME))
     labels = None if label is None else [row[label] for row in rows]
     if labels is not None and "" in labels:
         raise DataError(f"Expected every row of {path} to have a label, but row {labels.index('') + 1} has none.")
-    if places["path"] is not None:
-        files = [path.parent / row[places["path"]] for row in rows]
-        return Items("picture", [str(file) for file in files], files, labels)
+    if file is not None:
+        files = [path.parent / row[file] for row in rows]
+        return Items("picture", [str(found) for found in files], files, labels)
     names = [row[name] if name is not None else f"row {i + 1}" for i, row in enumerate(rows)]
-    if places["text"] is not None:
-        return Items("text", names, [row[places["text"]] for row in rows], labels)
+    if text is not None:
+        return Items("text", names, [row[text] for row in rows], labels)
     columns = [i for i in range(len(header)) if i not in (label, name)]
     if not columns:
         raise DataError(
@@ -183,9 +179,12 @@ def _read_csv(path: Path) -> Items:
 def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     csv.field_size_limit(_MAX_FIELD)
     try:
-        table = list(_limited(csv.reader(_text(path).splitlines()), path))
+        lines = list(itertools.islice(csv.reader(_text(path).splitlines()), _MAX_ROWS + 2))
     except csv.Error as error:
         raise DataError(f"Expected {path} to be a CSV file, but got: {error}.") from error
+    if len(lines) > _MAX_ROWS + 1:
+        raise DataError(f"Expected {path} to have at most {_MAX_ROWS:,} rows, but it has more. Split it.")
+    table = [row for row in lines if row]
     if len(table) < 2:
         raise DataError(f"Expected {path} to have a header and rows, but it has {len(table)} lines.")
     header, rows = [name.strip() for name in table[0]], table[1:]
@@ -195,14 +194,6 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     if len(set(header)) < len(header):
         raise DataError(f"Expected the columns of {path} to have distinct names, but got {first(header)}.")
     return header, rows
-
-
-def _limited(rows: Iterable[list[str]], path: Path) -> Iterator[list[str]]:
-    for i, row in enumerate(rows):
-        if i > _MAX_ROWS:
-            raise DataError(f"Expected {path} to have at most {_MAX_ROWS:,} rows, but it has more. Split it.")
-        if row:
-            yield row
 
 
 def _place(header: list[str], names: tuple[str, ...]) -> int | None:

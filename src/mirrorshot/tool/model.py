@@ -1,4 +1,4 @@
-"""A fitted model as a thing: the encoder, the support with its names, and the classifier on top."""
+"""Fitted models: the encoder, the support with its names, and the classifier."""
 
 import warnings
 from collections import Counter
@@ -15,26 +15,27 @@ from mirrorshot.encoders import Embeddings, Encoder, make_encoder
 from mirrorshot.files.texts import checked_class_names
 from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, encode_items, unique_names
 from mirrorshot.tool.items import Items
-from mirrorshot.tool.prediction import Prediction, Reason
+from mirrorshot.tool.results import Prediction, Reason, Scores, scores_of
 from mirrorshot.types import DataError, InvalidInputError
 
 NOVELTY_RATE = 0.05
-"""Share of pictures of known classes that may be called "none of these"."""
+"""Share of images of known classes that may be called "none of these"."""
 
 
 class Model:
     """An encoder, a labelled support, and a `FewShotClassifier` that was fitted on it.
 
     Make one with `Model.fit` and read one with `Model.load`. `add` and `remove` edit the support; if they
-    raise an error, the model stays as it was.
+    raise an error, the model stays as it was. Methods that take an `Encoded` want it from `encode_items` with the
+    encoder of the model.
 
     Args:
-        encoder: what made the embeddings.
-        names: name of each example, all different.
-        labels: its class.
-        embeddings: its embedding, (n, D).
+        encoder: made the embeddings.
+        names: of the examples, all different.
+        labels: their classes.
+        embeddings: of the examples, (n, D).
         head: the classifier, fitted on them in this order.
-        thumbnails: small pictures (n, 48, 48, 3) of bytes, or None.
+        thumbnails: small images (n, 48, 48, 3) of bytes, or None.
 
     Example:
         >>> X = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.1]])
@@ -72,15 +73,15 @@ class Model:
         """Fit a model on labelled items.
 
         Args:
-            items: at least two classes.
+            items: of at least two classes.
             encoder: None for embeddings.
             parameters: of `FewShotClassifier`.
-            thumbnails: keep small pictures of the examples in the model.
-            skip_corrupt: leave out pictures that cannot be read; otherwise they are an error.
-            progress: told how far it has come.
+            thumbnails: whether to keep small images of the examples in the model.
+            skip_corrupt: whether to leave out images that cannot be read; otherwise they are an error.
+            progress: called with the number of items read, their total and the activity.
 
         Raises:
-            DataError: no labels, one class only, or damaged pictures.
+            DataError: no labels, one class only, or damaged images.
         """
         if items.labels is None:
             raise DataError("Expected labelled items, but got none with a label. Use a folder for each class.")
@@ -109,7 +110,7 @@ class Model:
         novelty_threshold: float | None = None,
         progress: Progress | None = None,
     ) -> list[Prediction]:
-        """Classify items. Every one has to be readable; `encode_items` and `predict_encoded` allow for damaged ones."""
+        """Classify items, which have to be readable; `encode_items` and `predict_encoded` allow for damaged ones."""
         found = encode_items(self.encoder, items, progress=progress)
         check_damaged(found, False)
         return self.predict_encoded(found, coverage=coverage, novelty_threshold=novelty_threshold)
@@ -117,47 +118,65 @@ class Model:
     def predict_encoded(
         self, found: Encoded, *, coverage: float = 0.9, novelty_threshold: float | None = None
     ) -> list[Prediction]:
-        """Classify items that are encoded.
+        """Classify encoded items.
 
         Args:
-            found: from `encode_items`, with the encoder of the model.
+            found: the items.
             coverage: of the sets of labels.
-            novelty_threshold: novelty from which an item is none of the classes. None: `FewShotClassifier`'s
-                `novelty_threshold`, which calls about one in twenty items of known classes novel.
+            novelty_threshold: novelty above which an item is none of the classes. None: that of `FewShotClassifier`,
+                which calls about one in twenty items of known classes novel.
         """
         X = self.check_embeddings(found.embeddings)
         prob, novelty, parts = self.head.predict_proba(X), self.head.novelty(X), self.head.uncertainty(X)
         threshold = self.head.novelty_threshold(NOVELTY_RATE) if novelty_threshold is None else novelty_threshold
+        sets = self._label_sets(X, coverage)
+        classes, best = self.classes, prob.argmax(1)
+        return [
+            Prediction(
+                name=name,
+                label=classes[best[i]],
+                probability=float(prob[i, best[i]]),
+                is_novel=bool(novelty[i] > threshold),
+                labels=sets[i],
+                novelty=float(novelty[i]),
+                epistemic=float(parts.epistemic[i]),
+                aleatoric=float(parts.aleatoric[i]),
+                probabilities=dict(zip(classes, map(float, prob[i]), strict=True)),
+            )
+            for i, name in enumerate(found.items.names)
+        ]
+
+    def _label_sets(self, X: Embeddings, coverage: float) -> Sequence[tuple[str, ...] | None]:
+        """Sets of labels; None for each item if there are too few examples for any."""
         try:
             in_set = self.head.predict_set(X, coverage)
         except InvalidInputError:
             if not 0.0 < coverage < 1.0:
                 raise
-            in_set = None  # too few examples for any set
-        classes = self.classes
-        best = prob.argmax(1)
-        return [
-            Prediction(
-                name,
-                classes[best[i]],
-                float(prob[i, best[i]]),
-                bool(novelty[i] > threshold),
-                None if in_set is None else tuple(c for c, is_in in zip(classes, in_set[i], strict=True) if is_in),
-                float(novelty[i]),
-                float(parts.epistemic[i]),
-                float(parts.aleatoric[i]),
-                dict(zip(classes, map(float, prob[i]), strict=True)),
+            return [None] * len(X)
+        return [tuple(c for c, is_in in zip(self.classes, row, strict=True) if is_in) for row in in_set]
+
+    def score(self, found: Encoded) -> Scores:
+        """Compare the predictions for labelled items with their labels.
+
+        Raises:
+            DataError: no labels, or none that the model knows.
+        """
+        labels = np.array(found.items.labels or [], dtype=np.str_)
+        known = np.isin(labels, self.classes)
+        if not known.any():
+            raise DataError(
+                f"Expected items of the classes of the model ({first(self.classes)}), but got "
+                f"{first(sorted(set(labels.tolist())))}. Name the folders as the classes."
             )
-            for i, name in enumerate(found.items.names)
-        ]
+        X = self.check_embeddings(found.embeddings)
+        is_novel = self.head.novelty(X) > self.head.novelty_threshold(NOVELTY_RATE)
+        return scores_of(self.classes, labels, self.head.predict_log_proba(X[known]), is_novel)
 
     def explain(self, found: Encoded, label: str | None = None, n: int = 5) -> list[list[Reason]]:
-        """The examples that speak most for or against a class at each item, the strongest first.
+        """Return the `n` examples that speak most for or against a class at each item, the strongest first.
 
-        Args:
-            found: from `encode_items`.
-            label: the class. None: the most probable one of each item.
-            n: how many examples.
+        The class is `label` or, if that is None, the most probable one of each item.
         """
         classes = self.classes
         if label is not None and label not in classes:
@@ -172,17 +191,12 @@ class Model:
         ]
 
     def suggest(self, found: Encoded, k: int = 1) -> list[str]:
-        """Names of the `k` items whose labels would help most, the most useful first."""
+        """Return the names of the `k` items whose labels would help most, the most useful first."""
         rows = self.head.suggest(self.check_embeddings(found.embeddings), min(k, len(found.embeddings)))
         return [found.items.names[i] for i in rows]
 
     def add(self, found: Encoded, labels: Sequence[str]) -> "Model":
-        """Add labelled examples, perhaps of new classes. The classifier learns them; nothing else is trained.
-
-        Args:
-            found: from `encode_items`, with the encoder of the model.
-            labels: one for each; non-empty text.
-        """
+        """Add examples with their labels, perhaps of new classes. Only the classifier learns them."""
         if len(labels) != len(found.embeddings) or not all(labels):
             raise InvalidInputError(f"Expected a label for each of {len(found.embeddings)} items, but got {labels!r}.")
         labels = checked_class_names(labels, self.classes)
@@ -193,11 +207,11 @@ class Model:
         if thumbnails is not None:
             thumbnails = None if found.thumbnails is None else np.concatenate([thumbnails, found.thumbnails])
         self.head.add(X, np.array(labels, dtype=np.str_))
-        self._keep(names, [*self.labels, *labels], together, thumbnails)
+        self.names, self.labels, self.embeddings, self.thumbnails = names, [*self.labels, *labels], together, thumbnails
         return self
 
     def remove(self, names: Iterable[str]) -> "Model":
-        """Take examples out by their names."""
+        """Remove examples by their names."""
         wanted = set(names)
         unknown = sorted(wanted - set(self.names))
         if unknown or not wanted:
@@ -205,17 +219,14 @@ class Model:
                 f"Expected names of examples of the model, but got {first(unknown) or 'none'}. "
                 f"It has {first(self.names, 3)}."
             )
-        rows = [i for i, name in enumerate(self.names) if name not in wanted]
-        labels = [self.labels[i] for i in rows]
+        kept = [i for i, name in enumerate(self.names) if name not in wanted]
+        labels = [self.labels[i] for i in kept]
         if len(set(labels)) < 2:
             raise InvalidInputError("Expected examples of at least two classes to stay, but too few would. Keep some.")
-        thumbnails = None if self.thumbnails is None else self.thumbnails[rows]
-        self.head.remove(np.setdiff1d(np.arange(len(self.names)), rows), drop_class=True)
-        self._keep([self.names[i] for i in rows], labels, self.embeddings[rows], thumbnails)
+        self.head.remove(np.setdiff1d(np.arange(len(self.names)), kept), drop_class=True)
+        self.names, self.labels, self.embeddings = [self.names[i] for i in kept], labels, self.embeddings[kept]
+        self.thumbnails = None if self.thumbnails is None else self.thumbnails[kept]
         return self
-
-    def _keep(self, names: list[str], labels: list[str], X: Embeddings, thumbnails: NDArray[np.uint8] | None) -> None:
-        self.names, self.labels, self.embeddings, self.thumbnails = names, labels, X, thumbnails
 
     def check_embeddings(self, X: Embeddings) -> Embeddings:
         """Refuse embeddings of another length than the model's."""
@@ -227,8 +238,8 @@ class Model:
         return X
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, all or nothing; see `mirrorshot.tool.file`."""
-        from mirrorshot.tool.file import save_model
+        """Write the model to one file, all or nothing; see `mirrorshot.tool.model_file`."""
+        from mirrorshot.tool.model_file import save_model
 
         save_model(self, Path(path))
 
@@ -236,21 +247,19 @@ class Model:
     def load(cls, path: str | Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":
         """Read a model that `save` wrote.
 
-        Args:
-            path: the file.
-            trust_encoder: whether a function that the file names as its encoder may be imported when it is needed.
-            download: whether weights of its encoder may be fetched.
+        A function that the file names as its encoder is imported only with `trust_encoder`, and weights of an encoder
+        are fetched only with `download`.
 
         Raises:
             CheckpointError: the file is cut off, changed, foreign, or of a newer mirrorshot.
         """
-        from mirrorshot.tool.file import load_model
+        from mirrorshot.tool.model_file import load_model
 
         return load_model(Path(path), trust_encoder=trust_encoder, download=download)
 
 
 def _class_names(labels: Sequence[str]) -> list[str]:
-    """Checked names; the user is told of two forms that become one class."""
+    """Check names of classes; warn of two forms that become one class."""
     names = checked_class_names(labels)
     forms = dict(zip(labels, names, strict=True))
     merged = [name for name, n in Counter(forms.values()).items() if n > 1]

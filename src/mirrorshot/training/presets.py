@@ -43,6 +43,8 @@ def preset_settings(name: str, data: str, n_shot: int, method: str = "mirror_gp"
 
     if name not in PRESETS:
         raise InvalidInputError(f"Expected `preset` to be one of {', '.join(PRESETS)}, but got {name!r}.")
+    if method not in METHODS:
+        raise InvalidInputError(f"Expected `method` to be one of {', '.join(METHODS)}, but got {method!r}.")
     about = DATASETS.get(data, OWN_DATA)
     case = Case(name, about.kind, about.is_benchmark, n_shot)
     length = Recipe({"method": method, "n_episodes": EPISODES_PER_EPOCH * about.epochs[n_shot > 1]})

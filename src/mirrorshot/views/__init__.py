@@ -2,7 +2,7 @@
 
 A display computes its numbers once and draws them with `plot(ax=None)`; a function that ends in `_figure` returns a
 figure. Figures are instances of `matplotlib.figure.Figure`: no pyplot, no global state, no window. Their colours are
-those of Okabe and Ito, and no meaning rests on colour alone. A report is one HTML file of text, tables and figures.
+those of Okabe and Ito, and no meaning depends on colour alone. A report is one HTML file of text, tables and figures.
 """
 
 from mirrorshot.views.comparison import (

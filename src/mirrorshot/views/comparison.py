@@ -34,7 +34,7 @@ class ReportedRun(NamedTuple):
     Attributes:
         folder: of the run.
         config: its settings.
-        data: name or path of the data it was evaluated on.
+        data: name or path of the test data.
         evaluation: its results.
         log: records of its training.
         cards: some of its test tasks; none for embeddings.
@@ -51,13 +51,7 @@ class ReportedRun(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """Whether runs are calibrated well enough.
-
-    Attributes:
-        max_ece: the largest expected calibration error that passes.
-        on: "raw", or "calibrated": at the temperature fitted on validation tasks.
-        ece: of each run, by name.
-    """
+    """The ECE of each run, raw or "calibrated" at the temperature of validation tasks, and the largest that passes."""
 
     max_ece: float
     on: GateOn
@@ -105,7 +99,7 @@ def groups_of_episodes(found: Mapping[str, Evaluation]) -> list[dict[str, Evalua
 
 
 def paired_differences(found: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
-    """All pairs of runs, task by task, ready for JSON; pairs with other episodes say why they are none."""
+    """All pairs of runs, task by task, ready for JSON; pairs with different episodes have the reason instead."""
     rows: list[dict[str, Any]] = []
     for a, b in itertools.combinations(found, 2):
         try:

@@ -28,13 +28,13 @@ class EpisodeDisplay:
 
     A cell has a bar as long as the probability of the class. The cell of the right class is framed, and its number is
     bold; the bar of the predicted class is dark where it is right, and hatched where it is wrong. With `uncertainty` a
-    last column has its two parts: aleatoric, what more examples cannot remove, and epistemic, what they can. It is that
-    of the latents; where a method has a predictive temperature on top, the column says so.
+    last column has its two parts: aleatoric, which more examples cannot remove, and epistemic, which they can. It is
+    that of the latents; where a method has a predictive temperature on top, the column says so.
 
     Args:
         support: images (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
         query: images to classify.
-        log_prob: logarithm of the class probabilities of the queries.
+        log_prob: log-probabilities of the classes of the queries.
         y: their right classes.
         class_names: of the C classes.
         uncertainty: of the queries, in nats; None: not shown.
@@ -68,13 +68,13 @@ class EpisodeDisplay:
     def from_method(
         cls, method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare
     ) -> "list[EpisodeDisplay]":
-        """Let a method predict some episodes of images; return a display for each.
+        """Predict some episodes of images with a method; return a display for each.
 
         Args:
-            method: a trained one. Its latents, if it has them, give the parts of the uncertainty.
+            method: trained. Its latents, if it has them, give the parts of the uncertainty.
             sampler: draws the episodes.
-            numbers: which episodes.
-            prepare: from images as bytes to what the backbone takes, on the device of the method.
+            numbers: of the episodes.
+            prepare: from images as bytes to the input of the backbone, on the device of the method.
         """
         found = predict_tasks(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
         latents = predict_latents(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
@@ -120,7 +120,10 @@ class EpisodeDisplay:
             wspace=0.14, hspace=0.16,
         )  # fmt: skip
         for c, (name, image) in enumerate(zip(self.class_names, shots, strict=True)):
-            _draw_header(figure.add_subplot(grid[0, c + 1]), name, image)
+            ax = figure.add_subplot(grid[0, c + 1])
+            _draw_image(ax, image)
+            short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
+            ax.set_title(short, fontsize="medium", fontweight="bold", color=INK, pad=5)
         prob = self.log_prob.detach().exp().cpu().double().numpy()
         for i, row in enumerate(rows):
             _draw_image(figure.add_subplot(grid[i + 1, 0]), queries[row])
@@ -165,12 +168,6 @@ def _draw_uncertainty(
     )  # fmt: skip
 
 
-def _draw_header(ax: Any, name: str, image: NDArray[Any]) -> None:
-    _draw_image(ax, image)
-    short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
-    ax.set_title(short, fontsize="medium", fontweight="bold", color=INK, pad=5)
-
-
 def _draw_image(ax: Any, image: NDArray[Any]) -> None:
     grey = image.shape[-1] == 1
     ax.imshow(image[..., 0] if grey else image, cmap="gray" if grey else None, vmin=0, vmax=1, aspect="equal")
@@ -185,7 +182,8 @@ def _draw_probabilities(axes: Sequence[Any], prob: NDArray[np.float64], right: i
             ax.barh(0, p, height=0.3, left=0, **style)
         ax.barh(0, 1, height=0.3, left=0, facecolor=GREY, alpha=0.13, zorder=0)
         weight = "bold" if c == right else "normal"
-        ax.text(0, 0.3, _percent(p), fontsize=9, fontweight=weight, color=INK, va="bottom", ha="left")
+        percent = f"{p:.0%}" if p >= 0.005 or p == 0 else "<1%"
+        ax.text(0, 0.3, percent, fontsize=9, fontweight=weight, color=INK, va="bottom", ha="left")
         ax.set(xlim=(-0.07, 1.07), ylim=(-0.42, 0.95), xticks=[], yticks=[])
         ax.spines[:].set(visible=c == right, color=INK, linewidth=1.3)
     verdict = "right" if predicted == right else "wrong"
@@ -203,10 +201,6 @@ def _draw_words(figure: Any, header: float, size: tuple[float, float], n_shot: i
         _LABEL / size[0] + 0.02, 0.08 / size[1], "framed: the right class   |   bar: probability of the class",
         fontsize=9, color=GREY, va="bottom",
     )  # fmt: skip
-
-
-def _percent(p: float) -> str:
-    return f"{p:.0%}" if p >= 0.005 or p == 0 else "<1%"
 
 
 def _as_images(x: Tensor) -> NDArray[np.float64]:

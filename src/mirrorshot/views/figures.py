@@ -1,10 +1,10 @@
-"""Colours of figures, and figures as files and as inline SVG."""
+"""Style of figures, and figures as files and as inline SVG."""
 
 import html
 import io
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -39,10 +39,25 @@ def axes_to_draw_on(
     size: tuple[float, float],
     layout: Literal["constrained", "compressed"] = "constrained",
 ) -> "matplotlib.axes.Axes":
-    """Return `ax`, or axes on a new figure of that size in inches if it is None."""
+    """Return `ax` or, if it is None, axes on a new figure of that size in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout=layout).subplots() if ax is None else ax
+
+
+def hide_frame(ax: Any, *sides: str) -> None:
+    """Hide the top and the right side of the frame, and others that are named."""
+    ax.spines[["top", "right", *sides]].set_visible(False)
+
+
+def draw_grid(ax: Any) -> None:
+    """Draw faint horizontal lines."""
+    ax.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
+
+
+def set_panel_title(ax: Any, title: str) -> None:
+    """Set the title of one panel of several."""
+    ax.set_title(title, loc="left", fontsize="medium", fontweight="bold")
 
 
 def to_tensor(data: ArrayLike) -> Tensor:
@@ -51,15 +66,9 @@ def to_tensor(data: ArrayLike) -> Tensor:
 
 
 def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> list[Path]:
-    """Write a figure as PNG or SVG. The file holds no date: the same numbers give the same file.
+    """Write a figure as PNG or SVG, or both if `path` has no ending; return the paths of the files.
 
-    Args:
-        fig: the figure.
-        path: a file name that ends in .png or .svg, or without an ending for both; in a folder that exists.
-        dpi: dots per inch of a PNG.
-
-    Returns:
-        The files written.
+    The file holds no date: the same numbers give the same file.
     """
     from matplotlib import rc_context
 
@@ -75,15 +84,10 @@ def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int =
 
 
 def figure_svg(fig: "matplotlib.figure.Figure", *, prefix: str, alt: str) -> str:
-    """Return a figure as an SVG element for a page, without references to anything outside.
+    """Return a figure as an SVG element for a page, without external references.
 
     Black, white and grey become the CSS variables `--ink`, `--paper` and `--faint`, so that the figure follows the page
-    into dark mode.
-
-    Args:
-        fig: the figure.
-        prefix: put before every id in it, to keep the ids of several figures on a page apart.
-        alt: alternative text.
+    into dark mode. `prefix` keeps the ids of several figures on a page apart.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -98,7 +102,7 @@ def figure_svg(fig: "matplotlib.figure.Figure", *, prefix: str, alt: str) -> str
         fig.savefig(buffer, format="svg", metadata=nothing, transparent=True)
     svg = buffer.getvalue()
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg[svg.index("<svg ") :].strip(), flags=re.DOTALL)
-    svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg).replace("xlink:href=", "href=")  # HTML knows them
+    svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg).replace("xlink:href=", "href=")  # HTML does not need them
     svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
     for colour, variable in _THEMED.items():
         svg = re.sub(rf"(fill|stroke): {colour}\b", rf"\1: var({variable})", svg, flags=re.IGNORECASE)

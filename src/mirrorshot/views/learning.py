@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import GREY, LINES, MARKERS
+from mirrorshot.views.figures import LINES, MARKERS, draw_grid, hide_frame, set_panel_title
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
@@ -21,7 +21,7 @@ _PANELS = {
     "val_accuracy": ("validation accuracy", True),
     "val_nll": ("validation NLL, nats per query", False),
 }
-_SMOOTHED = 20  # points across the panel that are told apart
+_SMOOTHED = 20  # windows of the moving mean across a panel
 _MANY = 60  # records above which a line has no markers
 
 
@@ -33,7 +33,7 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
 
     Args:
         histories: for each name, the records of a run (`read_log`), with "step" or "episodes" and any of "elbo" (see
-            `with_elbo`), "loss", "val_accuracy" and "val_nll"; a key that is missing or None is passed over.
+            `with_elbo`), "loss", "val_accuracy" and "val_nll"; missing keys and None are skipped.
 
     Example:
         >>> log = [{"step": i, "episodes": 4 * i, "loss": 1 / i, "val_accuracy": 1 - 1 / i} for i in range(1, 50)]
@@ -57,12 +57,11 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
     for ax, key in zip(figure.subplots(n_rows, n_columns, squeeze=False).flat, shown, strict=True):
         _draw_panel(ax, key, axis, histories)
-    handles = {
+    entries = {
         label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 4), frameon=False
-    )
+    columns = min(len(entries), 4)
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
 
@@ -82,7 +81,7 @@ def with_elbo(history: History) -> list[dict[str, Any]]:
 
 
 def smooth(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Centred moving mean; at the ends it is the mean of what there is of the window.
+    """Return a centred moving mean; at the ends the window is cut off.
 
     Example:
         >>> smooth(np.array([0.0, 3.0, 0.0, 3.0]), 3).tolist()
@@ -109,10 +108,10 @@ def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) 
             y = smooth(y, len(x) // _SMOOTHED)
         marker = {"marker": MARKERS[i % len(MARKERS)], "markersize": 6, "markeredgecolor": "white"}
         ax.plot(x, y, markevery=every, **marker, **style)
-    ax.set_title(title, loc="left", fontsize="medium", fontweight="bold")
+    set_panel_title(ax, title)
     ax.set_xlabel(f"training {axis}" if axis == "episodes" else "training steps")
-    ax.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
-    ax.spines[["top", "right", "left"]].set_visible(False)
+    draw_grid(ax)
+    hide_frame(ax, "left")
     ax.tick_params(length=0)
     ax.set_axisbelow(True)
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -121,7 +120,7 @@ def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) 
 
 
 def _series(history: History, key: str, axis: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The points of a curve: records that have both, and a number."""
+    """Points of a curve, from the records that have both keys."""
     pairs = [(r[axis], r[key]) for r in history if r.get(axis) is not None and r.get(key) is not None]
     points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     points = points[np.isfinite(points).all(1)]

@@ -1,7 +1,7 @@
-"""HTML pages of text, tables and images, in one file that needs nothing else.
+"""HTML pages of text, tables and images, in one self-contained file.
 
-Design note: no scripts and no links to anything outside, which the page's own security policy enforces; figures are SVG
-in the colours of the page, so they follow it into dark mode. Rejected: a template engine, for a page of three blocks.
+Design note: no scripts and no external links, which the page's own security policy enforces; figures are SVG in the
+colours of the page, so they follow it into dark mode. Rejected: a template engine, for a page of three blocks.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,12 +22,12 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Table(NamedTuple):
-    """Numbers, and how they came about.
+    """Numbers, and how they were made.
 
     Attributes:
         caption: title of the table.
         columns: headings; the first column names the rows.
-        rows: cells as they are to be printed.
+        rows: printed cells.
         protocol: how the numbers were made, shown beside them: name and value.
         best: (row, column) of the cells to mark as best.
         note: small print.
@@ -50,12 +50,7 @@ class Image(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of the report.
-
-    Attributes:
-        title: its heading.
-        blocks: paragraphs, tables and images, in order.
-    """
+    """A heading with paragraphs, tables and images."""
 
     title: str
     blocks: Sequence[str | Table | Image]
@@ -65,11 +60,11 @@ def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Secti
     """Write a report as one HTML file. The same content gives the same file.
 
     Args:
-        path: name of the file.
+        path: of the file.
         title: heading of the report.
-        intro: first paragraphs. As in all texts here, an empty line begins a new paragraph, `$ ` begins a command
-            line, and markup is shown as is.
-        sections: its parts. A protocol or a note that several tables share is shown with the first of them.
+        intro: first paragraphs. In all texts, an empty line begins a new paragraph, `$ ` begins a command line, and
+            markup is escaped.
+        sections: a protocol or a note that several tables share is shown with the first of them.
 
     Example:
         >>> import tempfile
@@ -145,7 +140,7 @@ def _image(image: Image, prefix: str) -> str:
     caption = f"<figcaption>{escape(image.caption)}</figcaption>" if image.caption else ""
     svg = figure_svg(image.figure, prefix=prefix, alt=image.alt)
     inches = image.figure.get_size_inches()[0]
-    # on a small screen a wide figure is scrolled, and not shrunk until nobody can read it
+    # on a small screen a wide figure is scrolled, and not shrunk until it is illegible
     scroll = f'<div class="scroll" tabindex="0"><div style="min-width:{min(inches * 62, 720):.0f}px">{svg}</div></div>'
     return f'<figure class="image" style="max-width:{inches * 92 + 48:.0f}px">{scroll}{caption}</figure>'
 

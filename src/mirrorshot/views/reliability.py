@@ -17,7 +17,7 @@ from mirrorshot.metrics import (
 )
 from mirrorshot.training.evaluation import Calibration
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY, axes_to_draw_on, to_tensor
+from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY, axes_to_draw_on, hide_frame, to_tensor
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
@@ -41,9 +41,8 @@ class ReliabilityDisplay:
         intervals: lower and upper ends of the accuracy in each bin, (2, B), as from `bootstrap_bins`. None: Wilson's.
 
     Attributes:
-        bins, name, intervals: as given.
         ece, mce: expected and maximum calibration error.
-        ax_, share_ax_, figure_: what `plot` has drawn on.
+        ax_, share_ax_, figure_: made by `plot`.
 
     Example:
         >>> prob = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]])
@@ -77,8 +76,8 @@ class ReliabilityDisplay:
                 intervals are bootstrapped over them.
             y: labels 0 .. n_classes - 1, shape (..., n_queries).
             n_bins: number of confidence bins.
-            name: of the predictions; the title.
-            ax: where to draw; None: on a new figure.
+            name: the title.
+            ax: None: on a new figure.
         """
         p, labels = to_tensor(prob), to_tensor(y)
         bins, intervals = calibration_bins(p, labels, n_bins), None
@@ -89,7 +88,7 @@ class ReliabilityDisplay:
 
     @classmethod
     def from_calibration(cls, calibration: Calibration, *, name: str | None = None) -> "ReliabilityDisplay":
-        """Take the bins that an evaluation has stored, with their intervals over tasks."""
+        """Make the display of bins that an evaluation has stored, with their intervals over tasks."""
         return cls(calibration.bins, name=name, intervals=calibration.bin_intervals)
 
     def plot(self, ax: "matplotlib.axes.Axes | None" = None, *, legend: bool = True) -> "ReliabilityDisplay":
@@ -124,7 +123,7 @@ class ReliabilityDisplay:
         ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1.0, zorder=3, label="calibrated")
         ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel="accuracy")
         ax.tick_params(labelbottom=False)
-        ax.spines[["top", "right"]].set_visible(False)
+        hide_frame(ax)
 
     def _draw_share(self, ax: Any) -> None:
         left, width, filled = self._geometry()
@@ -134,10 +133,10 @@ class ReliabilityDisplay:
         ax.set(xlabel=f"confidence ({n:,.0f} predictions)", ylabel="count", ylim=(0, 1.05 * top), yticks=[0, top])
         ax.set_yticklabels(["0", f"{top:,.0f}\n({top / n:.0%})"], fontsize="small")
         ax.yaxis.get_ticklabels()[-1].set_verticalalignment("top")
-        ax.spines[["top", "right"]].set_visible(False)
+        hide_frame(ax)
 
     def _geometry(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Left edges and widths of the bins that hold predictions, and which ones these are."""
+        """Left edges and widths of the bins that hold predictions, and a mask of these bins."""
         edges, filled = self.bins.edges.numpy(force=True), self.bins.counts.numpy(force=True) > 0
         return edges[:-1][filled], np.diff(edges)[filled], filled
 

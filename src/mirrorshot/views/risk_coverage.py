@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from mirrorshot.metrics import RiskCoverage, aurc, risk_coverage
 from mirrorshot.training.evaluation import Calibration
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, to_tensor
+from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, draw_grid, hide_frame, to_tensor
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
@@ -22,17 +22,16 @@ _STYLES = ("-", "--", "-.", ":")
 class RiskCoverageDisplay:
     """Risk-coverage curve: the error rate of the predictions that are kept when the least confident are refused.
 
-    The dotted line is a confidence that says nothing; the shaded edge below is the best order there could be, with all
+    The dotted line is that of an uninformative confidence; the shaded edge below is the best possible order, with all
     right predictions before the wrong ones.
 
     Args:
-        curve: coverages and error rates, as from `risk_coverage`.
-        area: area under the curve, AURC.
+        curve: coverages and error rates, from `risk_coverage`.
+        area: under the curve, AURC.
         name: of the predictions.
 
     Attributes:
-        curve, area, name: as given.
-        ax_, figure_: what `plot` has drawn on.
+        ax_, figure_: made by `plot`.
 
     Example:
         >>> prob = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]])
@@ -48,14 +47,7 @@ class RiskCoverageDisplay:
     def from_predictions(
         cls, prob: ArrayLike, y: ArrayLike, *, name: str | None = None, ax: "matplotlib.axes.Axes | None" = None
     ) -> "RiskCoverageDisplay":
-        """Compute the curve of predicted probabilities and draw it.
-
-        Args:
-            prob: class probabilities, shape (..., n_queries, n_classes).
-            y: labels 0 .. n_classes - 1, shape (..., n_queries).
-            name: of the predictions.
-            ax: where to draw; None: on a new figure.
-        """
+        """Compute the curve of probabilities (..., n_queries, n_classes) and labels (..., n_queries), and draw it."""
         p, labels = to_tensor(prob), to_tensor(y)
         return cls(risk_coverage(p, labels), float(aurc(p, labels)), name=name).plot(ax)
 
@@ -111,7 +103,7 @@ def _format_axes(ax: Any, error: float, *, legend: bool = True) -> None:
     ax.set_ylabel("risk: error rate of those kept")
     ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ax.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
-    ax.spines[["top", "right"]].set_visible(False)
+    draw_grid(ax)
+    hide_frame(ax)
     if legend:
         ax.legend(loc="upper left", fontsize="small", frameon=False)

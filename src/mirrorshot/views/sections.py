@@ -30,7 +30,7 @@ _CARDS = (
 
 
 def reliability_section(image: Image) -> Section:
-    """Reliability diagrams, with words for those who see their first."""
+    """Reliability diagrams, with an explanation."""
     return Section("Do the probabilities mean what they say?", [_RELIABILITY, image])
 
 

@@ -19,6 +19,11 @@ _FITTED = (
     " Rows with a temperature T have one for all tasks, fitted by NLL on validation tasks; it changes no accuracy."
 )
 _MARKED = " The best of a column is marked among the rows with T and, apart from them, among those without."
+_TWO = (
+    " two T: the protocol of the paper's released code, p = E[softmax(f / T1)] and then softmax(log p / T2), each of "
+    "260 values, chosen by the smallest validation ECE (for the ECE) or MCE (for the MCE). These compare only with "
+    "numbers made alike."
+)
 
 
 def evaluation_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> Table:
@@ -69,15 +74,8 @@ def calibration_table(evaluations: Mapping[str, Evaluation], *, caption: str) ->
     return Table(caption, columns, rows, _facts(protocol), note=note + (_TWO + _pairs(evaluations) if has_two else ""))
 
 
-_TWO = (
-    " two T: the protocol of the paper's released code, p = E[softmax(f / T1)] and then softmax(log p / T2), each of "
-    "260 values, chosen by the smallest validation ECE (for the ECE) or MCE (for the MCE). These compare only with "
-    "numbers made alike."
-)
-
-
 def _pairs(evaluations: Mapping[str, Evaluation]) -> str:
-    """The temperatures of each method, and where there is no T1."""
+    """List the temperatures of each method."""
     said = []
     for name, found in evaluations.items():
         for t in found.tempered:
@@ -131,7 +129,7 @@ def _cells(calibration: Calibration) -> list[str]:
 
 
 def _best(rows: Sequence[Sequence[str]], group: Sequence[int]) -> list[tuple[int, int]]:
-    """Best cells among some rows, as printed: who shows the same digits shares the first place, unless all do."""
+    """Best cells among some rows, by their printed digits; none where all are equal."""
     best: list[tuple[int, int]] = []
     for c in _COMPARED:
         values = [float(rows[i][c]) for i in group]
@@ -146,7 +144,7 @@ def _common_protocol(evaluations: Mapping[str, Evaluation]) -> Protocol:
         raise InvalidInputError("Expected at least one evaluation, but got none.")
     first, *others = evaluations.values()
     for other in others:
-        paired_difference(first, other)  # refuses other episodes, and says why
+        paired_difference(first, other)  # raises for other episodes
     return max((e.protocol for e in evaluations.values()), key=lambda p: p.n_validation_tasks)
 
 

@@ -10,15 +10,13 @@ from mirrorshot.training.config import Config
 from mirrorshot.training.presets import PRESETS, preset_settings
 
 _OWN_FLAGS = {"method": "--method", "data": "--data", "n_shot": "--n-shot", "n_way": "--n-way", "seed": "--seed"}
-_FROM_DATA = ("n_base_classes",)  # options that the trainer fills in
+_FROM_DATA = ("n_base_classes",)  # options that the trainer sets
 
 
 def training_command(config: Config, folder: Path | None = None) -> str:
     """Return the `mirrorshot train` command with the settings of a run, as changes of the nearest preset.
 
-    Args:
-        config: settings of the run.
-        folder: folder of the new run. None: the default.
+    The new run is in `folder`, or in the default one.
 
     Example:
         >>> print(training_command(Config(n_shot=5, seed=3, **{"schedule": "constant"}))[:52])
@@ -42,19 +40,16 @@ def _arguments(config: Config, preset: str) -> list[str]:
     }
     options = _options(config, before["method_options"])
     changed |= {f"method_options.{name}": value for name, value in options.items()}
-    sets = [part for name, value in changed.items() for part in ("--set", f"{name}={_as_text(value)}")]
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in changed.items()}
+    sets = [part for name, text in texts.items() for part in ("--set", f"{name}={text}")]
     return [*flags, *(["--preset", preset] if preset != "default" else []), *sets]
 
 
 def _options(config: Config, before: dict[str, Any]) -> dict[str, Any]:
-    """Options that differ from those of the preset; what the preset has and the run had not is set to its default."""
+    """Options that differ from those of the preset; options that only the preset sets return to their defaults."""
     wanted = {name: value for name, value in config.method_options.items() if name not in _FROM_DATA}
     defaults = method_options(config.method) if config.method in METHODS else {}
     for name in before:
         if name not in wanted and name in defaults:
             wanted[name] = defaults[name]
     return {name: value for name, value in wanted.items() if name not in before or before[name] != value}
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, VERMILION
+from mirrorshot.views.figures import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, VERMILION, set_panel_title
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
@@ -31,7 +31,7 @@ class UncertaintyMapDisplay:
         class_names: of the classes.
 
     Attributes:
-        axes_, figure_: what `plot` has drawn on.
+        axes_, figure_: made by `plot`.
 
     Example:
         >>> from mirrorshot import FewShotClassifier
@@ -67,7 +67,7 @@ class UncertaintyMapDisplay:
             X: its examples, (n, 2).
             y: their labels.
             n_points: points of the maps along each side.
-            margin: how far the maps reach beyond the examples, as a share of their range.
+            margin: beyond the examples, as a share of their range.
         """
         points, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
         _check(points, labels, n_points, margin)
@@ -85,11 +85,7 @@ class UncertaintyMapDisplay:
         return cls(gx, gy, *maps, points, number, [str(name) for name in classes])
 
     def plot(self, ax: "Sequence[matplotlib.axes.Axes] | None" = None) -> "UncertaintyMapDisplay":
-        """Draw the three maps.
-
-        Args:
-            ax: three axes to draw on; None: on a new figure.
-        """
+        """Draw the three maps on three axes, or on a new figure."""
         if ax is None:
             from matplotlib.figure import Figure
 
@@ -102,7 +98,7 @@ class UncertaintyMapDisplay:
             self._draw_part(panel, values)
         for panel, title in zip(ax, _PANELS, strict=True):
             self._draw_support(panel)
-            panel.set_title(title, loc="left", fontsize="medium", fontweight="bold")
+            set_panel_title(panel, title)
             panel.set(xticks=[], yticks=[], xlim=(self.x[0], self.x[-1]), ylim=(self.y[0], self.y[-1]))
             panel.spines[:].set_visible(False)
         ax[0].legend(loc="upper left", fontsize="small", framealpha=0.9, edgecolor="white")

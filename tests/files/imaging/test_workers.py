@@ -52,7 +52,7 @@ def test_errors_are_those_of_the_decoder_and_keep_the_worker(workers):
     before = process_of(workers)
     with pytest.raises(ImageError, match=r"^50 x 50 are more than 2000 pixels$"):
         workers.decode(png((50, 50)))
-    with pytest.raises(ImageError, match=r"^no picture in one of the formats PNG"):
+    with pytest.raises(ImageError, match=r"^no image in one of the formats PNG"):
         workers.decode(b"")
     assert process_of(workers) == before
 

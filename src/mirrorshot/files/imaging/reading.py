@@ -1,4 +1,4 @@
-"""Images from the bytes of a file, with nothing left of it but pixels."""
+"""Decoding of image files to pixels, within bounds and without metadata."""
 
 import io
 from typing import NamedTuple
@@ -19,9 +19,9 @@ from mirrorshot.files.imaging import ImageError
 from mirrorshot.files.imaging.stripping import strip
 
 MAX_WORK = 2**30
-"""Most pixels times scans that are decoded, which bounds the time."""
+"""Most pixels times passes of a decoder, which bounds the time."""
 
-# Imported here, so that nothing is left to import when the first image is decoded.
+# Imported here, so that the first image does not wait for them.
 _PLUGINS = (BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)
 _QUALITY = 88
 _UPRIGHT = {
@@ -36,12 +36,7 @@ _UPRIGHT = {
 
 
 class Opened(NamedTuple):
-    """A decoded image of eight bits a channel.
-
-    Attributes:
-        image: in any mode; its `info` holds `transparency` if that is well-formed, and nothing else.
-        orientation: as of Exif, 1 to 8, which the image does not follow yet.
-    """
+    """An image of eight bits a channel, whose `info` has at most `transparency`, and its Exif orientation, 1 to 8."""
 
     image: Image.Image
     orientation: int
@@ -75,10 +70,10 @@ def open_image(content: bytes, max_pixels: int) -> Opened:
 
 
 def read_image(content: bytes, max_pixels: int) -> Image.Image:
-    """An image at its own size as people see it: grey ("L") or colour ("RGB"), upright, on white.
+    """Decode an image at its own size: grey ("L") or colour ("RGB"), upright, on white.
 
     Raises:
-        ImageError: as of `open_image`.
+        ImageError: it is damaged, of another format, or exceeds the bounds.
 
     Example:
         >>> file = io.BytesIO()
@@ -100,9 +95,9 @@ def read_image(content: bytes, max_pixels: int) -> Image.Image:
 
 
 def make_preview(image: Image.Image, side: int) -> bytes:
-    """A JPEG file of the whole image on a white square, without metadata."""
+    """Return a JPEG file of the whole image on a white square, without metadata."""
     plain = image.convert("RGB")
-    plain.info = {}  # encoders copy what they find there
+    plain.info = {}  # encoders copy it into the file
     framed = ImageOps.pad(plain, (side, side), Image.Resampling.BILINEAR, color="white")
     file = io.BytesIO()
     framed.save(file, "JPEG", quality=_QUALITY)
@@ -118,7 +113,7 @@ def _check_pixels(size: tuple[int, int], max_pixels: int, passes: int) -> None:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Sixteen bits are cut to eight; Pillow's own conversion would cut off what is bright."""
+    """Scale sixteen bits to eight; Pillow's own conversion clips bright pixels."""
     if image.mode.startswith("I"):
         return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
     if image.mode == "F":
@@ -127,7 +122,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _is_sound(transparency: object, mode: str) -> bool:
-    """Whether Pillow can use it: alphas of a palette, or one colour of the image's mode."""
+    """Whether it is the alphas of a palette, or one colour of the image's mode."""
     if mode == "P" and isinstance(transparency, bytes):
         return len(transparency) <= 256
     colour = transparency if isinstance(transparency, tuple) else (transparency,)

@@ -1,7 +1,7 @@
-"""Copies of image files that hold nothing but what their pixels need.
+"""Copies of image files without metadata.
 
-Decoders spend memory and time on what a file says about itself: texts, profiles, thumbnails, further frames, and scans
-without end. Here all of that is dropped or counted by a walk over the headers, before any decoder sees the file.
+Decoders spend memory and time on texts, profiles, thumbnails, further frames and endless scans. A walk over the headers
+drops or counts all of these before any decoder reads the file.
 """
 
 import re
@@ -20,7 +20,7 @@ MAX_WEBP_CHUNKS = 2**16
 MAX_RLE_BYTES, MAX_RLE_WIDTH, RLE_PASSES = 2**22, 2**15, 256  # Pillow decodes these in Python
 
 _PNG_KEPT = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
-_WEBP_KEPT = (b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ANIM", b"ANMF")  # of frames the first
+_WEBP_KEPT = (b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ANIM", b"ANMF")  # only the first of each
 _JPEG_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")  # restarts are part of a scan
 _ALONE = (0x01, 0xD8)  # markers without a segment
 _SOS, _EOI = 0xDA, 0xD9
@@ -30,11 +30,11 @@ class Stripped(NamedTuple):
     """An image file without metadata.
 
     Attributes:
-        format: as Pillow calls it.
+        format: in Pillow's words.
         content: the new file.
-        orientation: as of Exif, 1 to 8; 1 is upright.
-        passes: how often a decoder goes over all pixels, about.
-        size: width and height, where a decoder would allocate memory before it can be asked for them.
+        orientation: of Exif, 1 to 8; 1 is upright.
+        passes: about how often a decoder goes over all pixels.
+        size: width and height, for formats whose decoder allocates memory before it reports them.
     """
 
     format: str
@@ -53,7 +53,7 @@ def strip(content: bytes) -> Stripped:
     Example:
         >>> strip(b"hello")
         Traceback (most recent call last):
-        mirrorshot.files.imaging.ImageError: no picture in one of the formats PNG, JPEG, WEBP, BMP, GIF, TIFF
+        mirrorshot.files.imaging.ImageError: no image in one of the formats PNG, JPEG, WEBP, BMP, GIF, TIFF
     """
     for matches, strip_format in _STRIP:
         if matches(content):
@@ -61,7 +61,7 @@ def strip(content: bytes) -> Stripped:
                 return strip_format(content)
             except (struct.error, IndexError, OverflowError) as error:
                 raise ImageError("its file ends within its header") from error
-    raise ImageError(f"no picture in one of the formats {', '.join(FORMATS)}")
+    raise ImageError(f"no image in one of the formats {', '.join(FORMATS)}")
 
 
 def _strip_png(content: bytes) -> Stripped:
@@ -111,14 +111,15 @@ def _strip_jpeg(content: bytes) -> Stripped:
 
 
 def _is_needed(marker: int, body: bytes) -> bool:
-    """Whether a segment says how to decode. JFIF and Adobe tell the colours; others are metadata."""
+    """Whether decoding needs a segment. JFIF and Adobe segments define the colours; others are metadata."""
     if 0xE0 <= marker <= 0xEF or marker == 0xFE:
         return (marker == 0xE0 and body.startswith(b"JFIF\0")) or (marker == 0xEE and body.startswith(b"Adobe"))
     return True
 
 
 def _strip_gif(content: bytes) -> Stripped:
-    start = 13 + _colour_table(content[10])
+    flags = content[10]
+    start = 13 + (3 << 1 + (flags & 7) if flags & 0x80 else 0)  # behind the colour table
     head, control = content[:start], b""
     blocks = 0
     while content[start] == 0x21:  # extensions before the first frame
@@ -129,15 +130,11 @@ def _strip_gif(content: bytes) -> Stripped:
             if blocks > MAX_GIF_BLOCKS:
                 raise ImageError(f"its file has more than {MAX_GIF_BLOCKS} blocks before its first frame")
         if content[start + 1] == 0xF9:
-            control = content[start : end + 1]  # tells the transparent colour
+            control = content[start : end + 1]  # has the transparent colour
         start = end + 1
     if content[start] != 0x2C:
         raise ImageError("its file has no frame where one has to begin")
     return Stripped("GIF", head + control + content[start:])
-
-
-def _colour_table(flags: int) -> int:
-    return 3 << (1 + (flags & 7)) if flags & 0x80 else 0
 
 
 def _strip_webp(content: bytes) -> Stripped:

@@ -1,4 +1,4 @@
-"""Directories of TIFF files, and of the Exif blocks that are made like them."""
+"""Directories of TIFF files, and of Exif blocks, which have the same layout."""
 
 import struct
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _KEPT = (
 
 
 class Layout(NamedTuple):
-    """How numbers lie in a file: plain TIFF or BigTIFF, little or big end first."""
+    """Formats of `struct`: plain TIFF or BigTIFF, little or big endian."""
 
     order: str
     length: str
@@ -39,7 +39,7 @@ class Layout(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of a directory; `value` is the value itself if it is small, else where it begins."""
+    """An entry of a directory; `value` is the value itself if it is small, else its offset."""
 
     tag: int
     kind: int
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 def orientation_of(exif: bytes) -> int:
-    r"""Orientation in an Exif block, 1 to 8; 1 where it has none or cannot be read.
+    r"""Return the orientation in an Exif block, 1 to 8; 1 where it has none or cannot be read.
 
     Example:
         >>> orientation_of(b"II*\0\x08\0\0\0\x01\0" + struct.pack("<HHII", 274, 3, 1, 6))
@@ -65,7 +65,7 @@ def orientation_of(exif: bytes) -> int:
 
 
 def strip_tiff(content: bytes) -> tuple[bytes, int]:
-    """A copy with one directory of what the pixels need, and how often a decoder passes over them."""
+    """Return a copy with one directory without metadata, and how often a decoder passes over the pixels."""
     layout = _layout(content)
     kept = {e.tag: e for e in _entries(content, layout) if e.tag in _KEPT and e.kind in _BYTES_OF}
     if sum(_BYTES_OF[e.kind] * e.n for e in kept.values()) > MAX_TAG_BYTES:

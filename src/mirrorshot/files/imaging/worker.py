@@ -1,4 +1,4 @@
-"""A process that decodes images for another one: requests on standard input, replies on standard output.
+"""A process that decodes images for its parent: requests on standard input, replies on standard output.
 
 A request is the number of bytes, the most pixels, the side of the preview, and a file. A reply is one of
 
@@ -6,7 +6,7 @@ A request is the number of bytes, the most pixels, the side of the preview, and 
     b"E", bytes of a text; the text, which says why the image cannot be decoded
     b"M", the same, after which the process has to be replaced: it ran out of memory
 
-It ends when the other side closes its input, and so with its parent.
+It ends when its input is closed, and so with its parent.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ def _limit_memory(memory: int) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """Allow so many more seconds of processor time; SIGXCPU ends the process after that."""
+    """Allow some more seconds of processor time; SIGXCPU ends the process after that."""
     used = os.times()
     _set_limit(resource.RLIMIT_CPU, int(used.user + used.system) + 1 + seconds)
 

@@ -1,8 +1,8 @@
-"""Worker processes that decode images of strangers, within limits of time and memory.
+"""Worker processes that decode images of unknown origin, within limits of time and memory.
 
-Design note: a decoder is a large C library that is fed by strangers. One that hangs cannot be stopped in a thread, and
-one that crashes takes the server with it; a process can be killed. Workers import Pillow and nothing else, so that a
-new one is ready within a fraction of a second. Bytes go through pipes in a format of their own.
+Design note: a decoder is a large C library. One that hangs cannot be stopped in a thread, and one that crashes takes
+the server with it; a process can be killed. Workers import Pillow and nothing else, so that a new one is ready within a
+fraction of a second. Bytes go through pipes in a format of their own.
 
 - Rejected: multiprocessing, which imports the parent's main module, and sends objects as pickles.
 - Rejected: a process for each image, which takes longer to start than most images take to decode.
@@ -68,7 +68,7 @@ class DecodeWorkers:
 
     Args:
         n: number of processes.
-        side: pixels of a side of previews.
+        side: of previews, in pixels.
         limits: on the work for one image.
 
     Example:
@@ -142,7 +142,7 @@ def _kill_all(workers: set["_Worker"]) -> None:
 
 
 class _Worker:
-    """One process. Nothing that it replies is believed without a check: it may be in the hands of an image."""
+    """One process. Its replies are checked: a hostile image may have taken it over."""
 
     def __init__(self, limits: WorkerLimits) -> None:
         command = [sys.executable, "-m", "mirrorshot.files.imaging.worker", str(limits.memory), str(limits.cpu_seconds)]
@@ -180,7 +180,7 @@ class _Worker:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not sent yet has nowhere to go
+                with contextlib.suppress(OSError):  # bytes not sent yet are lost
                     pipe.close()
 
     def _end_late(self) -> None:
@@ -207,7 +207,7 @@ class _Worker:
         try:
             code = self._process.wait(1.0)
         except subprocess.TimeoutExpired:
-            return "its decoder failed"  # it still runs, but replies nonsense
+            return "its decoder failed"  # it still runs, but its reply is invalid
         if self._is_late:
             return f"it takes more than {limits.wall_seconds:g} seconds to decode"
         if code == -getattr(signal, "SIGXCPU", 0):

@@ -1,4 +1,4 @@
-"""What is wrong with a folder of pictures, and what to do about it."""
+"""Checks of a folder of images, with advice on what to do."""
 
 from mirrorshot.tool.doctor.checks import Finding, Severity
 from mirrorshot.tool.doctor.examination import Report, examine

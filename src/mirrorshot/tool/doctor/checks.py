@@ -1,4 +1,4 @@
-"""The checks of the doctor. Each says what it found, and what to do about it."""
+"""The checks of the doctor. Each yields its findings with advice."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _RARE = 0.2  # share up to which grey among colour is an exception
 _IMBALANCE = 5.0  # ratio of the largest class to the smallest
 _NEAR_HASH = 0.85  # share of a perceptual hash that has to agree
 _NEAR_COSINE = 0.98
-_CONFUSED = 0.5  # share of the pictures of two classes that are taken for the other one
+_CONFUSED = 0.5  # share of the images of two classes that are taken for the other one
 _SUSPECT = 0.1  # probability of the own label
 _CHUNK = 1024
 
@@ -28,10 +28,10 @@ class Finding(NamedTuple):
 
     Attributes:
         severity: "error": results will be wrong; "warning": they may be; "note": good to know.
-        check: which check found it, in a word.
-        message: what it is.
+        check: name of the check, in a word.
+        message: what is wrong.
         advice: what to do.
-        items: pictures or classes that it is about.
+        items: the images or classes.
     """
 
     severity: Severity
@@ -42,26 +42,21 @@ class Finding(NamedTuple):
 
 
 def check_files(seen: Seen) -> Iterator[Finding]:
-    """Pictures that cannot be read, are tiny or blank, or differ in colour from the rest; classes that are empty."""
+    """Images that cannot be read, are tiny or blank, or differ in colour from the rest; classes that are empty."""
     if seen.damaged:
         reasons = [f"{name} ({why})" for name, why in seen.damaged.items()]
-        yield Finding(
-            "error",
-            "unreadable",
-            f"{len(seen.damaged)} pictures cannot be read: {first(reasons, 3)}.",
-            "Delete them or save them again.",
-            list(seen.damaged),
-        )
+        message = f"{len(seen.damaged)} images cannot be read: {first(reasons, 3)}."
+        yield Finding("error", "unreadable", message, "Delete them or save them again.", list(seen.damaged))
     if seen.empty:
-        message = f"{len(seen.empty)} class folders have no pictures: {first(seen.empty)}."
-        yield Finding("error", "empty", message, "Add pictures or remove the folders.", seen.empty)
+        message = f"{len(seen.empty)} class folders have no images: {first(seen.empty)}."
+        yield Finding("error", "empty", message, "Add images or remove the folders.", seen.empty)
     tiny = [name for name, size in zip(seen.names, seen.sizes, strict=True) if min(size) < _TINY]
     if tiny:
-        message = f"{len(tiny)} pictures are less than {_TINY} pixels wide or high: {first(tiny)}."
+        message = f"{len(tiny)} images are less than {_TINY} pixels wide or high: {first(tiny)}."
         yield Finding("warning", "tiny", message, "Use larger ones if you have them: there is little to see.", tiny)
     blank = [name for name, is_blank in zip(seen.names, seen.is_blank, strict=True) if is_blank]
     if blank:
-        message = f"{len(blank)} pictures are blank: {first(blank)}."
+        message = f"{len(blank)} images are blank: {first(blank)}."
         yield Finding("warning", "blank", message, "Delete them: they show nothing.", blank)
     yield from _odd_colours(seen)
 
@@ -70,13 +65,13 @@ def _odd_colours(seen: Seen) -> Iterator[Finding]:
     for is_odd, odd, usual in ((False, "grey", "in colour"), (True, "in colour", "grey")):
         names = [name for name, has in zip(seen.names, seen.has_colour, strict=True) if has == is_odd]
         if 0 < len(names) <= _RARE * len(seen.names):
-            message = f"{len(names)} pictures are {odd}, but the others are {usual}: {first(names)}."
+            message = f"{len(names)} images are {odd}, but the others are {usual}: {first(names)}."
             advice = "Convert them all alike: otherwise colour tells classes apart that it should not."
             yield Finding("warning", "colour", message, advice, names)
 
 
 def check_counts(seen: Seen) -> Iterator[Finding]:
-    """Classes of very different size, with one picture, or only one class."""
+    """Classes of very different size, with one image, or only one class."""
     counts = Counter(label for label in seen.labels if label)
     if len(counts) == 1:
         message = f"There is only one class: {first(list(counts))}."
@@ -85,17 +80,17 @@ def check_counts(seen: Seen) -> Iterator[Finding]:
         return
     (large, most), (small, least) = counts.most_common()[0], counts.most_common()[-1]
     if most / least >= _IMBALANCE:
-        message = f"Class {large!r} has {most} pictures, but {small!r} only {least}."
-        yield Finding("warning", "imbalance", message, f"Add pictures of {small!r}.", [large, small])
+        message = f"Class {large!r} has {most} images, but {small!r} only {least}."
+        yield Finding("warning", "imbalance", message, f"Add images of {small!r}.", [large, small])
     single = [label for label, n in counts.items() if n == 1]
     if single:
-        message = f"{len(single)} classes have one picture: {first(single)}."
+        message = f"{len(single)} classes have one image: {first(single)}."
         advice = 'Add at least one more: "none of these", sets of labels and the checks below need two.'
         yield Finding("note", "single", message, advice, single)
 
 
 def check_duplicates(seen: Seen) -> Iterator[Finding]:
-    """The same picture twice, in one class or, which is worse, in two."""
+    """The same image twice, in one class or, which is worse, in two."""
     for name, pairs in (("duplicate", exact_pairs(seen, None)), ("near-duplicate", near_pairs(seen, None))):
         alike = "the same" if name == "duplicate" else "nearly the same"
         for is_across in (True, False):
@@ -104,26 +99,25 @@ def check_duplicates(seen: Seen) -> Iterator[Finding]:
                 continue
             shown = [f"{seen.names[i]} = {seen.names[j]}" for i, j in chosen]
             where = "in two classes" if is_across else "in one class"
-            message = f"{len(chosen)} pairs of pictures are {alike}, {where}: {first(shown, 3)}."
-            advice = (
-                "Delete the one with the wrong label." if is_across else "Keep one of each: a copy tells nothing new."
-            )
+            message = f"{len(chosen)} pairs of images are {alike}, {where}: {first(shown, 3)}."
+            right, copy = "Delete the one with the wrong label.", "Keep one of each: a copy tells nothing new."
+            advice = right if is_across else copy
             yield Finding("error" if is_across and name == "duplicate" else "warning", name, message, advice, shown)
 
 
 def check_leaks(seen: Seen, other: Seen) -> Iterator[Finding]:
-    """Pictures of the folder that are in another one as well, which makes any test on it worthless."""
+    """Images of the folder that are in another one as well, which makes any test on it worthless."""
     for name, pairs in (("leak", exact_pairs(seen, other)), ("near-leak", near_pairs(seen, other))):
         if pairs:
             shown = [f"{seen.root.name}/{seen.names[i]} = {other.root.name}/{other.names[j]}" for i, j in pairs]
             alike = "the same" if name == "leak" else "nearly the same"
-            message = f"{len(pairs)} pictures of {seen.root} and {other.root} are {alike}: {first(shown, 3)}."
-            advice = "Delete them from one of the two: a test on pictures that were learned says nothing."
+            message = f"{len(pairs)} images of {seen.root} and {other.root} are {alike}: {first(shown, 3)}."
+            advice = "Delete them from one of the two: a test on images that were learned says nothing."
             yield Finding("error" if name == "leak" else "warning", name, message, advice, shown)
 
 
 def check_labels(seen: Seen) -> Iterator[Finding]:
-    """Labels that the other pictures contradict, and classes that cannot be told apart (leave-one-out)."""
+    """Labels that the other images contradict, and classes that cannot be told apart (leave-one-out)."""
     labels = np.array(seen.labels)
     counts = Counter(seen.labels)
     if len(counts) < 2 or max(counts.values()) < 2:
@@ -133,14 +127,14 @@ def check_labels(seen: Seen) -> Iterator[Finding]:
     confused = _confused(labels.tolist(), [(i, label) for i, _, label in wrong], counts)
     for (a, b), n in confused.items():
         total = counts[a] + counts[b]
-        message = f"Classes {a!r} and {b!r} cannot be told apart: {n} of {total} pictures look like the other."
-        advice = "Merge them, add clearer pictures, or use a stronger encoder (--encoder)."
+        message = f"Classes {a!r} and {b!r} cannot be told apart: {n} of {total} images look like the other."
+        advice = "Merge them, add clearer images, or use a stronger encoder (--encoder)."
         yield Finding("warning", "confused", message, advice, [a, b])
     pairs = set(confused)
     odd = [(i, p, label) for i, p, label in wrong if p < _SUSPECT and _pair(str(labels[i]), label) not in pairs]
     if odd:
         shown = [f"{seen.names[i]} (looks like {label}, probability of its own {p:.2f})" for i, p, label in odd]
-        message = f"{len(odd)} pictures may be in the wrong class: {first(shown, 3)}."
+        message = f"{len(odd)} images may be in the wrong class: {first(shown, 3)}."
         yield Finding("warning", "label", message, "Look at them; move those that are wrong.", shown)
 
 
@@ -149,13 +143,13 @@ def _pair(a: str, b: str) -> tuple[str, str]:
 
 
 def _confused(labels: list[str], wrong: list[tuple[int, str]], counts: Counter[str]) -> dict[tuple[str, str], int]:
-    """Pairs of classes of which half of the pictures are taken for the other class."""
+    """Pairs of classes of which half of the images are taken for the other class."""
     taken = Counter(_pair(labels[i], label) for i, label in wrong)
     return {(a, b): n for (a, b), n in taken.items() if n >= max(2, _CONFUSED * (counts[a] + counts[b]))}
 
 
 def exact_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
-    """Pictures of the same pixels: within one folder (each with its first copy), or of two."""
+    """Images of the same pixels: within one folder (each with its first copy), or of two."""
     if other is not None:
         place = {digest: i for i, digest in reversed(list(enumerate(seen.digests)))}
         return [(place[digest], j) for j, digest in enumerate(other.digests) if digest in place]
@@ -168,7 +162,7 @@ def exact_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
 
 
 def near_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
-    """Pictures that are alike, but not the same, by perceptual hash and by embedding."""
+    """Images that are alike, but not the same, by perceptual hash and by embedding."""
     target = seen if other is None else other
     size, other_size = (np.abs(part.hashes).sum(1) for part in (seen, target))
     pairs: list[Pair] = []
@@ -179,6 +173,4 @@ def near_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
         alike &= ~(seen.is_blank[part, None] & target.is_blank)
         alike &= seen.embeddings[part] @ target.embeddings.T >= _NEAR_COSINE
         pairs += [(start + int(i), int(j)) for i, j in np.argwhere(alike)]
-    return [
-        (i, j) for i, j in pairs if (other is not None or i < j) and seen.digests[i] != target.digests[j]
-    ]  # fmt: skip
+    return [(i, j) for i, j in pairs if (other is not None or i < j) and seen.digests[i] != target.digests[j]]

@@ -1,28 +1,18 @@
-"""The examination: all checks of a folder, and of another one against it."""
+"""All checks of a folder, and of another one against it."""
 
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import Image
-
-from mirrorshot.data.decoding import read_pictures
-from mirrorshot.encoders import choose_encoder, make_encoder
+from mirrorshot.encoders import make_encoder
 from mirrorshot.tool.doctor import checks
 from mirrorshot.tool.doctor.checks import Finding
-from mirrorshot.tool.doctor.images import Progress, list_files, look
-
-_LOOKED_AT = 50
+from mirrorshot.tool.doctor.images import list_files, look
+from mirrorshot.tool.encoding import Progress, decide
+from mirrorshot.tool.items import Items
 
 
 class Report(NamedTuple):
-    """What the doctor found, the worst first.
-
-    Attributes:
-        n_pictures: how many could be read.
-        n_classes: how many classes they have.
-        encoder: name of the encoder that compared them.
-        findings: the worst first.
-    """
+    """Number of readable images and of their classes, name of the encoder, and findings, the worst first."""
 
     n_pictures: int
     n_classes: int
@@ -43,20 +33,21 @@ def examine(
     download: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Look for what makes results bad: damaged pictures, copies, wrong labels, classes that look alike.
+    """Look for causes of bad results: damaged images, copies, wrong labels, classes that look alike.
 
     Args:
-        folder: of class folders, or of pictures.
-        against: another folder, for instance of queries; pictures that are in both are a leak.
-        encoder: what compares pictures, as of `mirrorshot fit`.
+        folder: of class folders, or of images.
+        against: another folder, for instance of queries; images that are in both are a leak.
+        encoder: compares the images; one of `ENCODERS`.
         download: whether its weights may be fetched.
-        progress: told how far it has come.
+        progress: called with the number of images read, their total and the activity.
 
     Raises:
-        DataError: a folder is missing or has no pictures.
+        DataError: a folder is missing or has no images.
 
     Example:
         >>> import tempfile
+        >>> from PIL import Image
         >>> folder = Path(tempfile.mkdtemp())
         >>> for name, shade in (("cat", 10), ("dog", 200)):
         ...     (folder / name).mkdir()
@@ -67,8 +58,7 @@ def examine(
     root = Path(folder)
     files = list_files(root)
     if encoder == "auto":
-        found = read_pictures(files.paths[:: max(1, len(files.paths) // _LOOKED_AT)])
-        encoder = choose_encoder([picture for picture in found if isinstance(picture, Image.Image)]).name
+        encoder = decide(Items("picture", [str(path) for path in files.paths], files.paths, None)).name
     made = make_encoder(encoder, download=download)
     seen = look(root, files, made, progress)
     findings = [*checks.check_files(seen), *checks.check_counts(seen), *checks.check_duplicates(seen)]
@@ -76,6 +66,5 @@ def examine(
         other = look(Path(against), list_files(Path(against)), made, progress)
         findings += [*checks.check_files(other), *checks.check_leaks(seen, other)]
     findings += checks.check_labels(seen)
-    order = ("error", "warning", "note")
-    findings.sort(key=lambda finding: order.index(finding.severity))
+    findings.sort(key=lambda finding: ("error", "warning", "note").index(finding.severity))
     return Report(len(seen.names), len(set(seen.labels) - {""}), made.name, findings)

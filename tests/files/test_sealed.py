@@ -8,8 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from mirrorshot.files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from mirrorshot.files.seal import BLANK
+from mirrorshot.files.checkpoint import BLANK, CheckpointError, load_checkpoint, save_checkpoint
 from mirrorshot.files.sealed import _checksum, load_sealed, save_sealed
 from mirrorshot.training.folder import RunFolder, read_log
 

@@ -11,7 +11,7 @@ from mirrorshot.encoders import EncoderError, make_encoder
 from mirrorshot.files.checkpoint import CheckpointError, CheckpointNotFoundError, load_checkpoint, save_checkpoint
 from mirrorshot.files.sealed import save_sealed
 from mirrorshot.tool import Items, Model, read_labelled
-from mirrorshot.tool.file import MODEL_VERSION
+from mirrorshot.tool.model_file import MODEL_VERSION
 
 
 @pytest.fixture

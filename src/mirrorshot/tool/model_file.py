@@ -2,8 +2,7 @@
 
 It holds the encoder's name and settings (the weights only of a run's network), names, labels and embeddings of the
 support, thumbnails, and the whole state of the classifier, so predictions are the same bit by bit after loading on the
-same machine.
-Nothing in it is executed: a function of the user that it names is imported only if the reader says so.
+same machine. Nothing in it is executed: a function of the user that it names is imported only with `trust_encoder`.
 """
 
 from collections.abc import Sequence
@@ -26,16 +25,7 @@ _HEAD, _ENCODER = "head.", "encoder."
 
 
 class LazyEncoder(Encoder):
-    """The encoder of a model file, made when it is first needed: editing or looking at a model does not need it.
-
-    Args:
-        name: of the encoder.
-        settings: of the encoder.
-        weights: of the encoder, if the file has them.
-        kind: of the items.
-        trust_encoder: whether a function may be imported.
-        download: whether weights may be fetched.
-    """
+    """The encoder of a model file, made by `restore_encoder` on first use: editing a model does not need it."""
 
     def __init__(
         self,
@@ -57,7 +47,7 @@ class LazyEncoder(Encoder):
         return self._weights
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of the encoder, which is made now if it was not yet."""
+        """Embeddings of the encoder."""
         if self._made is None:
             self._made = restore_encoder(self.name, self.settings, self._weights, **self._options)
         return self._made.encode(items)
@@ -119,20 +109,16 @@ def _part(saved: Checkpoint, prefix: str) -> dict[str, torch.Tensor]:
 def _check(names: Any, labels: Any, embeddings: Any, thumbnails: torch.Tensor | None) -> None:
     if not all(isinstance(part, list) and all(isinstance(x, str) for x in part) for part in (names, labels)):
         raise ValueError("names and labels are not text")
-    if (
-        embeddings.ndim != 2
-        or not embeddings.shape[1]
-        or embeddings.dtype.kind != "f"
-        or not np.isfinite(embeddings).all()
-    ):
+    is_matrix = embeddings.ndim == 2 and embeddings.shape[1] > 0 and embeddings.dtype.kind == "f"
+    if not is_matrix or not np.isfinite(embeddings).all():
         raise ValueError("its embeddings are not finite numbers of shape (n, D)")
     if not len(names) == len(labels) == len(embeddings) or len(set(names)) < len(names):
         raise ValueError("names, labels and embeddings do not match")
     wanted = (len(names), THUMBNAIL, THUMBNAIL, 3)
     if thumbnails is not None and (thumbnails.dtype != torch.uint8 or tuple(thumbnails.shape) != wanted):
-        raise ValueError("its thumbnails are not pictures")
+        raise ValueError("its thumbnails are not images")
 
 
 def _plain(name: str) -> str:
-    """A file name that is no valid text, as text."""
+    """Replace bytes of a file name that are no valid text."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

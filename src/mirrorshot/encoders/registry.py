@@ -1,0 +1,111 @@
+"""Encoders by name: named by a user, restored from a model file, or chosen for images."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image
+from torch import Tensor
+
+from mirrorshot.encoders.base import Encoder, EncoderError
+from mirrorshot.encoders.characters import look_like_characters
+from mirrorshot.encoders.foreign import Foreign, UserFunction, is_foreign_name, is_function_name
+from mirrorshot.encoders.networks import Glyphs, RunNetwork, read_run
+from mirrorshot.encoders.plain import NoEncoder, Pixels
+from mirrorshot.types import InvalidInputError
+
+ENCODERS: dict[str, str] = {
+    "auto": "glyphs or pixels, whichever the images look like; says which.",
+    "glyphs": "Single characters, printed or written. Part of the package.",
+    "pixels": "Small images as they are: scans, screens, a fixed camera.",
+    "FOLDER": "The network of a run of `mirrorshot train`.",
+    "timm:NAME": "A network of timm, for photographs.",
+    "open_clip:NAME/WEIGHTS": "A network of open_clip, for photographs.",
+    "transformers:NAME": "A vision network of transformers, for photographs.",
+    "sentence-transformers:NAME": "For texts.",
+    "module:function": "Your own function, from a list of images to an array (n, D).",
+}
+"""Names for users, with a line about each."""
+
+
+_BUILT_IN: dict[str, tuple[Callable[..., Encoder], tuple[str, ...]]] = {  # and the settings that a model file has
+    "glyphs": (Glyphs, ("digest",)),
+    "pixels": (Pixels, ("size",)),
+    "embeddings": (NoEncoder, ()),
+}
+
+
+class Choice(NamedTuple):
+    """An encoder chosen for the user, and the reason."""
+
+    name: str
+    reason: str
+
+
+def make_encoder(name: str, *, download: bool = False) -> Encoder:
+    """Return the encoder that a user names. `choose_encoder` decides what `auto` is.
+
+    Args:
+        name: one of `ENCODERS`. A function is imported, which runs its module.
+        download: whether weights may be fetched.
+
+    Raises:
+        InvalidInputError: there is no such encoder.
+        EncoderError: a package or weights are missing. The message says what to do.
+
+    Example:
+        >>> make_encoder("pixels").settings
+        {'size': 24}
+    """
+    if name in _BUILT_IN:
+        return _BUILT_IN[name][0]()
+    if is_foreign_name(name):
+        return Foreign(name, download=download)
+    if name and Path(name).is_dir():
+        return read_run(Path(name))
+    if is_function_name(name):
+        return UserFunction(name, trusted=True)
+    raise InvalidInputError(f"Expected an encoder ({', '.join(ENCODERS)}), but got {name!r}. Check the spelling.")
+
+
+def restore_encoder(
+    name: str,
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    *,
+    trust_encoder: bool = False,
+    download: bool = False,
+) -> Encoder:
+    """Return the encoder that a model file names, with its settings and the weights that the file has.
+
+    A function that the file names is imported only with `trust_encoder`.
+    """
+    if name == "run":
+        return RunNetwork(settings, weights)
+    if is_function_name(name):
+        return UserFunction(name, trusted=trust_encoder)
+    if is_foreign_name(name):
+        return Foreign(name, download=download)
+    if name not in _BUILT_IN:
+        raise EncoderError(f"Expected the model to name an encoder ({', '.join(ENCODERS)}), but it has {name[:80]!r}.")
+    encoder, keys = _BUILT_IN[name]
+    try:
+        return encoder(**{key: settings[key] for key in keys})
+    except KeyError as error:
+        raise EncoderError(f"Expected the settings of encoder {name!r}, but {error} is missing.") from error
+
+
+def choose_encoder(images: Sequence[Image.Image]) -> Choice:
+    """Decide what `auto` is: `glyphs` for characters (`look_like_characters`), `pixels` for everything else.
+
+    Example:
+        >>> choose_encoder([Image.new("RGB", (20, 20), "red")]).name
+        'pixels'
+    """
+    if look_like_characters(images):
+        return Choice("glyphs", "the images are grey, on a plain ground, like characters")
+    return Choice(
+        "pixels",
+        "the images do not look like characters. For photographs a network is much better, for instance "
+        "--encoder timm:vit_small_patch14_dinov2.lvd142m --download",
+    )
