@@ -7,6 +7,8 @@ STAMP  := $(VENV)/.installed
 
 # More arguments for pytest: make test PYTEST_ARGS="-m slow --timeout=0"
 PYTEST_ARGS ?=
+# How often: make test-busy N=10
+N ?= 3
 # Which benchmarks to run: make bench BENCH=benchmarks/convergence.py
 BENCH ?= $(sort $(wildcard benchmarks/[!_]*.py))
 
@@ -14,10 +16,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format bench results docs clean
+.PHONY: help setup demo test test-all test-busy lint format bench results docs clean
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv and install mirrorshot with its tools
 
@@ -32,8 +34,16 @@ demo: $(STAMP) ## Train two methods, test them on handwritten digits, write a re
 
 # Two workers with one thread each: tensors are small, and threads of two processes would fight for cores.
 # MIRRORSHOT_DATA (a folder of benchmark data; without it those tests are skipped) is inherited.
+PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2
+
 test: $(STAMP) ## Run the tests and the examples in the docstrings
-	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	@$(PYTEST) $(PYTEST_ARGS)
+
+test-all: $(STAMP) ## The same with the tests marked long, and those in a browser
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-busy: $(STAMP) ## Run the tests N times on a machine that is busy with other things
+	@PYTHON=$(BIN)/python scripts/busy_tests.sh $(N) $(PYTEST_ARGS)
 
 lint: $(STAMP) ## Check style, formatting, types and spelling
 	$(BIN)/ruff check

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import jaxtyping
 import numpy as np
@@ -13,6 +14,24 @@ settings.register_profile(
 )
 settings.register_profile("extended", settings.get_profile("mirrorshot"), max_examples=2000)
 settings.load_profile("mirrorshot")  # --hypothesis-profile=extended, if given, is loaded after this
+
+PACKAGE = Path(__file__).parents[1] / "src" / "mirrorshot"
+# Rooms whose annotated shapes and types are checked in tests, never in a user's program.
+CHECKED = ("softmax", "gp", "metrics", "classifier", "networks", "data", "methods", "training")
+# Modules that take any input and report themselves what is wrong with it, or that are traced.
+UNCHECKED = {"classifier.estimator", "classifier.export.graph", "classifier.export.head", "training.config"}
+
+
+def checked_modules():
+    """Dotted names, for the import hook of jaxtyping; a name stands for what is below it too."""
+    for room in CHECKED:
+        left_out = {name for name in UNCHECKED if name.startswith(f"{room}.")}
+        paths = (PACKAGE / room).rglob("[!_]*.py") if left_out else [PACKAGE / room]
+        names = {".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in paths}
+        yield from (f"mirrorshot.{name}" for name in sorted(names - left_out))
+
+
+jaxtyping.install_import_hook(list(checked_modules()), "beartype.beartype")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,7 +32,7 @@ def in_subprocess():
     def start(*arguments, **options):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
         command = [sys.executable, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment, **options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, **options)
 
     return start
 

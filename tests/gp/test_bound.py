@@ -1,5 +1,6 @@
 """The fixed steps of training: against `mirror_descent`, against differentiation through every operation, and fused."""
 
+import json
 import os
 import subprocess
 import sys
@@ -175,7 +176,7 @@ def test_tasks_on_the_cpu_are_not_fused():
 
 
 FUSED = """
-import torch
+import json, sys, torch
 from mirrorshot.gp.gaussian import GaussianSites
 from mirrorshot.gp.steps import Solution, solve
 from mirrorshot.gp.fused import moments_pull_back_fused, prob_fused, solve_fused
@@ -206,9 +207,8 @@ def compare(T, C, N, scale, H, from_prior=False):
     assert ((a.elbo - b.elbo).abs() / N).max() < 1e-5, (a.elbo, b.elbo)
     assert ((a.sites.shift - b.sites.shift).abs() * mask[..., None]).max() < 1e-5 * max(2.0, scale)
 
-compare(2, 3, 9, 1.0, 1)
-compare(2, 5, 20, 6.0, 1, from_prior=True)
-compare(1, 4, 17, 100.0, 4)
+for case in json.loads(sys.argv[1]):
+    compare(*case)
 
 generator = torch.Generator().manual_seed(0)
 mean = 3 * torch.randn(2, 4, 6, generator=generator)
@@ -243,10 +243,18 @@ print("same")
 """
 
 
-def test_fused_kernels_agree_with_float64_in_tritons_interpreter():
+@pytest.mark.parametrize(
+    "cases",  # tasks, classes, points, scale, kernels, whether the start is the prior
+    [
+        [(2, 3, 9, 1.0, 1), (1, 3, 17, 6.0, 1, True), (1, 3, 5, 100.0, 3)],
+        pytest.param([(2, 5, 20, 6.0, 1, True), (1, 4, 17, 100.0, 4)], marks=pytest.mark.long),
+    ],
+    ids=["small", "larger"],
+)
+def test_fused_kernels_agree_with_float64_in_tritons_interpreter(cases):
     pytest.importorskip("triton", reason="Triton is not installed; the fused kernels run on GPUs only")
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FUSED)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FUSED), json.dumps(cases)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "same"

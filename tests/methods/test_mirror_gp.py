@@ -58,7 +58,7 @@ def test_pl_is_the_cross_entropy_of_the_predictions(drawn):
 @pytest.mark.parametrize("objective", ["ml", "cml", "pl"])
 def test_the_gradient_in_the_kernel_is_that_of_finite_differences(drawn, objective):
     tasks, query_y = drawn
-    method = make(objective=objective, n_steps=60, step_size=0.6, kernel_options={"outputscale": 3.0})
+    method = make(objective=objective, n_steps=25, step_size=0.6, kernel_options={"outputscale": 3.0})
     method.loss(tasks, query_y).sum().backward()
     gradient = float(method.kernel.log_outputscale.grad)
     values = []

@@ -61,15 +61,15 @@ def test_vmap_gives_the_losses_gradients_and_predictions_of_a_loop(name, options
     ("name", "options"),
     [
         ("maml", {}),
-        ("maml", {"first_order": True, "transductive": False}),
-        ("abml", {"n_samples": 1}),
-        ("abml", {"n_samples": 2, "first_order": True}),
+        pytest.param("maml", {"first_order": True, "transductive": False}, marks=pytest.mark.long),
+        pytest.param("abml", {"n_samples": 1}, marks=pytest.mark.long),
+        pytest.param("abml", {"n_samples": 2, "first_order": True}, marks=pytest.mark.long),
     ],
 )
 def test_compiled_steps_give_the_same_losses_and_gradients(name, options):
     # in a process without the run-time checks of shapes, which cannot be compiled
     call = [sys.executable, "-c", f"import test_per_task as t; t.compare_compiled({name!r}, {options})"]
-    done = subprocess.run(call, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(call, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

@@ -15,7 +15,7 @@ SHAPES = {  # input of one image, output of one image
     "resnet12": ((3, 84, 84), (640,)),
     "resnet18": ((3, 84, 84), (512,)),
 }
-SMALL = {"conv4s": 28, "conv4snp": 28, "resnet10": 32, "resnet12": 24}  # name, image size
+SMALL = {"conv4s": 28, "conv4snp": 28, "resnet10": 32, "resnet12": 16}  # name, image size
 
 
 def generator(seed=0):

@@ -23,7 +23,7 @@ class Client:
     """A user with a session of its own."""
 
     def __init__(self, url, **options):
-        self.http = httpx.Client(base_url=url, timeout=60, **options)
+        self.http = httpx.Client(base_url=url, timeout=300, **options)
 
     def begin(self):
         assert self.http.post("/api/sessions").status_code == 201
@@ -113,7 +113,7 @@ def running(settings, encoders, model=None):
         for client in server_for_tests.clients:
             client.http.close()
         server.should_exit = True
-        thread.join(30)
+        thread.join(300)
         bound.close()
 
 

@@ -15,10 +15,12 @@ from mirrorshot.cli import main
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome on this machine"),
     # Playwright leaves a closed loop and pipes to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+sync_api.expect.set_options(timeout=30_000)  # milliseconds; as long as Playwright waits for everything else
 DARK, PHONE = {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
 
@@ -41,7 +43,6 @@ def page(browser, shared):
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     page.on("request", lambda asked: asked.url.startswith(shared.url) or page.problems.append(asked.url))
     page.on("dialog", lambda dialog: page.problems.append(dialog.message))
-    page.set_default_timeout(15_000)
     page.goto(shared.url)
     yield page
     context.close()

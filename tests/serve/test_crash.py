@@ -30,14 +30,14 @@ def serving(folder):
         yield line.split()[-1].rstrip("/"), process
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(300)
         process.stderr.close()
 
 
 def write_until_it_dies(url, seed, pictures, acknowledged):
     """Add, label and remove pictures; keep what a correct server must still know: picture -> class, or None."""
     rng = np.random.default_rng(seed)
-    with httpx.Client(base_url=url, timeout=30) as http, contextlib.suppress(httpx.TransportError):
+    with httpx.Client(base_url=url, timeout=300) as http, contextlib.suppress(httpx.TransportError):
         session = http.post("/api/sessions").json()["session"]
         known, doubtful = acknowledged.setdefault(session, ({}, set()))
         classes = [http.post("/api/classes", json={"name": name}).json()["id"] for name in ("a", "b")]
@@ -76,7 +76,7 @@ def test_every_acknowledged_label_survives_ten_kills(tmp_path, picture_of, seed)
 
 def wait_for(acknowledged, n_writers, n_pictures):
     """Until every writer has begun, and so many pictures in all are known to them."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if len(acknowledged) == n_writers and sum(len(k) for k, _ in list(acknowledged.values())) >= n_pictures:
             return
@@ -96,10 +96,10 @@ def check_kill(tmp_path, picture_of, seed, n_pictures, sig=signal.SIGKILL):
             writer.start()
         wait_for(acknowledged, len(writers), n_pictures)
         process.send_signal(sig)
-        process.wait(60)
+        process.wait(300)
         for writer in writers:
-            writer.join(30)
-    with serving(tmp_path / "data") as (url, _), httpx.Client(base_url=url, timeout=30) as http:
+            writer.join(300)
+    with serving(tmp_path / "data") as (url, _), httpx.Client(base_url=url, timeout=300) as http:
         for session, (known, doubtful) in acknowledged.items():
             found = http.get("/api/session", headers={"Authorization": f"Bearer {session}"}).json()
             there = {picture["id"]: picture["class_id"] for picture in found["pictures"]}

@@ -148,7 +148,7 @@ def test_behind_a_proxy_the_public_name_is_known_and_cookies_stay_on_https(serve
 def raw(server, request):
     """What the server says to some bytes."""
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=300) as connection:
         connection.sendall(request)
         response = http.client.HTTPResponse(connection)
         response.begin()

@@ -259,7 +259,7 @@ PATHS = (
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_leads_to_nothing_but_what_there_is(shared, path):
-    connection = http.client.HTTPConnection(shared.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(shared.url.removeprefix("http://"), timeout=300)
     connection.request("GET", path)  # as it is; other clients tidy it up
     answer = connection.getresponse()
     text = json.loads(answer.read())

@@ -80,5 +80,5 @@ def test_a_server_whose_decoders_hang_can_be_stopped(serve, picture_of):
     threads[0].join(0.5)
     server.app.state.service.workers.close()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert set(codes) == {503}

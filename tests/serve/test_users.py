@@ -38,7 +38,7 @@ def test_users_do_not_disturb_each_other(shared, picture_of):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert len(found) == 8  # a thread that failed has left nothing
     for user, labels in found.values():
         assert {p["id"]: p["class_id"] for p in user.get("session")["pictures"]} == labels
@@ -53,7 +53,7 @@ def test_one_user_in_many_threads_loses_no_label(taught, picture_of):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     overview = taught.get("session")
     assert overview["support"] == before + 12
     assert set(numbers) <= {p["id"] for p in overview["pictures"]}
@@ -75,7 +75,7 @@ def test_questions_at_the_same_time_fit_one_model(serve, picture_of, monkeypatch
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert len(fits) == 1
 
 

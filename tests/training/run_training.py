@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 
-def main(folder, resume, pause, changes):
+def main(folder, resume, hang, changes):
     sys.path.insert(0, str(Path(__file__).parent))
     import torch
 
@@ -20,7 +20,8 @@ def main(folder, resume, pause, changes):
 
     def progress(done, total, label):
         (folder.parent / f"seen-{os.environ.get('RANK', '0')}").write_text(str(done))
-        time.sleep(pause)
+        while hang and (folder / "last.safetensors").exists():
+            time.sleep(1)
 
     default = {"n_episodes": 14, "ema": 0.9, "augment": True, "method_options": {"start": "amortised", "n_steps": 2}}
     changes = changes or {**default, "data": "pictures"}
@@ -36,11 +37,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--hang", help="rank of the process that stops after a checkpoint and waits to be killed")
     parser.add_argument("--changes", type=json.loads, default=None)
     arguments = parser.parse_args()
     try:
-        main(arguments.folder, arguments.resume, arguments.pause, arguments.changes)
+        hang = arguments.hang == os.environ.get("RANK", "0")
+        main(arguments.folder, arguments.resume, hang, arguments.changes)
     except SystemExit as end:
         print(end.code, file=sys.stderr, flush=True)
         os._exit(1)

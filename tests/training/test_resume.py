@@ -258,12 +258,13 @@ def start(*arguments, **environment):
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_killed_process_is_continued_by_another(pictures, make_config, tmp_path, whole, run_content):
     folder = tmp_path / "run"
-    killed = start(folder, "--pause", "0.3")
+    killed = start(folder, "--hang", "0")
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (folder / "last.safetensors").exists() and killed.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         killed.send_signal(signal.SIGKILL)
@@ -274,7 +275,7 @@ def test_a_killed_process_is_continued_by_another(pictures, make_config, tmp_pat
     assert (folder / "run.lock").exists()
     assert load_checkpoint(folder / "last.safetensors").info["step"] < 14
     second = start(folder, "--resume")
-    _, errors = second.communicate(timeout=100)
+    _, errors = second.communicate(timeout=300)
     assert second.returncode == 0, errors
     assert "Took over the lock" in errors
     assert run_content(folder) == run_content(whole(make_config(**CHANGES)))

@@ -42,7 +42,7 @@ def start(folder, changes, *arguments, size=2):
 
 def kill(processes, victim, folder):
     """Kill one of them once the run has a checkpoint."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (folder / "last.safetensors").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     processes[victim].send_signal(signal.SIGKILL)
@@ -52,7 +52,7 @@ def kill(processes, victim, folder):
 def finish(processes):
     """Exit codes and what was written to stderr."""
     try:
-        errors = [process.communicate(timeout=100)[1] for process in processes]
+        errors = [process.communicate(timeout=300)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -81,10 +81,11 @@ def test_two_processes_train_as_one_does(tmp_path, pictures, make_config):
         assert record["gradient"] == pytest.approx(expected["gradient"], rel=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_run_survives_the_death_of_its_first_process(tmp_path, embeddings, make_config):
     folder = tmp_path / "run"
-    codes, errors = kill(start(folder, EMBEDDINGS, "--pause", "0.3"), 0, folder)
+    codes, errors = kill(start(folder, EMBEDDINGS, "--hang", "0"), 0, folder)
     assert codes == [-signal.SIGKILL, 1], errors
     assert "LostProcessError" in errors[1]
     assert "start again with --resume" in errors[1]
@@ -107,7 +108,7 @@ def test_a_run_survives_the_death_of_its_first_process(tmp_path, embeddings, mak
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_the_first_process_tells_of_the_death_of_another(tmp_path):
     folder = tmp_path / "run"
-    codes, errors = kill(start(folder, EMBEDDINGS, "--pause", "0.3"), 1, folder)
+    codes, errors = kill(start(folder, EMBEDDINGS, "--hang", "1"), 1, folder)
     assert codes == [1, -signal.SIGKILL], errors
     assert "LostProcessError" in errors[0]
     assert "start again with --resume" in errors[0]
