@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_a_run_with_an_infinite_validation_nll_is_told_of(run, data, monkeypatch
     result = run("train", "--data", data, *TINY)
     assert result.exit_code == 0, result.output
     assert re.search(r"Best validation accuracy \d+\.\d%, NLL infinite, after 4 of 8 episodes", result.stdout)
-    assert [record["val_nll"] for record in read_log("runs/points-mirror_gp-1shot")] == [None, None]
+    assert [record["val_nll"] for record in read_log(Path("runs/points-mirror_gp-1shot"))] == [None, None]
 
 
 def test_settings_come_from_a_file_too(run, data, tmp_path):

@@ -196,7 +196,7 @@ def attribute_docs(cls: type) -> dict[str, str]:
     Example:
         >>> from mirrorshot.types import TaskBatch
         >>> attribute_docs(TaskBatch)["class_mask"]
-        'which classes exist, (T, C).'
+        'which classes exist.'
     """
     _, _, attributes = (inspect.getdoc(cls) or "").partition("Attributes:\n")
     docs: dict[str, str] = {}
