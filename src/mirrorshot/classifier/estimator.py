@@ -95,6 +95,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     """
 
     classes_: NDArray[Any]
+    outputscale_: float
     temperature_: float
     n_features_in_: int
     feature_names_in_: NDArray[Any]
