@@ -7,12 +7,14 @@ import shutil
 import socket
 import sqlite3
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from mirrorshot.serve import Settings, running
 from mirrorshot.serve.backup import back_up
 from mirrorshot.serve.database import Database
+from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.store import Store
 from mirrorshot.types import DataError
 
@@ -64,6 +66,15 @@ def test_a_label_is_refused_when_its_files_are_gone(serve, picture_of, what):
     assert [answer.status_code for answer in answers] == [503] * 3
     assert all(answer.json()["error"].startswith("Expected the data") for answer in answers)
     assert str(server.folder) not in answers[0].text
+
+
+def test_no_thread_makes_an_empty_database_in_the_place_of_one_that_is_gone(tmp_path):
+    database = Database(tmp_path, 10**9)
+    (tmp_path / "serve.sqlite3").unlink()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RequestError, match="they were removed"):
+        pool.submit(database.read, "SELECT 1").result()
+    assert not (tmp_path / "serve.sqlite3").exists()
+    database.close()
 
 
 def filled(folder):

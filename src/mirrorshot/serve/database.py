@@ -122,6 +122,7 @@ class Database:
     def _connection(self) -> sqlite3.Connection:
         found: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if found is None:
+            self._check_there()  # a new connection would make an empty file in the place of one that is gone
             found = self._local.connection = self.connect()
             self._opened.append(found)
         return found
