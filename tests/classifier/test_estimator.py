@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_wine
+from sklearn.datasets import load_wine
 from sklearn.gaussian_process import kernels as sklearn_kernels
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -27,12 +27,6 @@ from mirrorshot.types import InvalidInputError
 @parametrize_with_checks([FewShotClassifier()])
 def test_every_check_of_scikit_learn_passes(estimator, check):
     check(estimator)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / np.linalg.norm(X, axis=1, keepdims=True), y
 
 
 @pytest.fixture(scope="module")

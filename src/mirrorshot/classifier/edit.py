@@ -131,9 +131,9 @@ def _site_alone(
     prior_mean: Float[Tensor, "C M"] | None,
 ) -> tuple[Float[Tensor, "C M"], Float[Tensor, "C M"]]:
     """Return the fixed point of the mirror step at each new point by itself, the other sites held."""
-    latents = predict_latent(fitted.posterior, fitted.cross(x), fitted.prior_var(x))
-    mean, var = (part[0][before] for part in latents)
-    prior = fitted.prior_var(x)[0].double()
+    prior_var = fitted.prior_var(x)
+    mean, var = (part[0][before] for part in predict_latent(fitted.posterior, fitted.cross(x), prior_var))
+    prior = prior_var[0].double()
     mean = torch.where(is_old_class[:, None], mean, 0.0)
     var = torch.where(is_old_class[:, None], var, prior).clamp(min=1e-9)
     label = one_hot(own, len(mean), torch.float64)

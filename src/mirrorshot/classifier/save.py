@@ -14,6 +14,7 @@ from mirrorshot.classifier.fit import Settings
 from mirrorshot.classifier.fitted import Fitted
 from mirrorshot.classifier.inputs import query_prior_mean
 from mirrorshot.classifier.predict import log_proba
+from mirrorshot.classifier.selection import Support
 from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, gain_of
 from mirrorshot.gp.kernels import Kernel, build_kernel, describe_kernel
@@ -120,13 +121,14 @@ def _restored(tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> Restore
     kernel = build_kernel(info["kernel"], kernel_state, n_way=len(classes))
     settings = Settings(**parameters, kernel=info["given_kernel"] or kernel).check()
     examples = _examples(tensors, classes, checks.checked_declared(info["declared"], len(classes)))
+    support = support_of(examples)
     fitted = Fitted(
         examples=examples,
         classes=classes,
-        support=support_of(examples),
+        support=support,
         kernel=kernel,
         centre=tensors["centre"],
-        posterior=_posterior(tensors, kernel, examples),
+        posterior=_posterior(tensors, kernel, support),
         **{field: numbers[name] for name, field in _NUMBERS.items()},
     )
     _check_answers(fitted)
@@ -147,9 +149,8 @@ def _examples(tensors: Mapping[str, Tensor], classes: NDArray[Any], declared: li
     return examples
 
 
-def _posterior(tensors: Mapping[str, Tensor], kernel: Kernel, examples: Examples) -> GaussianPosterior:
+def _posterior(tensors: Mapping[str, Tensor], kernel: Kernel, support: Support) -> GaussianPosterior:
     """Return the posterior; its gain, as large as the factor, is not in the file and made again."""
-    support = support_of(examples)
     sites = GaussianSites(tensors["sites.shift"], tensors["sites.precision"])
     # by columns, as a factorisation leaves it: another layout has other rounding errors
     chol = tensors["posterior.chol"].mT.contiguous().mT
@@ -163,8 +164,8 @@ def _posterior(tensors: Mapping[str, Tensor], kernel: Kernel, examples: Examples
 
 def _check_answers(fitted: Fitted) -> None:
     """Refuse parts that are fine one by one and together give no probabilities."""
-    x, scores = (None if part is None else part[:_PROBED] for part in (fitted.examples.x, fitted.examples.prior))
-    assert x is not None
+    x, prior = fitted.examples.x[:_PROBED], fitted.examples.prior
+    scores = None if prior is None else prior[:_PROBED]
     prior_mean = query_prior_mean(scores, len(x), len(fitted.classes), is_wanted=scores is not None)
     if not bool(log_proba(fitted, torch.tensor(x)[None], prior_mean).exp().isfinite().all()):
         raise ValueError("it gives probabilities that are not finite")
