@@ -33,7 +33,7 @@ _SHORTEST = 1e-3
 _SCALINGS = 6
 _ARRIVED = 2e-8  # proven error of the latents at which to stop
 _ACCEPTED = 1e-7  # and the largest that is accepted when rounding allows no better
-_SINGLE = 1e-3  # gap in nats for each point above which single precision will do
+_SINGLE = 1e-8  # gap in nats for each point above which single precision will do
 _SINGLE_SIZE = 2**21  # N R C from which single precision is worth a conversion
 
 
@@ -96,29 +96,32 @@ def alternate(
         The optimum, if its gradient proves that latent means are within 1e-7 at every point whose prior variance is
         at most that of the examples (see `certificate`); None otherwise.
     """
-    phi, N = task.features.phi, len(task.Y)
-    single = phi.astype(np.float32) if phi.shape[0] * phi.shape[1] * task.Y.shape[1] >= _SINGLE_SIZE else phi
+    phi = task.features.phi
+    is_rough = phi.size * task.Y.shape[1] >= _SINGLE_SIZE
+    rough = phi.astype(np.float32) if is_rough else phi
     u, w = _start(task, start)
     best: Found | None = None
     error, gap = math.inf, math.inf
     for n_rounds in range(1, _MAX_ROUNDS + 1):
-        is_rough = single is not phi and gap > _SINGLE * N
-        conditioned = condition_on(single if is_rough else phi, w.astype(np.float32) if is_rough else w)
+        conditioned = condition_on(rough, w.astype(np.float32)) if is_rough else condition_on(phi, w)
         if u is None:
-            u = conditioned.solve(_shift(start, phi))
+            u = conditioned.solve(start[0].T @ phi)  # type: ignore[index]
         mean, var = phi @ u.T, conditioned.var.astype(np.float64)
         now = _expect(task, mean, var)
         alpha = task.weight[:, None] * task.Y - now.prob
-        residual = alpha.T @ phi - u
-        gap = _gap_bound(task, residual, w - now.curvature)
-        before, error = error, task.max_std * max(
-            math.sqrt(2.0 * gap), task.max_std * float(np.abs(w - now.curvature).max())
-        )
-        if error <= min(before, _ACCEPTED) and not is_rough:
-            elbo = now.log_likelihood - 0.5 * float((u * u).sum() - (w * var).sum() + conditioned.log_det.sum())
-            best = Found(conditioned, mean, alpha, w, elbo, gap, n_rounds)
-        if error <= _ARRIVED or not error < math.inf or (best is not None and error > 0.25 * before):
+        residual, d = alpha.T @ phi - u, w - now.curvature
+        last_gap, gap = gap, _gap_bound(task, residual, d)
+        before, error = error, task.max_std * max(math.sqrt(2.0 * gap), task.max_std * float(np.abs(d).max()))
+        if not error < math.inf:
             return best
+        if is_rough:
+            is_rough = _SINGLE * len(d) < gap < 0.25 * last_gap
+        else:
+            if error <= min(before, _ACCEPTED):
+                elbo = now.log_likelihood - 0.5 * float((u * u).sum() - (w * var).sum() + conditioned.log_det.sum())
+                best = Found(conditioned, mean, alpha, w, elbo, gap, n_rounds)
+            if error <= _ARRIVED or (best is not None and error > 0.25 * before):
+                return best
         u, w = _climb(task, conditioned, u, w, now, residual)
     return best
 
@@ -217,7 +220,3 @@ def _coupling(now: Expectations) -> NDArray[np.float64]:
         s = np.sqrt(s * now.curvature / np.maximum(s.sum(1, keepdims=True) - s, tiny))
     return s
 
-
-def _shift(start: tuple[NDArray[np.float64], NDArray[np.float64]] | None, phi: NDArray[np.float64]) -> NDArray[np.float64]:
-    assert start is not None
-    return start[0].T @ phi

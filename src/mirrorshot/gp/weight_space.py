@@ -10,6 +10,7 @@ Variances are sums of squares. The function-space form of `gaussian` needs `C N^
 because tasks that are large enough for it are solved one by one on the CPU.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs, solve_triangular
 
+from mirrorshot.gp.gaussian import GaussianSites
 from mirrorshot.types import NumericalError
 
 
@@ -49,14 +51,31 @@ def features_of(K: Float[np.ndarray, "N N"]) -> Features:
     """
     N = len(K)
     tolerance = N * np.finfo(K.dtype).eps * float(K.diagonal().max(initial=0.0))
-    (pstrf,) = get_lapack_funcs(("pstrf",), (K,))
-    factor, pivots, rank, info = pstrf(K, tol=tolerance, lower=1)
+    factor, pivots, rank, info = _routines(K.dtype.char).pstrf(K, tol=tolerance, lower=1)
     if info < 0:
         raise NumericalError(f"Expected a covariance matrix, but LAPACK's pstrf refused argument {-info}.")
     order = pivots - 1
     phi = np.empty((N, rank), dtype=K.dtype)
     phi[order] = np.tril(factor[:, :rank])
     return Features(phi, order[:rank])
+
+
+class _Routines(NamedTuple):
+    """Functions of BLAS and LAPACK for one type; looking them up takes longer than a small factorisation."""
+
+    syrk: Any
+    potrf: Any
+    potrs: Any
+    pstrf: Any
+    trtrs: Any
+
+
+@functools.cache
+def _routines(char: str) -> _Routines:
+    some = np.empty(0, dtype=char)
+    return _Routines(
+        *get_blas_funcs(("syrk",), (some,)), *get_lapack_funcs(("potrf", "potrs", "pstrf", "trtrs"), (some,))
+    )
 
 
 class Conditioned(NamedTuple):
@@ -74,28 +93,88 @@ class Conditioned(NamedTuple):
 
     def solve(self, right: Float[np.ndarray, "C R"]) -> Float[np.ndarray, "C R"]:
         """Return `A_c^-1 x_c` for every class."""
-        (potrs,) = get_lapack_funcs(("potrs",), (right,))
-        return np.stack([potrs(U, x, lower=0)[0] for U, x in zip(self.chol, right, strict=True)])
+        potrs = _routines(self.var.dtype.char).potrs
+        out = np.empty_like(right)
+        for U, x, place in zip(self.chol, right, out, strict=True):
+            place[:] = potrs(U, x)[0]
+        return out
 
 
 def condition_on(phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N C"]) -> Conditioned:
     """Factorise `A_c = I + Phi^T W_c Phi` for every class, and return the variances."""
     (N, C), R = precision.shape, phi.shape[1]
-    (syrk,), (potrf, trtrs) = get_blas_funcs(("syrk",), (phi,)), get_lapack_funcs(("potrf", "trtrs"), (phi,))
+    routines = _routines(phi.dtype.char)
     root = np.sqrt(precision)
     diagonal = np.arange(R)
     chol: list[Any] = []
     var, log_det = np.empty((N, C), dtype=phi.dtype), np.empty(C, dtype=phi.dtype)
     for c in range(C):
-        A = syrk(1.0, (phi * root[:, c, None]).T)
+        A = routines.syrk(1.0, (phi * root[:, c, None]).T)
         A[diagonal, diagonal] += 1.0
-        U, info = potrf(A, lower=0, clean=0, overwrite_a=1)
+        U, info = routines.potrf(A, clean=0, overwrite_a=1)
         if info:
             raise NumericalError(
                 f"Expected finite site precisions, but I + Phi^T W Phi of class {c} has no Cholesky factor."
             )
-        whitened = trtrs(U, phi.T, lower=0, trans=1)[0]
+        whitened = routines.trtrs(U, phi.T, trans=1)[0]
         var[:, c] = np.einsum("rn,rn->n", whitened, whitened)
         log_det[c] = 2.0 * np.log(U[diagonal, diagonal]).sum()
         chol.append(U)
     return Conditioned(chol, var, log_det)
+
+
+class WeightPosterior(NamedTuple):
+    """The posterior of one task, with the fields and methods of `gaussian.GaussianPosterior` that predictions need.
+
+    Attributes:
+        sites: Gaussian sites, (1, C, N).
+        mean, var, alpha, slack: as in `GaussianPosterior`, (1, C, N).
+        features: of the prior covariance.
+        conditioned: its posterior.
+    """
+
+    sites: GaussianSites
+    mean: Float[np.ndarray, "1 C N"]
+    var: Float[np.ndarray, "1 C N"]
+    alpha: Float[np.ndarray, "1 C N"]
+    slack: Float[np.ndarray, "1 C N"]
+    features: Features
+    conditioned: Conditioned
+
+    def explained(self, K_cross: Float[np.ndarray, "1 1 N M"]) -> Float[np.ndarray, "1 C M"]:
+        """Reduction of the prior variance at new points: `|phi*|^2 - |L^-1 phi*|^2`."""
+        phi = self.features.at(K_cross[0, 0])
+        left = np.stack([np.square(part).sum(0) for part in self._whitened(phi)])
+        return (np.square(phi).sum(0) - left)[None]
+
+    def covariance_with(self, K_cross: Float[np.ndarray, "1 1 N M"]) -> Float[np.ndarray, "1 C N M"]:
+        """Posterior covariance of the points with new ones."""
+        phi = self.features.at(K_cross[0, 0])
+        unseen = K_cross[0, 0] - self.features.phi @ phi
+        own = self._whitened(self.features.phi.T)
+        return np.stack([unseen + a.T @ b for a, b in zip(own, self._whitened(phi), strict=True)])[None]
+
+    def gain_at(self, K_cross: Float[np.ndarray, "1 1 N M"]) -> Float[np.ndarray, "1 C R M"]:
+        """Return `G` with `G^T G` the reduction of the prior covariance of new points, `phi*^T (I - A^-1) phi*`."""
+        phi = self.features.at(K_cross[0, 0])
+        found = []
+        for U in self.conditioned.chol:
+            upper = np.triu(U)
+            size, vectors = np.linalg.eigh(upper.T @ upper)
+            found.append(np.sqrt(np.maximum(1.0 - 1.0 / size, 0.0))[:, None] * (vectors.T @ phi))
+        return np.stack(found)[None]
+
+    def _whitened(self, phi: Float[np.ndarray, "R M"]) -> list[Float[np.ndarray, "R M"]]:
+        trtrs = _routines(phi.dtype.char).trtrs
+        return [trtrs(U, phi, trans=1)[0] for U in self.conditioned.chol]
+
+
+def weight_posterior(features: Features, sites: GaussianSites) -> WeightPosterior:
+    """Condition the prior of one task on its sites, (1, C, N) each."""
+    b, w = sites.shift[0], sites.precision[0]
+    conditioned = condition_on(features.phi, w.T)
+    u = conditioned.solve(b @ features.phi)
+    mean, var = u @ features.phi.T, conditioned.var.T
+    return WeightPosterior(
+        sites, mean[None], var[None], (b - w * mean)[None], (1.0 - w * var)[None], features, conditioned
+    )
