@@ -1,101 +1,203 @@
-"""Speed of the classifier and of the batched core, as ratios measured in one run on one CPU thread.
+"""Speed of the classifier against scikit-learn, and for many classes and examples; one thread, in turns, medians.
 
-1. One 5-way 5-shot fit and 75 predictions against scikit-learn's GaussianProcessClassifier with its optimiser, on the
-   same digits episodes (alternating, median of the ratios' parts).
-2. The same fits with two threads of torch, and with the classifier keeping both or computing with one.
-3. 1,000 tasks in one call of `mirror_descent` against the same tasks one by one.
+Embeddings are random: non-negative, of unit norm, 1,280 features for the small tasks and 256 for the large ones.
 
-    python benchmarks/classifier_speed.py [--episodes 20] [--tasks 1000]
+1. Fit and 75 (5-way) or 225 (15-way) predictions against `LogisticRegression(C=1000)` and, at 5-way 5-shot,
+   `GaussianProcessClassifier` with its optimiser.
+2. One fit of many classes and of many examples: seconds and peak memory.
+3. One `add` at 20 classes x 10 examples against a fit of all of them.
+4. 1,000 tasks in one call of `mirror_descent` against the same tasks one by one, and against the arithmetic alone:
+   the expectations and factorisations that it asks for.
+5. Import of `FewShotClassifier` against that of `sklearn.linear_model`, each in a new process.
+
+    OMP_NUM_THREADS=1 python benchmarks/classifier_speed.py [--repeats 15] [--parts small large add batch import]
 """
 
 import argparse
-import resource
+import copy
+import os
+import subprocess
+import sys
 import time
 import warnings
+from collections.abc import Callable
 from statistics import median
-from unittest.mock import patch
+from typing import Any
 
-import torch
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import LogisticRegression
 
-from _common import sample_episodes, save
-from embedding_sets import digits
+from _common import save
 from mirrorshot import FewShotClassifier
-from mirrorshot.classifier import fitted
-from mirrorshot.gp import mirror_descent
 
 SEED = 7
+SMALL = ((5, 1, 1.0), (5, 5, 1.0), (15, 1, 1.0), (15, 5, 1.5))  # classes, examples of each, times LogisticRegression
+LARGE = ((20, 10, 0.1), (50, 10, 1.0), (100, 10, 4.0), (200, 5, 6.0), (10, 500, 20.0))  # and seconds
+
+Task = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
 
 
-def classifier_times(n_episodes: int) -> dict[str, float]:
-    X, y = digits()
-    episodes = sample_episodes(X, y, n_way=5, n_shot=5, n_query=15, n_episodes=n_episodes + 1, seed=SEED)
-    models = {"mirrorshot": FewShotClassifier(), "gpc": GaussianProcessClassifier(1.0 * RBF(1.0), random_state=0)}
-    times: dict[str, list[float]] = {name: [] for name in models}
-    for episode in episodes:
-        for name, model in models.items():
-            before = time.perf_counter()
-            model.fit(episode.support_x, episode.support_y).predict_proba(episode.query_x)
-            times[name].append(time.perf_counter() - before)
-    return {name: median(seconds[1:]) for name, seconds in times.items()}  # the first one warms up
+def draw(n_way: int, n_shot: int, n_features: int, seed: int, n_query: int = 15) -> Task:
+    """Examples, their labels, and queries."""
+    rng = np.random.default_rng((SEED, seed))
+    centres = rng.normal(size=(n_way, 1, n_features))
+    parts = []
+    for n in (n_shot, n_query):
+        x = np.abs(0.3 * centres + 0.5 * rng.normal(size=(n_way, n, n_features))).reshape(-1, n_features)
+        parts.append(x / np.linalg.norm(x, axis=1, keepdims=True))
+    return parts[0], np.repeat(np.arange(n_way), n_shot), parts[1]
 
 
-def thread_times(n_episodes: int) -> dict[str, float]:
-    """Median time of the classifier with two threads, if it uses both of them and if it keeps to one."""
-    torch.set_num_threads(2)
-    with patch.object(fitted, "_SMALL", 0):
-        both = classifier_times(n_episodes)["mirrorshot"]
-    one = classifier_times(n_episodes)["mirrorshot"]
+def seconds(work: Callable[[], Any]) -> float:
+    before = time.perf_counter()
+    work()
+    return time.perf_counter() - before
+
+
+def in_turns(works: dict[str, Callable[[int], Any]], repeats: int) -> dict[str, float]:
+    """Median seconds of each, taken in turns; the first turn warms up."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for i in range(repeats + 1):
+        for name, work in works.items():
+            times[name].append(seconds(lambda: work(i)))  # noqa: B023
+    return {name: median(found[1:]) for name, found in times.items()}
+
+
+def small(repeats: int) -> dict[str, Any]:
+    result = {}
+    for n_way, n_shot, asked in SMALL:
+        tasks = [draw(n_way, n_shot, 1280, i) for i in range(repeats + 1)]
+
+        def fit_and_predict(model: Any, task: Task) -> None:
+            model.fit(task[0], task[1]).predict_proba(task[2])
+
+        works: dict[str, Callable[[int], Any]] = {
+            "mirrorshot": lambda i: fit_and_predict(FewShotClassifier(), tasks[i]),  # noqa: B023
+            "logistic regression": lambda i: fit_and_predict(LogisticRegression(C=1000), tasks[i]),  # noqa: B023
+        }
+        if (n_way, n_shot) == (5, 5):
+            works["gpc"] = lambda i: fit_and_predict(
+                GaussianProcessClassifier(1.0 * RBF(1.0), random_state=0),
+                tasks[i],  # noqa: B023
+            )
+        times = in_turns(works, repeats)
+        ratio = times["mirrorshot"] / times["logistic regression"]
+        text = ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in times.items())
+        print(f"{n_way}-way {n_shot}-shot: {text}; ratio {ratio:.2f} (asked {asked})", flush=True)
+        if "gpc" in times:
+            print(
+                f"  GaussianProcessClassifier / FewShotClassifier = {times['gpc'] / times['mirrorshot']:.1f} (asked 10)"
+            )
+        result[f"{n_way}-way {n_shot}-shot"] = {**times, "ratio": ratio, "asked": asked}
+    return result
+
+
+_ONE_FIT = """
+import resource, sys, time
+sys.path.insert(0, {folder!r})
+from classifier_speed import draw
+from mirrorshot import FewShotClassifier
+FewShotClassifier().fit(*draw(3, 2, 8, 0)[:2])
+x, y, _ = draw({n_way}, {n_shot}, 256, 0, 1)
+start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = time.perf_counter()
+model = FewShotClassifier().fit(x, y)
+took = time.perf_counter() - before
+print(took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) / 1024, model.gap_, model.start_)
+"""
+
+
+def large(repeats: int) -> dict[str, Any]:
+    """One fit of many classes or examples, in a process of its own so that memory can be told."""
+    result = {}
+    for n_way, n_shot, asked in LARGE:
+        code = _ONE_FIT.format(folder=os.path.dirname(os.path.abspath(__file__)), n_way=n_way, n_shot=n_shot)
+        runs = [
+            subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)
+        ]
+        took = median(float(run.stdout.split()[0]) for run in runs)
+        memory, gap = (float(value) for value in runs[0].stdout.split()[1:3])
+        print(f"{n_way} classes x {n_shot}: {took:.3f} s (asked {asked}), {memory:.0f} MiB, gap {gap:.1e}", flush=True)
+        result[f"{n_way} x {n_shot}"] = {"seconds": took, "asked": asked, "mib": memory, "gap": gap}
+    return result
+
+
+def add(repeats: int) -> dict[str, float]:
+    x, y, _ = draw(20, 10, 256, 0)
+    model = FewShotClassifier().fit(x[:-1], y[:-1])
+    edited = [copy.copy(model) for _ in range(repeats + 1)]
+    times = in_turns(
+        {"add": lambda i: edited[i].add(x[-1], int(y[-1])), "fit": lambda i: FewShotClassifier().fit(x, y)}, repeats
+    )
+    ratio = times["fit"] / times["add"]
+    print(f"20 x 10: fit {1e3 * times['fit']:.1f} ms, add {1e3 * times['add']:.1f} ms, ratio {ratio:.1f} (asked 5)")
+    return {**times, "ratio": ratio}
+
+
+def batch(repeats: int) -> dict[str, float]:
+    import torch
+
+    from mirrorshot.gp import mirror_descent
+    from mirrorshot.gp.linalg import cholesky_of_shifted
+    from mirrorshot.softmax import softmax_moments
+
     torch.set_num_threads(1)
-    return {"both": both, "one": one, "ratio": both / one}
-
-
-def batch_times(n_tasks: int, n_shot: int, dtype: torch.dtype) -> dict[str, float]:
-    generator = torch.Generator().manual_seed(SEED)
-    centre = torch.randn(n_tasks, 5, 1, 64, generator=generator)
-    x = centre + torch.randn(n_tasks, 5, n_shot, 64, generator=generator)
-    x = torch.nn.functional.normalize(x.reshape(n_tasks, -1, 64), dim=-1).to(dtype)
-    K, y = 10.0 * (x @ x.mT)[:, None], torch.arange(5).repeat_interleave(n_shot).expand(n_tasks, -1)
-    options = {"n_way": 5, "tol": 1e-4}
+    n_tasks = 1000
+    x = torch.tensor(np.stack([draw(5, 5, 64, i)[0] for i in range(n_tasks)]))
+    x = torch.nn.functional.normalize(x - x.mean(1, keepdim=True), dim=-1)
+    K, y = 10.0 * (x @ x.mT)[:, None], torch.arange(5).repeat_interleave(5).expand(n_tasks, -1)
+    options: dict[str, Any] = {"n_way": 5, "tol": 1e-4}
     mirror_descent(K[:2], y[:2], **options)
     before = time.perf_counter()
-    mirror_descent(K, y, **options)
+    posterior, info = mirror_descent(K, y, **options)
     together = time.perf_counter() - before
-    sample = range(0, n_tasks, max(1, n_tasks // 100))
-    before = time.perf_counter()
-    for i in sample:
-        mirror_descent(K[i : i + 1], y[i : i + 1], **options)
-    one_by_one = (time.perf_counter() - before) / len(sample) * n_tasks
-    return {"together": together, "one by one": one_by_one}
+    sample = range(0, n_tasks, 10)
+    one_by_one = sum(seconds(lambda i=i: mirror_descent(K[i : i + 1], y[i : i + 1], **options)) for i in sample)  # type: ignore[misc]
+    one_by_one *= n_tasks / len(sample)
+    # the arithmetic: expectations and factorisations of all evaluations
+    mean, var = posterior.mean.mT.contiguous(), posterior.var.mT.contiguous()
+    expectations = median(seconds(lambda: softmax_moments(mean, var, max_std=10.0**0.5)) for _ in range(5))
+    root = posterior.sites.precision.sqrt()
+    factors = median(seconds(lambda: cholesky_of_shifted(K, root)) for _ in range(5))
+    limit = float(info.n_evaluations.double().mean()) * (expectations + factors)
+    ratio = one_by_one / together
+    print(f"1,000 tasks: one by one / together = {ratio:.1f} (asked 5); together / arithmetic = {together / limit:.2f}")
+    return {"together": together, "one by one": one_by_one, "arithmetic": limit, "ratio": ratio}
+
+
+def imports(repeats: int) -> dict[str, float]:
+    def run(code: str) -> Callable[[int], Any]:
+        return lambda _: subprocess.run([sys.executable, "-c", code], check=True)
+
+    works = {
+        "python": run(""),
+        "mirrorshot": run("from mirrorshot import FewShotClassifier"),
+        "sklearn.linear_model": run("import sklearn.linear_model"),
+    }
+    times = in_turns(works, min(repeats, 7))
+    ratio = (times["mirrorshot"] - times["python"]) / (times["sklearn.linear_model"] - times["python"])
+    print(f"import of FewShotClassifier / import of sklearn.linear_model = {ratio:.2f} (asked 1.2)")
+    return {**times, "ratio": ratio}
+
+
+PARTS = {"small": small, "large": large, "add": add, "batch": batch, "import": imports}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--tasks", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # the optimiser of GaussianProcessClassifier complains
+    warnings.simplefilter("ignore")  # the optimisers of scikit-learn complain
     started = time.perf_counter()
-    times = classifier_times(args.episodes)
-    ratio = times["gpc"] / times["mirrorshot"]
-    print(
-        f"fit and 75 predictions, 5-way 5-shot: GaussianProcessClassifier / FewShotClassifier = {ratio:.1f} "
-        f"({1e3 * times['gpc']:.0f} ms / {1e3 * times['mirrorshot']:.0f} ms, median of {args.episodes})"
-    )
-    threads = thread_times(args.episodes)
-    print(f"the same with two threads of torch: using both / keeping to one = {threads['ratio']:.1f}")
-    result: dict[str, object] = {"classifier": {**times, "ratio": ratio}, "threads": threads}
-    for n_shot in (1, 5):
-        for dtype in (torch.float64, torch.float32):
-            found = batch_times(args.tasks, n_shot, dtype)
-            batch = found["one by one"] / found["together"]
-            print(f"{args.tasks} tasks, 5-way {n_shot}-shot, {dtype}: one by one / together = {batch:.1f}", flush=True)
-            result[f"batch, {n_shot}-shot, {dtype}"] = {**found, "ratio": batch}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"peak memory of this process: {peak:.0f} MB")
-    save("classifier_speed", {**result, "peak_memory_mb": peak}, seed=SEED, started=started)
+    result = {name: PARTS[name](args.repeats) for name in args.parts}
+    if len(args.parts) == len(PARTS):
+        save("classifier_speed", result, seed=SEED, started=started)
 
 
 if __name__ == "__main__":
