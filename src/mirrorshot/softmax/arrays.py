@@ -44,6 +44,28 @@ def like(x: Array, values: Any) -> Array:
     return np.asarray(values, dtype=x.dtype)
 
 
+def asarray(values: Any, dtype: Any, device: Any) -> Array:
+    """Return `values` with a type of NumPy or of torch; NumPy ignores the device."""
+    if isinstance(dtype, np.dtype):
+        return np.asarray(values, dtype=dtype)
+    return sys.modules["torch"].as_tensor(values, dtype=dtype, device=device)
+
+
+def device_of(x: Array) -> Any:
+    """Return the device of a tensor; None for an array."""
+    return x.device if is_tensor(x) else None
+
+
+def is_on_cpu(x: Array) -> bool:
+    """Whether values of `x` can be read without a synchronisation."""
+    return not is_tensor(x) or x.device.type == "cpu"
+
+
+def new_empty(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return an array of the kind, type and device of `x` with arbitrary values."""
+    return x.new_empty(shape) if is_tensor(x) else np.empty(shape, dtype=x.dtype)
+
+
 def full(x: Array, shape: tuple[int, ...], value: float) -> Array:
     """Return a constant array of the kind, type and device of `x`."""
     return x.new_full(shape, value) if is_tensor(x) else np.full(shape, value, dtype=x.dtype)
@@ -52,6 +74,13 @@ def full(x: Array, shape: tuple[int, ...], value: float) -> Array:
 def arange(x: Array, n: int) -> Array:
     """Return 0, ..., n - 1 as integers of the kind and device of `x`."""
     return sys.modules["torch"].arange(n, device=x.device) if is_tensor(x) else np.arange(n)
+
+
+def counts(x: Array, n: int) -> Array:
+    """Return 0, ..., n - 1 in the kind, type and device of `x`."""
+    if is_tensor(x):
+        return sys.modules["torch"].arange(n, dtype=x.dtype, device=x.device)
+    return np.arange(n, dtype=x.dtype)
 
 
 def eye(x: Array, n: int) -> Array:
@@ -79,14 +108,27 @@ def diagonal(x: Array) -> Array:
     return x.diagonal(0, -2, -1)
 
 
+def set_diagonal(x: Array, values: Array) -> None:
+    """Overwrite the diagonals of the last two dimensions."""
+    if is_tensor(x):
+        x.diagonal(0, -2, -1).copy_(values)
+    else:
+        np.einsum("...ii->...i", x)[...] = values
+
+
 def finfo(x: Array) -> Any:
     """Return `eps`, `tiny` and the rest for the type of `x`."""
     return sys.modules["torch"].finfo(x.dtype) if is_tensor(x) else np.finfo(x.dtype)
 
 
+def tiny(x: Array) -> float:
+    """Return the smallest normal number of the type of `x`."""
+    return float(finfo(x).tiny)
+
+
 def is_double(x: Array) -> bool:
     """Whether `x` has 64-bit floating-point numbers."""
-    return finfo(x).bits == 64
+    return bool(finfo(x).bits == 64)
 
 
 def log_softmax(x: Array) -> Array:
