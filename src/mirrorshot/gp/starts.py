@@ -101,7 +101,7 @@ def _averaged(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
     pairs_between = n * n - (counts * counts).sum(-1)
     within = xp.where(pairs_within > 0, (sums - k0 * n) / at_least(pairs_within, 1e-6), k0)
     between = xp.where(pairs_between > 0, (total - sums) / at_least(pairs_between, 1e-6), 0.0)
-    n_way = as_type(at_least(problem.class_mask.sum(-1), 2), K)
+    n_way = at_least(as_type(problem.class_mask.sum(-1), K), 2.0)
     return k0, within, between, at_least(n / n_way, 1.0), n_way
 
 
@@ -162,8 +162,8 @@ def amortise(
 def _features(problem: Problem, strength: Array) -> Float[Array, "T C N F"]:
     """Constant, logit against the other classes, and smooth functions of the two."""
     xp = namespace(problem.K)
-    n_way = problem.class_mask.sum(-1)[:, None, None]
-    pull = strength * (problem.Y - (1 - problem.Y) / at_least(n_way - 1, 1))
+    n_way = as_type(problem.class_mask.sum(-1), problem.K)[:, None, None]
+    pull = strength * (problem.Y - (1 - problem.Y) / at_least(n_way - 1, 1.0))
     pull = pull * problem.weight[:, None, :] * problem.class_mask[:, :, None]
     mean = (problem.K @ pull[..., None])[..., 0]
     prior_var = diagonal(problem.K)

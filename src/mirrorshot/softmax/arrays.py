@@ -198,11 +198,6 @@ def solve_lower(L: Array, x: Array) -> Array:
     return out
 
 
-def is_on_cpu(x: Array) -> bool:
-    """Whether values of `x` can be read without a synchronisation."""
-    return not is_tensor(x) or x.device.type == "cpu"
-
-
 def is_floating(x: Array) -> bool:
     """Whether `x` has floating-point numbers."""
     return bool(x.is_floating_point()) if is_tensor(x) else x.dtype.kind == "f"

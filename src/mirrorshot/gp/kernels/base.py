@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mirrorshot.gp.kernels.features import as_features, full_precision, prepare
 from mirrorshot.softmax.arrays import Array, is_tensor, like
@@ -219,7 +219,7 @@ class ScaledKernel(FeatureKernel):
     def __init__(
         self,
         *,
-        outputscale: ArrayLike = 1.0,
+        outputscale: float | Array = 1.0,
         n_way: int | None = None,
         centre: bool = False,
         normalise: bool = False,
@@ -246,7 +246,7 @@ class ScaledKernel(FeatureKernel):
         """`s`, the factor of all covariances."""
         return self._scales["outputscale"]
 
-    def with_logarithms(self, logarithms: Mapping[str, ArrayLike]) -> "Self":
+    def with_logarithms(self, logarithms: Mapping[str, Array]) -> "Self":
         """Return the kernel with other hyper-parameters: the logarithm of each, by its name."""
         new = copy.copy(self)
         new._set(
@@ -254,7 +254,7 @@ class ScaledKernel(FeatureKernel):
         )
         return new
 
-    def _add_scale(self, name: str, value: ArrayLike) -> None:
+    def _add_scale(self, name: str, value: float | Array) -> None:
         """Check a positive hyper-parameter and keep its logarithm."""
         self._set({**self.logarithms, name: self._log_of(name, value)})
 

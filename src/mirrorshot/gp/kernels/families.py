@@ -4,9 +4,8 @@ import abc
 import math
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mirrorshot.gp.kernels.base import ScaledKernel, per_class
 from mirrorshot.gp.kernels.features import inner_product, root, squared_distance, squared_norm
@@ -18,6 +17,7 @@ class Linear(ScaledKernel):
     """`k(x, z) = s x.z`. Arguments as in `ScaledKernel`.
 
     Example:
+        >>> import numpy as np
         >>> Linear(outputscale=2.0)(np.array([[[1.0], [3.0]]])).tolist()
         [[[[2.0, 6.0], [6.0, 18.0]]]]
     """
@@ -37,6 +37,7 @@ class Cosine(Linear):
     `ScaledKernel`.
 
     Example:
+        >>> import numpy as np
         >>> x = np.array([[[3.0, 0.0], [0.0, 2.0], [0.0, 0.0]]])
         >>> Cosine(outputscale=2.0).diagonal(x).tolist()
         [[[2.0, 2.0, 0.0]]]
@@ -44,7 +45,7 @@ class Cosine(Linear):
 
     options = ("centre", "n_way")
 
-    def __init__(self, *, outputscale: ArrayLike = 1.0, n_way: int | None = None, centre: bool = False) -> None:
+    def __init__(self, *, outputscale: float | Array = 1.0, n_way: int | None = None, centre: bool = False) -> None:
         super().__init__(outputscale=outputscale, n_way=n_way, centre=centre, normalise=True)
 
 
@@ -57,13 +58,14 @@ class Polynomial(ScaledKernel):
         **options: as in `ScaledKernel`; the paper's code has `normalise=True`.
 
     Example:
+        >>> import numpy as np
         >>> Polynomial(power=2, offset=1.0)(np.array([[[1.0], [2.0]]])).tolist()
         [[[[4.0, 9.0], [9.0, 25.0]]]]
     """
 
     options = ("power", *ScaledKernel.options)
 
-    def __init__(self, *, power: int = 2, offset: ArrayLike = 1.0, **options: Any) -> None:
+    def __init__(self, *, power: int = 2, offset: float | Array = 1.0, **options: Any) -> None:
         super().__init__(**options)
         if int(power) != power or power < 1:
             raise InvalidInputError(f"Expected `power` to be a positive integer, but got {power}.")
@@ -93,7 +95,7 @@ class Stationary(ScaledKernel):
             `centre` only matters with it.
     """
 
-    def __init__(self, *, lengthscale: ArrayLike = 1.0, **options: Any) -> None:
+    def __init__(self, *, lengthscale: float | Array = 1.0, **options: Any) -> None:
         super().__init__(**options)
         self._add_scale("lengthscale", lengthscale)
 
@@ -118,6 +120,7 @@ class RBF(Stationary):
     """`k(x, z) = s exp(-|x - z|^2 / (2 l^2))`. Arguments as in `Stationary`.
 
     Example:
+        >>> import numpy as np
         >>> RBF(outputscale=2.0).diagonal(np.zeros((1, 3, 8))).tolist()
         [[[2.0, 2.0, 2.0]]]
     """
@@ -137,6 +140,7 @@ class Matern(Stationary):
         **options: as in `Stationary`.
 
     Example:
+        >>> import numpy as np
         >>> Matern(nu=1.5)(np.zeros((1, 1, 2)), np.ones((1, 1, 2))).item()
         0.297...
     """
