@@ -92,6 +92,7 @@ def newton_solve(
     problem = make_problem(K, y, n_way, weight, None, None, validate=False, prior_mean=prior_mean)
     if problem.max_std > WIDE_STD:
         return None
+    xp = namespace(K)
     sites = start if is_near else _rough_step(problem, start)
     if sites is None:
         return None
@@ -101,9 +102,9 @@ def newton_solve(
     for step in range(_MAX_STEPS):
         state = evaluate(problem, sites)
         posterior, gap = state.posterior, gap_bound(problem, state)
-        before, error = error, max(float(latent_error(problem, gap)), float(site_error(problem, state)))
+        before, error = error, float(xp.maximum(latent_error(problem, gap), site_error(problem, state))[0])
         if error <= min(before, _ACCEPTED):
-            best = posterior, NewtonInfo(float(state.elbo), step + (not is_near), float(gap))
+            best = posterior, NewtonInfo(float(state.elbo[0]), step + (not is_near), float(gap[0]))
         if not error > _ARRIVED or (best is not None and error > 0.25 * before):
             break
         if metric is None or gain > _REUSE:
