@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.softmax.arrays import diagonal
-
 POSITIVE, FINITE, COUNTS = ("outputscale_", "temperature_"), ("loo_log_likelihood_", "elbo_"), ("n_iter_",)
-POSTERIOR = ("mean", "var", "alpha", "slack")  # (1, C, N) each
 LABEL_TYPES: dict[str, tuple[type, Any]] = {
     "text": (str, np.str_), "integer": (int, np.int64), "number": (float, np.float64), "boolean": (bool, np.bool_),
 }  # fmt: skip
@@ -53,11 +50,8 @@ def check_examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any]) -
         raise ValueError("its labels are too long")
     if bool((weight < 0).any()):
         raise ValueError("rows.weight has negative numbers")
-    for name in ("sites.precision", "posterior.var"):
-        if bool((tensors[name] < 0).any()):
-            raise ValueError(f"{name} has negative numbers")
-    if not bool((diagonal(tensors["posterior.chol"]) > 0).all()):
-        raise ValueError("posterior.chol is no Cholesky factor")
+    if bool((tensors["sites.precision"] < 0).any()):
+        raise ValueError("sites.precision has negative numbers")
 
 
 def _wanted(
@@ -70,10 +64,8 @@ def _wanted(
         "rows.y": ((n,), np.int64),
         "rows.weight": ((n,), double),
         "centre": ((1, 1, D), double),
-        "posterior.chol": ((1, n_way, N, N), double),
         **({"rows.prior": ((n, n_way), double)} if "rows.prior" in tensors else {}),
         **{f"sites.{name}": (latent, double) for name in ("shift", "precision")},
-        **{f"posterior.{name}": (latent, double) for name in POSTERIOR},
     }
 
 

@@ -11,9 +11,9 @@ from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_not_tiny
 from mirrorshot.classifier.memory import check_memory
 from mirrorshot.classifier.selection import Candidate, Support, choose_centre, make_candidates, select
-from mirrorshot.classifier.solve import SCREENING_TOLERANCE, descend, refine, solve
+from mirrorshot.classifier.solve import solve
 from mirrorshot.gp.gaussian import GaussianSites
-from mirrorshot.gp.kernels import FAMILIES, Kernel, as_value
+from mirrorshot.gp.kernels import FAMILIES, Kernel, Linear, as_value
 from mirrorshot.types import InvalidInputError
 
 
@@ -41,7 +41,7 @@ class Settings(NamedTuple):
 
 
 def learn(settings: Settings, examples: Examples, start: Callable[[], GaussianSites] | None = None) -> Fitted:
-    """Fit every candidate in one batch, choose among them, and solve the chosen one to the last digits.
+    """Fit every candidate and choose among them.
 
     Args:
         settings: checked parameters.
@@ -57,32 +57,26 @@ def learn(settings: Settings, examples: Examples, start: Callable[[], GaussianSi
 
 def _infer(settings: Settings, examples: Examples, support: Support, start: GaussianSites | None) -> Fitted:
     candidates = _candidates(settings, support)
-    check_memory(len(support.y), support.n_way, len(candidates))
+    check_memory(len(support.y), support.n_way, _largest_rank(candidates, support), len(candidates))
     fixed = None if settings.temperature == "loo" else float(settings.temperature)
-    K = np.concatenate([c.kernel(support.x, centre=c.centre) for c in candidates])
-    g, screened = 0, None
-    if len(candidates) > 1:
-        posteriors, _ = descend(support, K, None, SCREENING_TOLERANCE)
-        g = select(support, candidates, posteriors, fixed).chosen
-        screened = posteriors.task(g).sites
-    solved = None if start is None or screened else refine(support, K[g : g + 1], start, is_near=False)
-    if solved is None:
-        solved = solve(support, K[g : g + 1], screened)
-    choice = select(support, [candidates[g]], solved.posterior, fixed)
+    begin = start if len(candidates) == 1 else None
+    solved = [solve(support, c.kernel(support.x, centre=c.centre), begin) for c in candidates]
+    choice = select(support, candidates, [found.posterior for found in solved], fixed)
+    candidate, best = candidates[choice.chosen], solved[choice.chosen]
     return Fitted(
         examples=examples,
         classes=examples.classes(),
         support=support,
-        kernel=candidates[g].kernel,
-        centre=candidates[g].centre,
-        outputscale=candidates[g].outputscale,
+        kernel=candidate.kernel,
+        centre=candidate.centre,
+        outputscale=candidate.outputscale,
         temperature=choice.temperature,
-        posterior=solved.posterior,
-        loo_log_likelihood=float(choice.log_likelihood[0]),
-        elbo=solved.elbo,
-        gap=solved.gap,
-        start=solved.start,
-        n_steps=solved.n_steps,
+        posterior=best.posterior,
+        loo_log_likelihood=float(choice.log_likelihood[choice.chosen]),
+        elbo=best.elbo,
+        gap=best.gap,
+        start=best.start,
+        n_steps=best.n_steps,
     )
 
 
@@ -94,6 +88,11 @@ def _candidates(settings: Settings, support: Support) -> list[Candidate]:
         return [Candidate(kernel, centre, scale, 0.0)]
     given = [None if v == "loo" else float(v) for v in (settings.outputscale, settings.lengthscale)]
     return make_candidates(support, str(settings.kernel), centre, *given)
+
+
+def _largest_rank(candidates: list[Candidate], support: Support) -> int:
+    _, N, D = support.x.shape
+    return min(N, D) if all(isinstance(c.kernel, Linear) for c in candidates) else N
 
 
 def _check_kernel(kernel: object) -> None:

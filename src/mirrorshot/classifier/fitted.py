@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from mirrorshot.classifier.examples import Examples
 from mirrorshot.classifier.selection import Support
-from mirrorshot.gp.gaussian import GaussianPosterior
 from mirrorshot.gp.kernels import Kernel
+from mirrorshot.gp.weight_space import Posterior
 
 _SMALL = 2**12  # latents that one thread computes fastest
 
@@ -41,7 +41,7 @@ class Fitted(NamedTuple):
     centre: Float[NDArray[np.float64], "1 1 D"]
     outputscale: float
     temperature: float
-    posterior: GaussianPosterior
+    posterior: Posterior
     loo_log_likelihood: float
     elbo: float
     gap: float | None

@@ -1,7 +1,7 @@
 """The memory that a fit takes, computed before it starts.
 
-Every class has covariances of its own, so a task of `C` classes and `N` examples works on arrays of `C N^2` numbers,
-about a dozen of which live together, and on derivatives of `N C^2`.
+A task of `C` classes and `N` examples whose covariance has rank `R` works on a few arrays of `N^2` numbers, one of
+`C R^2` for each kernel that is compared, and some dozen of `N C`.
 """
 
 import os
@@ -10,22 +10,34 @@ from collections.abc import Callable
 from mirrorshot.types import InvalidInputError
 
 VARIABLE = "MIRRORSHOT_MAX_MEMORY_GIB"
-_ARRAYS = 12  # of C N^2 float64 at the peak of inference
-_KEPT = 6  # such arrays of each candidate while candidates are compared
-_PAIRS = 9  # arrays of N C^2 float32
+_SQUARES = 5  # arrays of N^2
+_LATENTS = 60  # arrays of N C
+_DENSE = 12  # arrays of C N^2 in the safeguarded loop
+_PAIRS = 9  # arrays of N C^2 float32 there
 
 
-def bytes_needed(n_examples: int, n_way: int, n_candidates: int = 1) -> int:
+def bytes_needed(n_examples: int, n_way: int, rank: int, n_candidates: int = 1) -> int:
     """About the most bytes that a fit takes, on top of the embeddings.
 
+    Args:
+        n_examples: number of examples.
+        n_way: number of classes.
+        rank: largest rank of the covariance; for linear and cosine kernels the number of features.
+        n_candidates: number of kernels that are compared.
+
     Example:
-        >>> bytes_needed(100, 5) / 2**20 < 10
+        >>> bytes_needed(100, 5, 64) / 2**20 < 10
         True
-        >>> bytes_needed(2000, 2000) / 2**30 > 700
+        >>> bytes_needed(5000, 10, 256) / 2**30 < 1.5
         True
     """
-    kept = _KEPT * n_candidates if n_candidates > 1 else 0
-    return 8 * n_way * n_examples**2 * (_ARRAYS + kept) + 4 * n_examples * n_way**2 * _PAIRS
+    factors = n_way * min(rank, n_examples) ** 2
+    return 8 * (_SQUARES * n_examples**2 + n_candidates * factors + _LATENTS * n_examples * n_way)
+
+
+def fits_dense(n_examples: int, n_way: int) -> bool:
+    """Whether the safeguarded loop, which has a covariance matrix for each class, fits into memory too."""
+    return 8 * n_way * n_examples**2 * _DENSE + 4 * n_examples * n_way**2 * _PAIRS <= memory_limit()
 
 
 def memory_limit() -> float:
@@ -49,13 +61,13 @@ def _physical_memory() -> float:
         return float("inf")
 
 
-def check_memory(n_examples: int, n_way: int, n_candidates: int) -> None:
+def check_memory(n_examples: int, n_way: int, rank: int, n_candidates: int) -> None:
     """Refuse a task that would not fit into memory, and say which sizes would."""
-    needed, limit = bytes_needed(n_examples, n_way, n_candidates), memory_limit()
+    needed, limit = bytes_needed(n_examples, n_way, rank, n_candidates), memory_limit()
     if needed <= limit:
         return
-    most = _largest(lambda n: bytes_needed(n, n_way, n_candidates) <= limit, n_examples)
-    classes = _largest(lambda c: bytes_needed(n_examples, c, n_candidates) <= limit, n_way)
+    most = _largest(lambda n: bytes_needed(n, n_way, rank, n_candidates) <= limit, n_examples)
+    classes = _largest(lambda c: bytes_needed(n_examples, c, rank, n_candidates) <= limit, n_way)
     raise InvalidInputError(
         f"Expected a task that fits into {limit / 2**30:.3g} GiB of memory, but {n_examples} examples of {n_way} "
         f"classes need about {needed / 2**30:.3g} GiB. What fits: {most} examples of {n_way} classes, or {n_examples} "

@@ -14,8 +14,9 @@ from mirrorshot.classifier.inputs import query_prior_mean
 from mirrorshot.classifier.predict import log_proba
 from mirrorshot.classifier.selection import Support
 from mirrorshot.files.checkpoint import CheckpointError
-from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, gain_of
+from mirrorshot.gp.gaussian import GaussianSites
 from mirrorshot.gp.kernels import Kernel, build_kernel, describe_kernel, kernel_state
+from mirrorshot.gp.weight_space import Posterior, posterior_of
 from mirrorshot.types import InvalidInputError
 
 HEAD_VERSION = 1
@@ -58,7 +59,7 @@ def head_state(fitted: Fitted, settings: Settings, feature_names: Sequence[str] 
     Raises:
         InvalidInputError: labels or kernel cannot be written.
     """
-    examples, posterior = fitted.examples, fitted.posterior
+    examples = fitted.examples
     classes, kind = _plain_classes(fitted.classes)
     given = settings.kernel
     own = {name: value for name, value in settings._asdict().items() if name != "kernel"}
@@ -82,10 +83,8 @@ def head_state(fitted: Fitted, settings: Settings, feature_names: Sequence[str] 
         "rows.weight": examples.weight,
         **({} if examples.prior is None else {"rows.prior": examples.prior}),
         "centre": fitted.centre,
-        "sites.shift": posterior.sites.shift,
-        "sites.precision": posterior.sites.precision,
-        "posterior.chol": posterior.chol,
-        **{f"posterior.{name}": getattr(posterior, name) for name in checks.POSTERIOR},
+        "sites.shift": fitted.posterior.sites.shift,
+        "sites.precision": fitted.posterior.sites.precision,
         **{f"kernel.{name}": array for name, array in kernel_state(fitted.kernel).items()},
     }
     return HeadState({name: np.ascontiguousarray(array) for name, array in tensors.items()}, info)
@@ -147,16 +146,12 @@ def _examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any], declar
     return examples
 
 
-def _posterior(tensors: Mapping[str, NDArray[Any]], kernel: Kernel, support: Support) -> GaussianPosterior:
-    """Return the posterior; its gain, as large as the factor, is not in the file and made again."""
-    sites = GaussianSites(tensors["sites.shift"], tensors["sites.precision"])
-    chol = tensors["posterior.chol"]
-    gain = gain_of(kernel(support.x, centre=tensors["centre"]), sites.precision, chol)
-    if not np.isfinite(gain).all():
+def _posterior(tensors: Mapping[str, NDArray[Any]], kernel: Kernel, support: Support) -> Posterior:
+    """Condition on the sites of the file, exactly as a fit does."""
+    K = kernel(support.x, centre=tensors["centre"])
+    if not np.isfinite(K).all():
         raise ValueError("its kernel does not fit its examples")
-    mean, var, alpha, slack = (tensors[f"posterior.{name}"] for name in checks.POSTERIOR)
-    status = np.zeros((1, support.n_way), dtype=np.int32)
-    return GaussianPosterior(sites, mean, var, alpha, chol, gain, slack, status)
+    return posterior_of(K, GaussianSites(tensors["sites.shift"], tensors["sites.precision"]))
 
 
 def _check_answers(fitted: Fitted) -> None:

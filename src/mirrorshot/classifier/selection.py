@@ -17,9 +17,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from mirrorshot.gp.gaussian import GaussianPosterior, loo_latent
+from mirrorshot.gp.gaussian import loo_latent
 from mirrorshot.gp.kernels import Cosine, Kernel, make_kernel
 from mirrorshot.gp.linalg import one_hot
+from mirrorshot.gp.weight_space import Posterior
 from mirrorshot.softmax.arrays import log_softmax, logsumexp
 from mirrorshot.softmax.moments import softmax_moments
 
@@ -28,6 +29,7 @@ LENGTHSCALES = (0.5, 1.0, 2.0)  # in units of the root mean square distance of t
 
 PRIOR_TEMPERATURE = 0.29
 PRIOR_LOG_STD = 0.25
+_CHUNK_ELEMENTS = 2**22  # probabilities that are tempered at a time
 _TEMPERATURES = np.logspace(math.log10(0.04), math.log10(3.0), 64)
 
 
@@ -130,7 +132,7 @@ def _rms_distance(support: Support) -> float:
     return distance if distance > 0 else 1.0
 
 
-def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPosterior) -> Float[NDArray[np.float64], "1 C N"]:
+def centre_leak(support: Support, candidate: Candidate, posterior: Posterior) -> Float[NDArray[np.float64], "1 C N"]:
     """What leaving a point out adds to its latent mean because the centre moves away from it.
 
     The mean of the examples holds a share of each. Without point i it lies `e_i (x_i - c)` further away from it, so
@@ -153,23 +155,19 @@ def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPoste
 
 
 def select(
-    support: Support, candidates: list[Candidate], posterior: GaussianPosterior, temperature: float | None
+    support: Support, candidates: list[Candidate], posteriors: list[Posterior], temperature: float | None
 ) -> Selection:
     """Choose a candidate and a temperature by leave-one-out predictive likelihood.
 
     Args:
         support: the labelled examples.
         candidates: kernels to choose from.
-        posterior: one converged task per candidate, (G, ...).
+        posteriors: the solution for each candidate.
         temperature: a fixed temperature; None chooses it.
     """
     y, weight = support.y, support.weight
     counts = np.bincount(y, weight, support.n_way)
     removed = np.minimum(1.0 / weight, 1.0)  # one unit of weight is left out
-    leak = np.concatenate([centre_leak(support, c, posterior.task(g)) for g, c in enumerate(candidates)])
-    if support.prior_mean is not None:
-        leak = leak + support.prior_mean
-    log_prob = _loo_log_prob(posterior, removed, leak)  # (G, N, C)
     outputscale = np.array([c.outputscale for c in candidates])
     log_prior = np.array([c.log_prior for c in candidates])
     shots = float(weight.sum() / (counts > 0).sum())
@@ -179,15 +177,39 @@ def select(
     prior = log_softmax(-0.5 * np.square((np.log(grid) - centres[:, None]) / PRIOR_LOG_STD))  # (G, K)
     # a point counts only if its class keeps an example without it
     counted = weight * (counts[y] - weight * removed > 1e-9)
-    scaled = log_prob[:, None] / grid[:, None, None]  # (G, K, N, C)
-    labelled = log_softmax(scaled)[..., np.arange(len(y)), y]
-    likelihood = (counted * labelled).sum(-1)  # (G, K)
+    likelihood = np.stack(
+        [
+            _tempered_likelihood(_loo_log_prob(support, c, posterior, removed), y, counted, grid)
+            for c, posterior in zip(candidates, posteriors, strict=True)
+        ]
+    )  # (G, K)
     chosen = int((logsumexp(likelihood + prior) + log_prior).argmax())
     belief = np.exp(log_softmax(likelihood[chosen] + prior[chosen]))
     return Selection(chosen, float(np.exp((belief * np.log(grid)).sum())), likelihood.max(-1))
 
 
-def _loo_log_prob(posterior: GaussianPosterior, removed: NDArray[np.float64], shift: NDArray[np.float64]) -> Float[NDArray[np.float64], "G N C"]:
+def _loo_log_prob(
+    support: Support, candidate: Candidate, posterior: Posterior, removed: NDArray[np.float64]
+) -> Float[NDArray[np.float64], "N C"]:
     mean, var = loo_latent(posterior, removed[None])
-    prob = softmax_moments((mean + shift).mT, var.mT).prob
+    mean = mean + centre_leak(support, candidate, posterior)
+    if support.prior_mean is not None:
+        mean = mean + support.prior_mean
+    prob = softmax_moments(mean[0].T, var[0].T).prob
     return np.log(np.maximum(prob, np.finfo(prob.dtype).tiny))
+
+
+def _tempered_likelihood(
+    log_prob: Float[NDArray[np.float64], "N C"],
+    y: Int[NDArray[np.int64], " N"],
+    counted: Float[NDArray[np.float64], " N"],
+    grid: Float[NDArray[np.float64], " K"],
+) -> Float[NDArray[np.float64], " K"]:
+    """Log-likelihood of the labels at each temperature, in chunks of bounded memory."""
+    size = max(1, _CHUNK_ELEMENTS // log_prob.size)
+    own = log_prob[np.arange(len(y)), y]
+    parts = []
+    for i in range(0, len(grid), size):
+        rate = 1.0 / grid[i : i + size, None]
+        parts.append((own * rate - logsumexp(log_prob * rate[..., None])) @ counted)
+    return np.concatenate(parts)

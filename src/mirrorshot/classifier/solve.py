@@ -1,22 +1,28 @@
-"""From covariances of the support to its posterior: how far each stage of a fit goes."""
+"""From the covariance of the support to its posterior."""
 
 import warnings
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from mirrorshot.classifier.memory import fits_dense
 from mirrorshot.classifier.selection import Support
-from mirrorshot.gp import MirrorInfo, mirror_descent, newton_solve
+from mirrorshot.gp.alternating import Task, alternate
 from mirrorshot.gp.certificate import gap_bound
-from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites
+from mirrorshot.gp.gaussian import GaussianSites
+from mirrorshot.gp.linalg import one_hot
+from mirrorshot.gp.mirror import mirror_descent
+from mirrorshot.gp.newton import newton_solve
 from mirrorshot.gp.objective import evaluate, make_problem
+from mirrorshot.gp.weight_space import Posterior, features_of, posterior_of, weight_posterior
+from mirrorshot.types import InvalidInputError
 
 _MAX_STEPS = 100
 _MAX_STARTS = 10
-SCREENING_TOLERANCE = 1e-4  # nats per example, to compare the candidates
-_TOLERANCE = 1e-11  # and for the one that is chosen, before the last digits
+_TOLERANCE = 1e-11  # nats per example, before the last digits
 
 
 class Solved(NamedTuple):
@@ -30,60 +36,81 @@ class Solved(NamedTuple):
         start: "previous" if an earlier posterior was the start, "prior" if it was solved anew.
     """
 
-    posterior: GaussianPosterior
+    posterior: Posterior
     elbo: float
     n_steps: int
     gap: float
     start: str
 
 
-def descend(
-    support: Support, K: NDArray[np.float64], start: GaussianSites | None, tol: float
-) -> tuple[GaussianPosterior, MirrorInfo]:
-    """Mirror descent for every candidate, from the prior (None) or from given sites."""
-    G = len(K)
-    return mirror_descent(
-        K,
-        np.broadcast_to(support.y, (G, *support.y.shape)),
-        n_way=support.n_way,
-        weight=np.broadcast_to(support.weight, (G, *support.weight.shape)),
-        start="prior" if start is None else start,
-        max_steps=_MAX_STEPS,
-        tol=tol,
-        prior_mean=None if support.prior_mean is None else np.repeat(support.prior_mean, G, 0),
-    )
+def solve(support: Support, K: Float[NDArray[np.float64], "1 _ N N"], start: GaussianSites | None) -> Solved:
+    """Find the optimum of the bound, from sites close to it if such are known.
+
+    By turns (`gp.alternating`), which proves its result; where it does not, from the given start or from the prior,
+    by the safeguarded loop, which is slower and needs a covariance matrix for each class.
+    """
+    if K.shape[1] > 1:
+        return _safeguarded(support, K, start)
+    task = _task(support, K[0, 0])
+    for begin in (None,) if start is None else (start, None):
+        found = alternate(task, begin)
+        if found.is_proven:
+            break
+    else:
+        if fits_dense(*task.Y.shape):
+            return _safeguarded(support, K, start)
+        _warn(found.n_rounds, found.gap)
+    posterior = weight_posterior(task.features, found.sites, found.conditioned)
+    return Solved(posterior, found.elbo, found.n_rounds, found.gap, "prior" if begin is None else "previous")
 
 
-def solve(support: Support, K: NDArray[np.float64], start: GaussianSites | None) -> Solved:
-    """Mirror descent, then Newton's method for the digits that do not depend on the start any more.
+def _task(support: Support, K: NDArray[np.float64]) -> Task:
+    prior = None if support.prior_mean is None else np.ascontiguousarray(support.prior_mean[0].T)
+    Y = np.ascontiguousarray(one_hot(support.y, support.n_way, K.dtype).T)
+    largest = float(K.diagonal().max(initial=0.0))
+    if not np.isfinite(largest):
+        raise InvalidInputError("Expected a kernel with finite covariances, but got NaN or infinity.")
+    return Task(features_of(K), K, Y, support.weight, prior, largest**0.5)
+
+
+def _safeguarded(support: Support, K: NDArray[np.float64], start: GaussianSites | None) -> Solved:
+    """Newton's method from the start; otherwise mirror descent, then Newton's method for the last digits.
 
     Design note: the directions of mirror descent remember its path. Where precisions are held at zero, the remembered
     direction may point out of the domain and every step along it be refused; a new start forgets it.
     """
-    n_steps = 0
+    if start is not None:
+        refined = _refine(support, K, start, is_near=False)
+        if refined is not None:
+            return refined
+    n_steps, sites = 0, None
     for _ in range(_MAX_STARTS):
-        posterior, info = descend(support, K, start, _TOLERANCE)
-        n_steps += int(info.n_steps[0])
-        refined = refine(support, K, posterior.sites, is_near=True)
+        posterior, info = mirror_descent(
+            K,
+            support.y[None],
+            n_way=support.n_way,
+            weight=support.weight[None],
+            start="prior" if sites is None else sites,
+            max_steps=_MAX_STEPS,
+            tol=_TOLERANCE,
+            prior_mean=support.prior_mean,
+        )
+        n_steps, sites = n_steps + int(info.n_steps[0]), posterior.sites
+        refined = _refine(support, K, sites, is_near=True)
         if refined is not None:
             return refined._replace(n_steps=refined.n_steps + n_steps, start="prior")
         if bool(info.converged[0]):
             break
-        start = posterior.sites
     else:
-        warnings.warn(
-            f"Inference stopped after {n_steps} steps, {float(info.gap[0]):.1e} nats from the optimum.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+        _warn(n_steps, float(info.gap[0]))
     problem = make_problem(
         K, support.y[None], support.n_way, support.weight[None], None, None, False, support.prior_mean
     )
-    gap = float(gap_bound(problem, evaluate(problem, posterior.sites))[0])
-    return Solved(posterior, float(info.elbo[0, -1]), n_steps, gap, "prior")
+    gap = float(gap_bound(problem, evaluate(problem, sites))[0])
+    return Solved(posterior_of(K, sites), float(info.elbo[0, -1]), n_steps, gap, "prior")
 
 
-def refine(support: Support, K: NDArray[np.float64], start: GaussianSites, *, is_near: bool) -> Solved | None:
+def _refine(support: Support, K: NDArray[np.float64], start: GaussianSites, *, is_near: bool) -> Solved | None:
     """Newton's method from sites close to the solution; None if it does not prove that it got there."""
     found = newton_solve(
         K,
@@ -94,4 +121,12 @@ def refine(support: Support, K: NDArray[np.float64], start: GaussianSites, *, is
         is_near=is_near,
         prior_mean=support.prior_mean,
     )
-    return None if found is None else Solved(found[0], *found[1], "previous")
+    return None if found is None else Solved(posterior_of(K, found[0].sites), *found[1], "previous")
+
+
+def _warn(n_steps: int, gap: float) -> None:
+    warnings.warn(
+        f"Inference stopped after {n_steps} steps, at most {gap:.1e} nats from the optimum.",
+        ConvergenceWarning,
+        stacklevel=5,
+    )

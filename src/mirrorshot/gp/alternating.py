@@ -12,7 +12,7 @@ saved no step. Conjugate gradients solve for the step, preconditioned with the p
 
 Design note: the result is the same as that of `mirror_descent` followed by `newton_solve`, because the optimum is unique
 and its certificate is checked; this is faster by an order of magnitude for one task on a CPU, and needs `N C` and `C R^2`
-numbers where those need `C N^2`. It is not safeguarded: where it finds no certificate it returns None.
+numbers where those need `C N^2`. It is not safeguarded: `Found.is_proven` says whether it arrived.
 """
 
 import math
@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from mirrorshot.gp.gaussian import GaussianSites
 from mirrorshot.gp.weight_space import Conditioned, Features, condition_on
 from mirrorshot.softmax.moments import softmax_moments
 
@@ -32,7 +33,7 @@ _CG_TOLERANCE = 3e-2
 _SHORTEST = 1e-3
 _SCALINGS = 6
 _ARRIVED = 2e-8  # proven error of the latents at which to stop
-_ACCEPTED = 1e-7  # and the largest that is accepted when rounding allows no better
+_ACCEPTED = 1e-7  # and the largest that counts as proven
 _SINGLE = 1e-8  # gap in nats for each point above which single precision will do
 _SINGLE_SIZE = 2**21  # N R C from which single precision is worth a conversion
 
@@ -66,7 +67,7 @@ class Expectations(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A certified optimum.
+    """The last or the best point of the search.
 
     Attributes:
         conditioned: the prior conditioned on `precision`.
@@ -75,6 +76,7 @@ class Found(NamedTuple):
         precision: site precisions, (N, C).
         elbo: the bound in nats.
         gap: nats by which it is below its optimum, at most.
+        error: bound of the error of latent means where the prior variance is at most that of the examples.
         n_rounds: rounds of conditioning.
     """
 
@@ -84,54 +86,70 @@ class Found(NamedTuple):
     precision: Float[np.ndarray, "N C"]
     elbo: float
     gap: float
+    error: float
     n_rounds: int
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether the gradient proves that this is the optimum, to 1e-7 in the latents (see `certificate`)."""
+        return self.error <= _ACCEPTED
 
-def alternate(
-    task: Task, start: tuple[Float[np.ndarray, "N C"], Float[np.ndarray, "N C"]] | None = None
-) -> Found | None:
-    """Solve one task, from given shifts and precisions of the sites or from the prior.
+    @property
+    def sites(self) -> GaussianSites:
+        """The sites, (1, C, N) each."""
+        shift = self.alpha + self.precision * self.mean
+        return GaussianSites(np.ascontiguousarray(shift.T)[None], np.ascontiguousarray(self.precision.T)[None])
 
-    Returns:
-        The optimum, if its gradient proves that latent means are within 1e-7 at every point whose prior variance is
-        at most that of the examples (see `certificate`); None otherwise.
-    """
+
+def alternate(task: Task, start: GaussianSites | None = None) -> Found:
+    """Solve one task, from given sites or from the prior."""
     phi = task.features.phi
     is_rough = phi.size * task.Y.shape[1] >= _SINGLE_SIZE
     rough = phi.astype(np.float32) if is_rough else phi
     u, w = _start(task, start)
     best: Found | None = None
-    error, gap = math.inf, math.inf
+    gap = math.inf
     for n_rounds in range(1, _MAX_ROUNDS + 1):
         conditioned = condition_on(rough, w.astype(np.float32)) if is_rough else condition_on(phi, w)
         if u is None:
-            u = conditioned.solve(start[0].T @ phi)  # type: ignore[index]
-        mean, var = phi @ u.T, conditioned.var.astype(np.float64)
-        now = _expect(task, mean, var)
-        alpha = task.weight[:, None] * task.Y - now.prob
-        residual, d = alpha.T @ phi - u, w - now.curvature
-        last_gap, gap = gap, _gap_bound(task, residual, d)
-        before, error = error, task.max_std * max(math.sqrt(2.0 * gap), task.max_std * float(np.abs(d).max()))
-        if not error < math.inf:
-            return best
-        if is_rough:
-            is_rough = _SINGLE * len(d) < gap < 0.25 * last_gap
-        else:
-            if error <= min(before, _ACCEPTED):
-                elbo = now.log_likelihood - 0.5 * float((u * u).sum() - (w * var).sum() + conditioned.log_det.sum())
-                best = Found(conditioned, mean, alpha, w, elbo, gap, n_rounds)
-            if error <= _ARRIVED or (best is not None and error > 0.25 * before):
+            u = conditioned.solve(start.shift[0] @ phi)  # type: ignore[union-attr]
+        now = _visit(task, conditioned, u, w, n_rounds)
+        before, gap = gap, now.found.gap
+        if not is_rough:
+            stalls = best is not None and now.found.error > 0.25 * best.error
+            best = now.found if best is None or now.found.error < best.error else best
+            if best.error <= _ARRIVED or not gap < math.inf or (stalls and best.is_proven):
                 return best
-        u, w = _climb(task, conditioned, u, w, now, residual)
-    return best
+        is_rough = is_rough and _SINGLE * len(w) < gap < 0.25 * before
+        u, w = _climb(task, conditioned, u, w, now)
+    return now.found if best is None else best
 
 
-def _start(
-    task: Task, start: tuple[NDArray[np.float64], NDArray[np.float64]] | None
-) -> tuple[NDArray[np.float64] | None, NDArray[np.float64]]:
+class _Visit(NamedTuple):
+    """A point of the search, with the expectations there and the gradient in the weights."""
+
+    found: Found
+    expected: Expectations
+    residual: Float[np.ndarray, "C R"]
+
+
+def _visit(
+    task: Task, conditioned: Conditioned, u: NDArray[np.float64], w: NDArray[np.float64], n_rounds: int
+) -> _Visit:
+    mean, var = task.features.phi @ u.T, conditioned.var.astype(np.float64, copy=False)
+    now = _expect(task, mean, var)
+    alpha = task.weight[:, None] * task.Y - now.prob
+    residual, d = alpha.T @ task.features.phi - u, w - now.curvature
+    gap = _gap_bound(task, residual, d)
+    error = task.max_std * max(math.sqrt(2.0 * gap), task.max_std * float(np.abs(d).max()))
+    elbo = now.log_likelihood - 0.5 * float((u * u).sum() - (w * var).sum() + conditioned.log_det.sum())
+    return _Visit(Found(conditioned, mean, alpha, w, elbo, gap, error, n_rounds), now, residual)
+
+
+def _start(task: Task, start: GaussianSites | None) -> tuple[NDArray[np.float64] | None, NDArray[np.float64]]:
     """Weights and precisions to begin with; weights that need a factorisation are left to the first round."""
     if start is not None:
-        return None, start[1]
+        return None, np.ascontiguousarray(start.precision[0].T)
     C = task.Y.shape[1]
     # without examples all points look alike
     var = np.full((1, C), float(task.K.diagonal().mean()))
@@ -161,14 +179,13 @@ def _climb(
     conditioned: Conditioned,
     u: NDArray[np.float64],
     w: NDArray[np.float64],
-    now: Expectations,
-    residual: NDArray[np.float64],
+    visit: _Visit,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Newton steps on the means, with variances that follow their own site; return weights and precisions."""
     phi = task.features.phi
-    var = conditioned.var.astype(np.float64)
+    now, residual, mean = visit.expected, visit.residual, visit.found.mean
+    var = conditioned.var.astype(np.float64, copy=False)
     cavity = var / np.maximum(1.0 - w * var, 1e-12)
-    mean = phi @ u.T
     for step in range(_INNER_STEPS):
         move = _newton_step(task, conditioned, now, residual)
         shift, length = phi @ move.T, 1.0
@@ -219,4 +236,3 @@ def _coupling(now: Expectations) -> NDArray[np.float64]:
     for _ in range(_SCALINGS):
         s = np.sqrt(s * now.curvature / np.maximum(s.sum(1, keepdims=True) - s, tiny))
     return s
-

@@ -77,11 +77,18 @@ class GaussianPosterior(NamedTuple):
         part = slice(index, index + 1)
         return GaussianPosterior(GaussianSites(*(t[part] for t in self.sites)), *(t[part] for t in self[1:]))
 
+    def gain_at(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
+        """Return `G = L^-1 S k*`: the data reduce the prior covariance of new points by `G^T G`."""
+        return solve_lower(self.chol, root_of(self.sites.precision)[..., None] * K_cross)
+
     def explained(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C M"]:
         """Reduction of the prior variance at new points, `|L^-1 S k*|^2`."""
-        scaled = root_of(self.sites.precision)[..., None] * K_cross
-        whitened = solve_lower(self.chol, scaled)
-        return (whitened * whitened).sum(-2)
+        gain = self.gain_at(K_cross)
+        return (gain * gain).sum(-2)
+
+    def covariance_with(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
+        """Posterior covariance of the points with new ones."""
+        return K_cross - self.gain.mT @ self.gain_at(K_cross)
 
     def check(self) -> "GaussianPosterior":
         """Raise `NumericalError` if a factorisation failed, which only an indefinite `K` can cause."""
@@ -131,11 +138,6 @@ def condition(K: Float[Array, "T _ N N"], sites: GaussianSites) -> GaussianPoste
     strong = (1.0 - slack) / xp.where(is_strong, w, 1.0)
     var = at_least(xp.where(is_strong, strong, weak), 0.0)
     return GaussianPosterior(sites, mean, var, alpha, L, V, slack, info)
-
-
-def gain_of(K: Float[Array, "T _ N N"], precision: Array, chol: Array) -> Float[Array, "T C N N"]:
-    """The gain `L^-1 S K` of a posterior from its other parts, rounded as `condition` does."""
-    return inverse_lower(chol) @ (root_of(precision)[..., None] * K)
 
 
 def covariance(K: Float[Array, "T _ N N"], posterior: GaussianPosterior) -> Float[Array, "T C N N"]:

@@ -6,19 +6,19 @@ a linear or cosine kernel. With `A_c = I + Phi^T W_c Phi = L_c L_c^T`, whose eig
 
     m_c = Phi u_c,    Sigma_c = Phi A_c^-1 Phi^T,    KL_c = 1/2 (|u_c|^2 - w_c^T v_c + log det A_c)
 
-Variances are sums of squares. The function-space form of `gaussian` needs `C N^2` numbers, this one `C R^2`; NumPy only,
+Variances are sums of squares. The function-space form of `gaussian` needs `C N^2` numbers, this one `C R^2`. NumPy only,
 because tasks that are large enough for it are solved one by one on the CPU.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs, solve_triangular
 
-from mirrorshot.gp.gaussian import GaussianSites
+from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
 from mirrorshot.types import NumericalError
 
 
@@ -169,12 +169,22 @@ class WeightPosterior(NamedTuple):
         return [trtrs(U, phi, trans=1)[0] for U in self.conditioned.chol]
 
 
-def weight_posterior(features: Features, sites: GaussianSites) -> WeightPosterior:
-    """Condition the prior of one task on its sites, (1, C, N) each."""
+Posterior: TypeAlias = GaussianPosterior | WeightPosterior
+
+
+def weight_posterior(
+    features: Features, sites: GaussianSites, conditioned: Conditioned | None = None
+) -> WeightPosterior:
+    """Condition the prior of one task on its sites, (1, C, N) each; `conditioned` if it is known already."""
     b, w = sites.shift[0], sites.precision[0]
-    conditioned = condition_on(features.phi, w.T)
+    conditioned = condition_on(features.phi, np.ascontiguousarray(w.T)) if conditioned is None else conditioned
     u = conditioned.solve(b @ features.phi)
     mean, var = u @ features.phi.T, conditioned.var.T
     return WeightPosterior(
         sites, mean[None], var[None], (b - w * mean)[None], (1.0 - w * var)[None], features, conditioned
     )
+
+
+def posterior_of(K: Float[np.ndarray, "1 _ N N"], sites: GaussianSites) -> Posterior:
+    """Condition the prior of one task: in weight space if its classes share a covariance, else in function space."""
+    return weight_posterior(features_of(K[0, 0]), sites) if K.shape[1] == 1 else condition(K, sites)

@@ -4,16 +4,14 @@ import math
 
 from jaxtyping import Float
 
-from mirrorshot.gp.gaussian import GaussianPosterior, root_of
-from mirrorshot.softmax.arrays import Array, at_least, diagonal, namespace, solve_lower, trues
+from mirrorshot.gp.weight_space import Posterior
+from mirrorshot.softmax.arrays import Array, at_least, diagonal, namespace, trues
 from mirrorshot.softmax.moments import softmax_moments
 
 _CHUNK_ELEMENTS = 2**22  # covariances of the pool that are held at a time
 
 
-def suggest(
-    K: Float[Array, "1 _ M M"], K_cross: Float[Array, "1 _ N M"], posterior: GaussianPosterior, k: int
-) -> list[int]:
+def suggest(K: Float[Array, "1 _ M M"], K_cross: Float[Array, "1 _ N M"], posterior: Posterior, k: int) -> list[int]:
     """Choose `k` points of a pool whose labels would make the predictions of the whole pool surest.
 
     With `w_c = E[p_c (1 - p_c)]`, `1/2 sum_c w_c v_c` is the epistemic uncertainty (BALD) of a point to second order.
@@ -35,8 +33,7 @@ def suggest(
     """
     M = K.shape[-1]
     mean = (K_cross.mT @ posterior.alpha[..., None])[..., 0]
-    scaled = root_of(posterior.sites.precision)[..., None] * K_cross
-    xp, gain = namespace(K), solve_lower(posterior.chol, scaled)  # (1, C, N, M)
+    xp, gain = namespace(K), posterior.gain_at(K_cross)  # (1, C, R, M)
     free = trues(K, (M,))
     chosen: list[int] = []
     for _ in range(k):

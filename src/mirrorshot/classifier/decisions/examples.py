@@ -4,19 +4,20 @@ from typing import NamedTuple
 
 from jaxtyping import Bool, Float, Int
 
-from mirrorshot.gp.gaussian import GaussianPosterior, loo_latent, root_of
+from mirrorshot.gp.gaussian import loo_latent
 from mirrorshot.gp.linalg import one_hot
-from mirrorshot.softmax.arrays import Array, solve_lower
+from mirrorshot.gp.weight_space import Posterior
+from mirrorshot.softmax.arrays import Array
 from mirrorshot.softmax.moments import log_predictive
 
 
-def contributions(posterior: GaussianPosterior, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
+def contributions(posterior: Posterior, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
     """What each example adds to the latent means at new points: `k(x_i, x) alpha_ci`, whose sum over i is the mean."""
     return K_cross * posterior.alpha[..., None]
 
 
 def loo_log_proba(
-    posterior: GaussianPosterior,
+    posterior: Posterior,
     fraction: Float[Array, "T N"] | None = None,
     *,
     temperature: float = 1.0,
@@ -51,7 +52,7 @@ class Effects(NamedTuple):
 
 
 def effects(
-    posterior: GaussianPosterior, K_cross: Float[Array, "T _ N M"], fraction: Float[Array, "T N"] | None = None
+    posterior: Posterior, K_cross: Float[Array, "T _ N M"], fraction: Float[Array, "T N"] | None = None
 ) -> Effects:
     """What would change at new points without one example, in closed form, the other sites held.
 
@@ -65,8 +66,7 @@ def effects(
     """
     w = posterior.sites.precision
     part = 1.0 if fraction is None else fraction[:, None, :]
-    scaled = solve_lower(posterior.chol, root_of(w)[..., None] * K_cross)
-    covariance = K_cross - posterior.gain.mT @ scaled
+    covariance = posterior.covariance_with(K_cross)
     left = (part / ((1 - part) + part * posterior.slack))[..., None]
     return Effects(covariance * posterior.alpha[..., None] * left, covariance * covariance * w[..., None] * left)
 

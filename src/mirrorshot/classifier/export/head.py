@@ -1,7 +1,7 @@
 """The fitted classifier as an ONNX graph: embeddings in; probabilities, latent mean and latent variance out.
 
-Everything is closed-form. ONNX has no triangular solve, so `L^-1 S` is computed here, once, and the graph multiplies by
-it; the quadrature of `mirrorshot.softmax.quadrature` is a few products, with its nodes chosen for the largest prior
+Everything is closed-form. ONNX has no triangular solve, so the matrix that whitens covariances is computed here, once, and the
+graph multiplies by it; the quadrature of `mirrorshot.softmax.quadrature` is a few products, with its nodes chosen for the largest prior
 variance. onnxruntime has no error function in double precision: the normal CDF is a polynomial fitted here, to
 1e-11.
 """
@@ -20,8 +20,6 @@ from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.classifier.export.graph import IR_VERSION, OPSET, Graph, Value
 from mirrorshot.classifier.export.kernels import covariances
 from mirrorshot.files.checkpoint import write_atomically
-from mirrorshot.gp.gaussian import root_of
-from mirrorshot.softmax.arrays import inverse_lower
 from mirrorshot.softmax.quadrature import U_LEFT, WIDE_STD, Rule, choose_rule, gumbel_taps, hermite
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
@@ -87,11 +85,10 @@ def _build(graph: Graph, head: FewShotClassifier) -> None:
     fitted = head.fitted_
     posterior = fitted.posterior
     K = covariances(graph, fitted.kernel, x, fitted.support.x, fitted.centre)
-    # mean = k*^T alpha; var = k** - |L^-1 S k*|^2
+    # mean = k*^T alpha; var = k** - |G k*|^2
     mean = (K.cross @ posterior.alpha[0][..., None]).squeeze(-1)
-    root = root_of(posterior.sites.precision)
-    solved = inverse_lower(posterior.chol) * root[..., None, :]
-    explained = K.cross @ solved.mT[0]
+    G = posterior.gain_at(np.eye(posterior.mean.shape[-1])[None, None])
+    explained = K.cross @ G.mT[0]
     var = (K.diagonal - (explained * explained).total(-1)).at_least(0.0)
     mean, var = (value.Transpose(perm=[1, 0]) for value in (mean, var))
     rule = choose_rule(_max_std(K.bound), len(head.classes_), np.dtype(np.float64))
