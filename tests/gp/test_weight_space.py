@@ -31,8 +31,12 @@ def test_features_of_new_points_are_those_of_the_points_themselves():
     np.testing.assert_allclose(features.at(K).T, features.phi, atol=1e-12)
 
 
-def test_a_matrix_of_zeros_has_no_features():
-    assert features_of(np.zeros((3, 3))).phi.shape == (3, 0)
+def test_a_prior_without_variance_stays_as_it_is():
+    features = features_of(np.zeros((3, 3)))
+    posterior = weight_posterior(features, random_sites(2, 3))
+    assert not posterior.mean.any()
+    assert not posterior.var.any()
+    assert not posterior.explained(np.zeros((1, 1, 3, 4))).any()
 
 
 def explicit(K, sites):

@@ -1,18 +1,18 @@
 """Inference for one task by turns: Newton steps on the means, conditioning for the variances.
 
-At the optimum of the bound `alpha = a (y - E[p])` and `w = a E[p (1 - p)]` (paper eqs. 10 and 11 at rest, with weights
-`a`). A mirror step moves both at once and ignores that classes compete. Here the means are found by Newton's method, with
-variances that follow their own site: with the cavity `s = v / (1 - w v)` of a point, `v = s / (1 + w s)`. Then the prior
-is conditioned on the new precisions. Only that costs a factorisation for each class, and half a dozen of them reach
-the optimum to the last digits.
+At the optimum of the bound `alpha = a (y - E[p])` and `w = a E[p (1 - p)]`: paper eqs. 10 and 11 at rest, with weights
+`a`. A mirror step moves both at once and ignores that classes compete. Here Newton's method finds the means, with
+variances that follow their own site: with the cavity `s = v / (1 - w v)` of a point, `v = s / (1 + w s)`. Then the
+prior is conditioned on the new precisions. Only that costs a factorisation for each class, and half a dozen of them
+reach the optimum to the last digits.
 
 The curvature of the means at a point is the matrix `E[diag(p) - p p^T]`. Its off-diagonal part is replaced by that of
 rank one, `-s s^T`, which has the same row sums: `s_c (sum_j s_j - s_c) = E[p_c (1 - p_c)]`. In trials the exact matrix
 saved no step. Conjugate gradients solve for the step, preconditioned with the posterior of each class by itself.
 
-Design note: the result is the same as that of `mirror_descent` followed by `newton_solve`, because the optimum is unique
-and its certificate is checked; this is faster by an order of magnitude for one task on a CPU, and needs `N C` and `C R^2`
-numbers where those need `C N^2`. It is not safeguarded: `Found.is_proven` says whether it arrived.
+Design note: the optimum is unique and its certificate is checked, so the result is that of `mirror_descent` followed
+by `newton_solve`. For one task on a CPU this is faster by an order of magnitude, and needs `N C` and `C R^2` numbers
+where those need `C N^2`. It is not safeguarded: `Found.is_proven` says whether it arrived.
 """
 
 import math

@@ -12,7 +12,13 @@ from jaxtyping import Float, Int
 
 from mirrorshot.gp.linalg import cholesky_of_shifted, times
 from mirrorshot.softmax.arrays import (
-    Array, at_least, diagonal, inverse_lower, namespace, solve_lower, zeros,
+    Array,
+    at_least,
+    diagonal,
+    inverse_lower,
+    namespace,
+    solve_lower,
+    zeros,
 )  # fmt: skip
 from mirrorshot.types import NumericalError
 
@@ -48,6 +54,19 @@ class SolvedTasks(Protocol):
 
     def explained(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C M"]:
         """Reduction of the prior variance at new points, `k*^T S B^-1 S k*`."""
+
+
+@runtime_checkable
+class Marginals(SolvedTasks, Protocol):
+    """Posterior whose points can be left out."""
+
+    @property
+    def var(self) -> Float[Array, "T C N"]:
+        """Posterior variance."""
+
+    @property
+    def slack(self) -> Float[Array, "T C N"]:
+        """`1 - w var`."""
 
 
 class GaussianPosterior(NamedTuple):
@@ -163,7 +182,7 @@ def predict_latent(
 
 
 def loo_latent(
-    posterior: GaussianPosterior, fraction: Float[Array, "T N"] | None = None
+    posterior: Marginals, fraction: Float[Array, "T N"] | None = None
 ) -> tuple[Float[Array, "T C N"], Float[Array, "T C N"]]:
     """Leave-one-out (cavity) mean and variance at every point, in closed form.
 

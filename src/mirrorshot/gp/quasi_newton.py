@@ -23,7 +23,16 @@ from jaxtyping import Bool, Float, Int
 from mirrorshot.gp.gaussian import GaussianSites, covariance
 from mirrorshot.gp.objective import Problem, State, evaluate, mirror_target
 from mirrorshot.softmax.arrays import (
-    Array, arange, at_least, copied, finfo, integers, is_double, is_on_cpu, namespace, trues,
+    Array,
+    arange,
+    at_least,
+    copied,
+    finfo,
+    integers,
+    is_double,
+    is_on_cpu,
+    namespace,
+    trues,
 )  # fmt: skip
 
 MEMORY = 8  # easy tasks need two; noisy labels on few features need all of it

@@ -6,8 +6,8 @@ a linear or cosine kernel. With `A_c = I + Phi^T W_c Phi = L_c L_c^T`, whose eig
 
     m_c = Phi u_c,    Sigma_c = Phi A_c^-1 Phi^T,    KL_c = 1/2 (|u_c|^2 - w_c^T v_c + log det A_c)
 
-Variances are sums of squares. The function-space form of `gaussian` needs `C N^2` numbers, this one `C R^2`. NumPy only,
-because tasks that are large enough for it are solved one by one on the CPU.
+Variances are sums of squares. The function-space form of `gaussian` needs `C N^2` numbers, this one `C R^2`. It is for
+NumPy only: training needs batches of tasks and gradients, which the other form has.
 """
 
 import functools
@@ -26,17 +26,19 @@ class Features(NamedTuple):
     """`K = Phi Phi^T` up to rounding.
 
     Attributes:
-        phi: features of the points, (N, R).
-        pivots: points whose features are the rows of a triangular matrix, (R,).
+        phi: features of the points, (N, R); a single zero if `K` is zero.
+        pivots: points whose features are linearly independent, (R,).
+        triangle: the features of these points, lower triangular, (R, R).
     """
 
     phi: Float[np.ndarray, "N R"]
     pivots: Int[np.ndarray, " R"]
+    triangle: Float[np.ndarray, "R R"]
 
     def at(self, K_cross: Float[np.ndarray, "N M"]) -> Float[np.ndarray, "R M"]:
         """Return the features of new points from their prior covariances with the points."""
-        triangle = self.phi[self.pivots]
-        found: NDArray[np.float64] = solve_triangular(triangle, K_cross[self.pivots], lower=True, check_finite=False)
+        right = K_cross[self.pivots]
+        found: NDArray[np.float64] = solve_triangular(self.triangle, right, lower=True, check_finite=False)
         return found
 
 
@@ -54,10 +56,12 @@ def features_of(K: Float[np.ndarray, "N N"]) -> Features:
     factor, pivots, rank, info = _routines(K.dtype.char).pstrf(K, tol=tolerance, lower=1)
     if info < 0:
         raise NumericalError(f"Expected a covariance matrix, but LAPACK's pstrf refused argument {-info}.")
-    order = pivots - 1
+    if rank == 0:
+        return Features(np.zeros((N, 1), dtype=K.dtype), np.zeros(1, dtype=np.intp), np.eye(1, dtype=K.dtype))
+    order, lower = pivots - 1, np.tril(factor[:, :rank])
     phi = np.empty((N, rank), dtype=K.dtype)
-    phi[order] = np.tril(factor[:, :rank])
-    return Features(phi, order[:rank])
+    phi[order] = lower
+    return Features(phi, order[:rank], lower[:rank])
 
 
 class _Routines(NamedTuple):

@@ -1,9 +1,9 @@
 """The fitted classifier as an ONNX graph: embeddings in; probabilities, latent mean and latent variance out.
 
-Everything is closed-form. ONNX has no triangular solve, so the matrix that whitens covariances is computed here, once, and the
-graph multiplies by it; the quadrature of `mirrorshot.softmax.quadrature` is a few products, with its nodes chosen for the largest prior
-variance. onnxruntime has no error function in double precision: the normal CDF is a polynomial fitted here, to
-1e-11.
+Everything is closed-form. ONNX has no triangular solve, so the matrix that whitens covariances is computed here, once,
+and the graph multiplies by it. The quadrature of `mirrorshot.softmax.quadrature` is a few products, with nodes chosen
+for the largest prior variance. onnxruntime has no error function in double precision: the normal CDF is a polynomial
+fitted here, to 1e-11.
 """
 
 import functools
