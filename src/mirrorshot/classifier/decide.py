@@ -91,4 +91,4 @@ def suggest(fitted: Fitted, pool: Float[NDArray[np.float64], "1 M D"], k: int) -
     check_count("k", k, pool.shape[1], "the size of the pool")
     with few_threads(pool.shape[1] * fitted.support.n_way):
         K = fitted.kernel(pool, centre=fitted.centre)
-        return np.asarray(decisions.suggest(K, fitted.cross(pool), fitted.posterior, int(k)), dtype=np.intp)
+        return np.asarray(decisions.suggest(K, fitted.cross(pool)[0], fitted.posterior, int(k)), dtype=np.intp)

@@ -31,7 +31,7 @@ class Evidence(NamedTuple):
 def contributions(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"]) -> NDArray[np.float64]:
     """Return the contribution of each example to the latent of each class, (M, C, n_examples)."""
     with few_threads(x.shape[1] * fitted.support.n_way):
-        added = decisions.contributions(fitted.posterior, fitted.cross(x))[0].transpose(2, 0, 1)
+        added = decisions.contributions(fitted.posterior, fitted.cross(x)[0])[0].transpose(2, 0, 1)
     return _for_all_examples(fitted, added)
 
 
@@ -40,8 +40,8 @@ def influence(
 ) -> NDArray[np.float64]:
     """Return the probability of each class minus the one without each example, (M, C, n_examples)."""
     with few_threads(x.shape[1] * fitted.support.n_way * len(fitted.support.y)):
-        cross = fitted.cross(x)
-        mean, var = predict_latent(fitted.posterior, cross, fitted.prior_var(x))
+        cross, prior_var = fitted.cross(x)
+        mean, var = predict_latent(fitted.posterior, cross, prior_var)
         mean = mean + prior_mean
         effect = decisions.effects(fitted.posterior, cross)
         # (C, N, M) -> (M, N, C)

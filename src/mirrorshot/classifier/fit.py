@@ -10,10 +10,20 @@ from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_not_tiny
 from mirrorshot.classifier.memory import check_memory
-from mirrorshot.classifier.selection import Candidate, Support, choose_centre, make_candidates, select
+from mirrorshot.classifier.selection import (
+    LENGTHSCALES,
+    OUTPUTSCALES,
+    Candidate,
+    Support,
+    choose_centre,
+    make_candidates,
+    select,
+)
 from mirrorshot.classifier.solve import solve
 from mirrorshot.gp.gaussian import GaussianSites
-from mirrorshot.gp.kernels import FAMILIES, Kernel, Linear, as_value
+from mirrorshot.gp.kernels import FAMILIES, Kernel, Linear, as_value, is_own
+from mirrorshot.gp.linalg import check_kernel_matrix
+from mirrorshot.softmax.arrays import diagonal
 from mirrorshot.types import InvalidInputError
 
 
@@ -56,11 +66,12 @@ def learn(settings: Settings, examples: Examples, start: Callable[[], GaussianSi
 
 
 def _infer(settings: Settings, examples: Examples, support: Support, start: GaussianSites | None) -> Fitted:
+    check_memory(len(support.y), support.n_way, _largest_rank(settings, support), _n_candidates(settings))
     candidates = _candidates(settings, support)
-    check_memory(len(support.y), support.n_way, _largest_rank(candidates, support), len(candidates))
     fixed = None if settings.temperature == "loo" else float(settings.temperature)
+    _check_covariances(candidates)
     begin = start if len(candidates) == 1 else None
-    solved = [solve(support, c.kernel(support.x, centre=c.centre), begin) for c in candidates]
+    solved = [solve(support, candidate.K, begin) for candidate in candidates]
     choice = select(support, candidates, [found.posterior for found in solved], fixed)
     candidate, best = candidates[choice.chosen], solved[choice.chosen]
     return Fitted(
@@ -84,15 +95,37 @@ def _candidates(settings: Settings, support: Support) -> list[Candidate]:
     centre = choose_centre(support, settings.centre)
     kernel = as_value(settings.kernel)
     if kernel is not None:
-        scale = max(float(kernel.diagonal(support.x, centre=centre).mean()), 1e-12)
-        return [Candidate(kernel, centre, scale, 0.0)]
+        K = kernel(support.x, centre=centre)
+        return [Candidate(kernel, centre, K, max(float(diagonal(K).mean()), 1e-12), 0.0)]
     given = [None if v == "loo" else float(v) for v in (settings.outputscale, settings.lengthscale)]
     return make_candidates(support, str(settings.kernel), centre, *given)
 
 
-def _largest_rank(candidates: list[Candidate], support: Support) -> int:
+def _n_candidates(settings: Settings) -> int:
+    """Return how many kernels will be compared, before any is evaluated."""
+    if not isinstance(settings.kernel, str):
+        return 1
+    scales = len(OUTPUTSCALES) if settings.outputscale == "loo" else 1
+    is_open = settings.kernel in ("rbf", "matern") and settings.lengthscale == "loo"
+    return scales * (len(LENGTHSCALES) if is_open else 1)
+
+
+def _largest_rank(settings: Settings, support: Support) -> int:
+    """Return the most features that a covariance of the support can have."""
     _, N, D = support.x.shape
-    return min(N, D) if all(isinstance(c.kernel, Linear) for c in candidates) else N
+    is_linear = settings.kernel in ("cosine", "linear") or isinstance(as_value(settings.kernel), Linear)
+    return min(N, D) if is_linear else N
+
+
+def _check_covariances(candidates: list[Candidate]) -> None:
+    """Refuse covariances that overflow, and those of foreign kernels that are none."""
+    for candidate in candidates:
+        if not is_own(candidate.kernel):
+            check_kernel_matrix(candidate.K, "kernel(X)")
+        if not np.isfinite(candidate.K).all():
+            raise InvalidInputError(
+                f"Expected finite covariances, but those of {candidate.kernel!r} overflow. Rescale the embeddings."
+            )
 
 
 def _check_kernel(kernel: object) -> None:

@@ -53,9 +53,11 @@ class Fitted(NamedTuple):
         """Which examples count: those of positive weight."""
         return self.examples.weight > 0
 
-    def cross(self, x: Float[NDArray[np.float64], "1 M D"]) -> Float[NDArray[np.float64], "1 _ N M"]:
-        """Return the prior covariances of the support with queries."""
-        return self.kernel(self.support.x, x, centre=self.centre)
+    def cross(
+        self, x: Float[NDArray[np.float64], "1 M D"]
+    ) -> tuple[Float[NDArray[np.float64], "1 _ N M"], Float[NDArray[np.float64], "1 _ M"]]:
+        """Return the prior covariances of the support with queries, and the prior variances of these."""
+        return self.kernel.cross(self.support.x, x, centre=self.centre)
 
     def prior_var(self, x: Float[NDArray[np.float64], "1 M D"]) -> Float[NDArray[np.float64], "1 _ M"]:
         """Return the prior variances of queries."""

@@ -18,10 +18,10 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from mirrorshot.gp.gaussian import loo_latent
-from mirrorshot.gp.kernels import Cosine, Kernel, make_kernel
+from mirrorshot.gp.kernels import Cosine, Kernel, ScaledKernel, make_kernel
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.gp.weight_space import Posterior
-from mirrorshot.softmax.arrays import log_softmax, logsumexp
+from mirrorshot.softmax.arrays import diagonal, log_softmax, logsumexp
 from mirrorshot.softmax.moments import softmax_moments
 
 OUTPUTSCALES = (3.0, 10.0, 30.0)
@@ -52,10 +52,11 @@ class Support(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A kernel to choose, the centre it sees the embeddings from, and the logarithm of its prior."""
+    """A kernel to choose, the centre it sees the embeddings from, its covariances, and the logarithm of its prior."""
 
     kernel: Kernel
     centre: Float[NDArray[np.float64], "1 1 D"]
+    K: Float[NDArray[np.float64], "1 _ N N"]
     outputscale: float
     log_prior: float
 
@@ -93,12 +94,15 @@ def make_candidates(
             options["lengthscale"] = length
         if name == "polynomial":
             options["normalise"] = True
-        variance = make_kernel(name, **options).diagonal(support.x, centre=centre)[0, 0]
-        size = float((support.weight * variance).sum() / support.weight.sum())
+        unscaled = make_kernel(name, **options)(support.x, centre=centre)
+        size = float((support.weight * diagonal(unscaled)[0, 0]).sum() / support.weight.sum())
         for scale in scales:
             # the output scale is the mean prior variance, whatever the size of the embeddings
-            kernel = make_kernel(name, outputscale=scale / size if size > 0 else scale, **options)
-            candidates.append(Candidate(kernel, centre, scale, -0.5 * math.log(scale / 10.0) ** 2))
+            factor = scale / size if size > 0 else scale
+            kernel = make_kernel(name, outputscale=factor, **options)
+            assert isinstance(kernel, ScaledKernel)
+            K = kernel.outputscale[0] * unscaled  # equal to kernel(support.x), bit by bit
+            candidates.append(Candidate(kernel, centre, K, scale, -0.5 * math.log(scale / 10.0) ** 2))
     return candidates
 
 
@@ -149,7 +153,7 @@ def centre_leak(support: Support, candidate: Candidate, posterior: Posterior) ->
     moved = np.linalg.norm(candidate.centre) / np.linalg.norm(mean) * removed / np.where(left > 0, left, 1.0)
     length = np.linalg.norm((support.x - candidate.centre)[0], axis=-1)
     inverse = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)
-    cosine = candidate.kernel(support.x, centre=candidate.centre)[0, 0] / candidate.outputscale
+    cosine = candidate.K[0, 0] / candidate.outputscale
     nearer = candidate.outputscale * (moved * length)[:, None] * inverse * (1 - cosine * cosine)
     return np.asarray(posterior.alpha @ nearer.T)
 

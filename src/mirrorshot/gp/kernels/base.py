@@ -73,6 +73,12 @@ class Kernel(abc.ABC):
         """Variances of `x`, the diagonal of `kernel(x)`, without the matrix."""
         return self.variance(self.scales, x, centre)
 
+    def cross(
+        self, x: Float[Array, "T N D"], z: Float[Array, "T M D"], *, centre: Centre
+    ) -> tuple[Float[Array, "T H N M"], Float[Array, "T H M"]]:
+        """Covariances of `x` with `z` and the variances of `z`."""
+        return self(x, z, centre=centre), self.diagonal(z, centre=centre)
+
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum(self, other)
 
@@ -174,15 +180,22 @@ class FeatureKernel(Kernel):
         x, z = as_features(x, z, centre)
         with full_precision(x):
             centre = self._centre_of(x) if centre is None else centre
-            K = self._matrix(scales, self.prepare(x, centre), None if z is None else self.prepare(z, centre))
-            # (K + K^T) / 2: matrix products are symmetric up to rounding only
-            return 0.5 * (K + K.mT) if z is None else K
+            return self._matrix(scales, self.prepare(x, centre), None if z is None else self.prepare(z, centre))
 
     def variance(self, scales: Scales, x: Array, centre: Centre) -> Float[Array, "T H N"]:
         """Variances, as in `Kernel`."""
         x, _ = as_features(x, None, centre)
         with full_precision(x):
             return self._variance(scales, self.prepare(x, self._centre_of(x) if centre is None else centre))
+
+    def cross(
+        self, x: Float[Array, "T N D"], z: Float[Array, "T M D"], *, centre: Centre
+    ) -> tuple[Float[Array, "T H N M"], Float[Array, "T H M"]]:
+        """Covariances of `x` with `z` and the variances of `z`, whose features are prepared only once."""
+        x, z = as_features(x, z, centre)
+        with full_precision(x):
+            x, z = self.prepare(x, centre), self.prepare(z, centre)
+            return self._matrix(self.scales, x, z), self._variance(self.scales, z)
 
     def prepare(self, x: Float[Array, "T N D"], centre: Centre) -> Float[Array, "T N D"]:
         """Centre the features and scale them to unit norm, according to the options."""
@@ -193,7 +206,7 @@ class FeatureKernel(Kernel):
 
     @abc.abstractmethod
     def _matrix(self, s: Any, x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> Float[Array, "T H N M"]:
-        """Covariances of prepared features."""
+        """Covariances of prepared features, exactly symmetric without `z`."""
 
     @abc.abstractmethod
     def _variance(self, s: Any, x: Float[Array, "T N D"]) -> Float[Array, "T H N"]:
@@ -294,4 +307,6 @@ class ScaledKernel(FeatureKernel):
 
 def per_class(value: Float[Array, " H"], x: Array, n_trailing: int) -> Array:
     """Bring a hyper-parameter to the kind and type of `x` and the shape (H, 1, ...), which multiplies (T, H, ...)."""
+    if is_tensor(x) and not is_tensor(value):
+        value = value.tolist()  # torch takes no array that is read-only
     return like(x, value).reshape(-1, *(1,) * n_trailing)

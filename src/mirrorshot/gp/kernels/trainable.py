@@ -128,7 +128,8 @@ class GPyTorchKernel(nn.Module, FeatureKernel):
                 found = self._matrix(s, torch.tensor(x), None if z is None else torch.tensor(z))
             return found.numpy()
         K = self.kernel(x[:, None], None if z is None else z[:, None]).to_dense()
-        return torch.broadcast_to(K, shape).to(x.dtype)
+        K = torch.broadcast_to(K, shape).to(x.dtype)
+        return 0.5 * (K + K.mT) if z is None else K
 
     def _variance(self, s: Any, x: Array) -> Float[Array, "T H N"]:
         if not is_tensor(x):
