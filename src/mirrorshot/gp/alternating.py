@@ -34,8 +34,10 @@ _SHORTEST = 1e-3
 _SCALINGS = 6
 _ARRIVED = 2e-8  # proven error of the latents at which to stop
 _ACCEPTED = 1e-7  # and the largest that counts as proven
-_SINGLE = 1e-8  # gap in nats for each point above which single precision will do
-_SINGLE_SIZE = 2**21  # N R C from which single precision is worth a conversion
+_SINGLE = 1e-11  # gap in nats for each point above which single precision will do
+_SINGLE_SIZE = 2**18  # N R C from which single precision is worth a conversion, and the last digits are not
+_NEAR = 0.1  # error from which on the rounds behave as a linear iteration
+_MEMORY = 2
 
 
 class Task(NamedTuple):
@@ -104,10 +106,11 @@ class Found(NamedTuple):
 def alternate(task: Task, start: GaussianSites | None = None) -> Found:
     """Solve one task, from given sites or from the prior."""
     phi = task.features.phi
-    is_rough = phi.size * task.Y.shape[1] >= _SINGLE_SIZE
-    rough = phi.astype(np.float32) if is_rough else phi
+    is_large = is_rough = phi.size * task.Y.shape[1] >= _SINGLE_SIZE
+    rough = phi.astype(np.float32) if is_large else phi
     u, w = _start(task, start)
     best: Found | None = None
+    path: list[_Round] = []
     gap = math.inf
     for n_rounds in range(1, _MAX_ROUNDS + 1):
         conditioned = condition_on(rough, w.astype(np.float32)) if is_rough else condition_on(phi, w)
@@ -118,11 +121,35 @@ def alternate(task: Task, start: GaussianSites | None = None) -> Found:
         if not is_rough:
             stalls = best is not None and now.found.error > 0.25 * best.error
             best = now.found if best is None or now.found.error < best.error else best
-            if best.error <= _ARRIVED or not gap < math.inf or (stalls and best.is_proven):
+            arrived = best.error <= (_ACCEPTED if is_large else _ARRIVED)
+            if arrived or not gap < math.inf or (stalls and best.is_proven):
                 return best
         is_rough = is_rough and _SINGLE * len(w) < gap < 0.25 * before
-        u, w = _climb(task, conditioned, u, w, now)
+        path = [*path[-_MEMORY:], _Round(u, w, *_climb(task, conditioned, u, w, now))]
+        u, w = _extrapolated(path, task.max_std**2) if now.found.error < _NEAR else path[-1][2:]
     return now.found if best is None else best
+
+
+class _Round(NamedTuple):
+    """Weights and precisions before and after a round."""
+
+    u: Float[np.ndarray, "C R"]
+    w: Float[np.ndarray, "N C"]
+    new_u: Float[np.ndarray, "C R"]
+    new_w: Float[np.ndarray, "N C"]
+
+
+def _extrapolated(path: list[_Round], scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Anderson acceleration: the combination of the last rounds whose change would be smallest if all were linear."""
+    last = path[-1]
+    if len(path) == 1:
+        return last.new_u, last.new_w
+    change = [np.concatenate([(r.new_u - r.u).ravel(), scale * (r.new_w - r.w).ravel()]) for r in path]
+    F = np.stack([change[-1] - part for part in change[:-1]], 1)
+    share = np.linalg.lstsq(F, change[-1], rcond=1e-7)[0]
+    u = last.new_u - sum(t * (last.new_u - r.new_u) for t, r in zip(share, path, strict=False))
+    w = last.new_w - sum(t * (last.new_w - r.new_w) for t, r in zip(share, path, strict=False))
+    return (u, w) if bool((w >= 0.0).all()) else (last.new_u, last.new_w)
 
 
 class _Visit(NamedTuple):
