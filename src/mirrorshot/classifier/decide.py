@@ -42,14 +42,18 @@ class Suspects(NamedTuple):
     label: NDArray[Any]
 
 
-def uncertainty(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> Uncertainty:
+def uncertainty(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> Uncertainty:
     """Return the uncertainty of the label of each query, before the temperature."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
         return Uncertainty(*decisions.uncertainty(mean, var))
 
 
-def novelty(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
+def novelty(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> NDArray[np.float64]:
     """Return how much each query looks like none of the classes."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):

@@ -556,7 +556,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         x = validate_data(now, to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False)
         return now.fitted_, check_embeddings(x, X)[None]
 
-    def _queries(self, X: ArrayLike, prior_scores: ArrayLike | None) -> tuple[Fitted, NDArray[np.float64], NDArray[np.float64]]:
+    def _queries(
+        self, X: ArrayLike, prior_scores: ArrayLike | None
+    ) -> tuple[Fitted, NDArray[np.float64], NDArray[np.float64]]:
         """Return one fit, queries that fit it, and their prior means (1, C, M)."""
         fitted, x = self._checked(X)
         support = fitted.support

@@ -25,14 +25,18 @@ def latents(
         return np.ascontiguousarray((mean + prior_mean)[0].T), np.ascontiguousarray(var[0].T)
 
 
-def log_proba(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> Float[NDArray[np.float64], "M C"]:
+def log_proba(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> Float[NDArray[np.float64], "M C"]:
     """Return the logarithm of the class probabilities of queries."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
         return log_predictive(mean, var, temperature=fitted.temperature)
 
 
-def proba(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
+def proba(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> NDArray[np.float64]:
     """Return the class probabilities of queries, (M, C)."""
     return np.asarray(np.exp(log_proba(fitted, x, prior_mean)))
 

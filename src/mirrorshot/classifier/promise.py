@@ -132,7 +132,9 @@ def _loo_scores(fitted: Fitted) -> tuple[NDArray[np.float64], NDArray[np.float64
     return loo_proba(fitted, fraction, leak)[np.arange(len(y)), y][kept], weight[kept]
 
 
-def _scores(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
+def _scores(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> NDArray[np.float64]:
     """Return the probability of each label at each query, without one (average) example of its class."""
     y, weight, kept, fraction = _countable(fitted)
     C = fitted.support.n_way

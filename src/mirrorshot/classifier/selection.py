@@ -134,7 +134,9 @@ def _rms_distance(support: Support) -> float:
     return distance if distance > 0 else 1.0
 
 
-def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPosterior) -> Float[NDArray[np.float64], "1 C N"]:
+def centre_leak(
+    support: Support, candidate: Candidate, posterior: GaussianPosterior
+) -> Float[NDArray[np.float64], "1 C N"]:
     """What leaving a point out adds to its latent mean because the centre moves away from it.
 
     The mean of the examples holds a share of each. Without point i it lies `e_i (x_i - c)` further away from it, so
@@ -191,7 +193,9 @@ def select(
     return Selection(chosen, float(np.exp((belief * np.log(grid)).sum())), likelihood.max(-1))
 
 
-def _loo_log_prob(posterior: GaussianPosterior, removed: NDArray[np.float64], shift: NDArray[np.float64]) -> Float[NDArray[np.float64], "G N C"]:
+def _loo_log_prob(
+    posterior: GaussianPosterior, removed: NDArray[np.float64], shift: NDArray[np.float64]
+) -> Float[NDArray[np.float64], "G N C"]:
     mean, var = loo_latent(posterior, np.broadcast_to(removed, (len(posterior.mean), len(removed))))
     prob = softmax_moments((mean + shift).mT, var.mT).prob
     return np.log(np.maximum(prob, np.finfo(prob.dtype).tiny))

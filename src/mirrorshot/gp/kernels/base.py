@@ -262,9 +262,7 @@ class ScaledKernel(FeatureKernel):
     def with_logarithms(self, logarithms: Mapping[str, Array]) -> "Self":
         """Return the kernel with other hyper-parameters: the logarithm of each, by its name."""
         new = copy.copy(self)
-        new._set(
-            {name: np.broadcast_to(logarithms[name], (self.n_kernels,)).copy() for name in self.logarithms}
-        )
+        new._set({name: np.broadcast_to(logarithms[name], (self.n_kernels,)).copy() for name in self.logarithms})
         return new
 
     def _add_scale(self, name: str, value: float | Array) -> None:
@@ -281,8 +279,7 @@ class ScaledKernel(FeatureKernel):
         numbers = np.asarray(value.detach().cpu() if is_tensor(value) else value, dtype=np.float64)
         if numbers.ndim > 1 or numbers.size not in (1, self.n_kernels):
             raise InvalidInputError(
-                f"Expected `{name}` to be a number or one per kernel ({self.n_kernels}), "
-                f"but got shape {numbers.shape}."
+                f"Expected `{name}` to be a number or one per kernel ({self.n_kernels}), but got shape {numbers.shape}."
             )
         if not all(0.0 < number < math.inf for number in numbers.reshape(-1).tolist()):
             raise InvalidInputError(f"Expected `{name}` to be positive and finite, but got {numbers.tolist()}.")

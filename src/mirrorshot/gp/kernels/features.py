@@ -48,9 +48,7 @@ def full_precision(x: Array) -> contextlib.AbstractContextManager[None]:
     return torch.autocast(device, enabled=False) if is_on else contextlib.nullcontext()
 
 
-def prepare(
-    x: Float[Array, "T N D"], centre: Float[Array, "#T 1 D"] | None, normalise: bool
-) -> Float[Array, "T N D"]:
+def prepare(x: Float[Array, "T N D"], centre: Float[Array, "#T 1 D"] | None, normalise: bool) -> Float[Array, "T N D"]:
     """Subtract `centre`, if given, and with `normalise` scale to unit norm. Zero vectors stay zero.
 
     A point that differs from the centre by rounding only counts as zero: its direction is noise.

@@ -79,7 +79,9 @@ class TrainableKernel(nn.Module):
             parts = (part.value() if isinstance(part, TrainableKernel) else part for part in self._parts)
             return type(self.start)(*parts)
         assert isinstance(self.start, ScaledKernel)
-        logarithms = {name.removeprefix("log_"): value.detach().cpu().numpy() for name, value in self.named_parameters()}
+        logarithms = {
+            name.removeprefix("log_"): value.detach().cpu().numpy() for name, value in self.named_parameters()
+        }
         return self.start.with_logarithms(logarithms)
 
     @property
