@@ -1,6 +1,7 @@
 """The value of a fitted classifier, and the covariances of queries with its examples."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from mirrorshot.classifier.examples import Examples
 from mirrorshot.classifier.selection import Support
 from mirrorshot.gp.kernels import Kernel
+from mirrorshot.gp.threads import one_blas_thread
 from mirrorshot.gp.weight_space import Posterior
 
 _SMALL = 2**12  # latents that one thread computes fastest
@@ -64,6 +66,11 @@ class Fitted(NamedTuple):
         return self.kernel.diagonal(x, centre=self.centre)
 
 
-def few_threads(n_latents: int) -> contextlib.AbstractContextManager[None]:
-    """Quiet."""
-    return np.errstate(all="ignore")
+@contextlib.contextmanager
+def few_threads(n_latents: int) -> Iterator[None]:
+    """Compute with one thread where the work is small: latents are examples or queries times classes.
+
+    Exponentials of extreme embeddings overflow and vanish as they should, without warnings.
+    """
+    with np.errstate(all="ignore"), one_blas_thread(is_small=n_latents <= _SMALL):
+        yield
