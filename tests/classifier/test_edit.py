@@ -83,11 +83,10 @@ def test_an_example_of_a_new_class_may_come_at_any_time(digits):
     assert_same(model, X[:12], NAMES[y[:12]], None, X[50:90])
 
 
-def test_one_example_more_takes_few_steps(digits):
+def test_one_example_more_takes_fewer_steps_than_a_fit(digits):
     X, y = digits
     model = FewShotClassifier().fit(X[:99], y[:99])
-    steps = model.n_iter_
-    assert model.add(X[99], y[99]).n_iter_ <= 4 < steps
+    assert model.add(X[99], y[99]).n_iter_ < FewShotClassifier().fit(X[:100], y[:100]).n_iter_
 
 
 def test_frames_are_added_to_frames(digits):

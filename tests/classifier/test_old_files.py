@@ -10,6 +10,7 @@ import safetensors.numpy
 from mirrorshot import FewShotClassifier
 
 FILES = Path(__file__).parent / "files"
+MADE_AGAIN = ("mean", "var", "alpha", "slack", "chol")  # from the sites; files had them until 0.1
 ANSWERS = json.loads((FILES / "heads_0.1.json").read_text("utf-8"))
 
 
@@ -18,10 +19,10 @@ def test_a_file_of_0_1_is_read_bit_by_bit(name):
     path = FILES / f"head_0.1_{name}.safetensors"
     few, stored = FewShotClassifier.load(path), safetensors.numpy.load_file(path)
     again = few.state().tensors
-    assert set(again) == set(stored)
-    for key, array in stored.items():
-        assert again[key].dtype == array.dtype
-        assert np.array_equal(again[key], array), key
+    assert {key for key in stored if key not in again} == {f"posterior.{name}" for name in MADE_AGAIN}
+    for key, array in again.items():
+        assert array.dtype == stored[key].dtype
+        assert np.array_equal(array, stored[key]), key
 
 
 @pytest.mark.parametrize("name", ["cosine", "sum"])

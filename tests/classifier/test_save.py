@@ -162,8 +162,8 @@ def change(state, what):
     match what:
         case "fewer sites":
             tensors["sites.shift"] = tensors["sites.shift"][..., 1:]
-        case "no cholesky":
-            del tensors["posterior.chol"]
+        case "no precisions":
+            del tensors["sites.precision"]
         case "labels out of range":
             tensors["rows.y"] = tensors["rows.y"] + 100
         case "a class without example":
@@ -171,7 +171,7 @@ def change(state, what):
         case "negative weight":
             tensors["rows.weight"] = tensors["rows.weight"] - 3.0
         case "not finite":
-            tensors["posterior.alpha"] = tensors["posterior.alpha"] * float("nan")
+            tensors["sites.shift"] = tensors["sites.shift"] * float("nan")
         case "single precision":
             tensors["rows.x"] = tensors["rows.x"].astype(np.float32)
         case "unknown kernel":
@@ -194,7 +194,7 @@ def change(state, what):
 @pytest.mark.parametrize(
     "what",
     [
-        "fewer sites", "no cholesky", "labels out of range", "not finite", "single precision", "unknown kernel",
+        "fewer sites", "no precisions", "labels out of range", "not finite", "single precision", "unknown kernel",
         "one class", "no classes", "unknown parameter", "wrong temperature", "wrong number of features",
         "other kind of labels", "a class without example", "negative weight",
     ],
