@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mirrorshot.gp.linalg import one_hot
-from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.shared import check_at_least, check_positive, mean_of_softmax, used_slots, xavier_rows
 from mirrorshot.networks.backbones import Backbone
@@ -93,15 +93,9 @@ class BayesianMAML(FewShotMethod):
     has_precision = True
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        n_way: int = 5,
-        n_particles: int = 10,
-        n_steps: int = 5,
-        step_size: float = 0.01,
+        self, backbone: Backbone, *, n_way: int = 5, n_particles: int = 10, n_steps: int = 5, step_size: float = 0.01,
         seed: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(backbone)
         check_at_least(2, n_way=n_way)
         check_at_least(1, n_particles=n_particles, n_steps=n_steps)
@@ -111,10 +105,6 @@ class BayesianMAML(FewShotMethod):
         self.head = nn.Parameter(xavier_rows(n_particles, n_way, backbone.out_features, generator))
         if self.has_precision:
             self.log_lambda = nn.Parameter(torch.ones(n_particles))
-
-    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-        """Mean cross-entropy of the queries."""
-        return query_nll(self.predict(tasks), tasks, query_y)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Logarithm of the mean over the particles of their softmax."""
@@ -149,11 +139,9 @@ class BayesianMAML(FewShotMethod):
         fit = self._fit_gradient(W, points, used)
         if not self.has_precision:
             return (fit + W).flatten(2)
-        n, unit = _n_weights(used, W), self._unit(used, W)
-        log_lambda = theta[..., -1] / unit
-        squares = W.square().sum((-2, -1))
+        n, unit, squares = _n_weights(used, W), self._unit(used, W), W.square().sum((-2, -1))
+        precision = (theta[..., -1] / unit).exp()
         # U = Σ CE + λ |W|^2 / 2 - (n/2) log λ + 0.1 λ - log λ, the last for the density of log λ
-        precision = log_lambda.exp()
         slope = 0.5 * precision * squares - 0.5 * n + RATE * precision - 1.0
         gradient = fit + precision[..., None, None] * W
         return torch.cat([gradient.flatten(2), (slope / unit)[..., None]], -1)

@@ -18,12 +18,8 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 class FrozenFeatureMethod(PretrainedMethod):
     """Pre-training with a linear layer for all training classes; features of new tasks are fixed, maps flattened.
 
-    With backbone "identity" there is no network to train: pre-training moves only the layer, which new tasks do not
-    use.
-
-    Args:
-        n_base_classes: number of training classes; the trainer fills it in.
-        seed: of the initial weights of the layer; the trainer derives it from that of the run.
+    The trainer fills in `n_base_classes` and the seed of the layer. With backbone "identity" there is no network to
+    train, and new tasks do not use the layer.
     """
 
     def __init__(self, backbone: Backbone, *, n_base_classes: int = 0, seed: int = 0) -> None:

@@ -57,14 +57,9 @@ class GPMethod(FittedTemperature):
     )
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        kernel: str | Kernel = "cosine",
-        kernel_options: Mapping[str, Any] | None = None,
-        objective: Objective = "ml",
-        temperature: bool = True,
-    ) -> None:
+        self, backbone: Backbone, *, kernel: str | Kernel = "cosine", kernel_options: Mapping[str, Any] | None = None,
+        objective: Objective = "ml", temperature: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(backbone)
         check_choice(Objective, objective=objective)
         self.kernel = kernel if isinstance(kernel, Kernel) else _named_kernel(kernel, kernel_options or {})

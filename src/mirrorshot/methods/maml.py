@@ -130,11 +130,7 @@ def _laid_out(weight: Tensor) -> Tensor:
 
 
 def _classify(
-    method: MAML,
-    weights: Weights,
-    x: Shaped[Tensor, "N ..."],
-    counts: Float[Tensor, " N"],
-    class_mask: Bool[Tensor, " C"],
+    method: MAML, weights: Weights, x: Shaped[Tensor, "N ..."], counts: Float[Tensor, " N"], mask: Bool[Tensor, " C"]
 ) -> Float[Tensor, "N C"]:
     """Log-probabilities of the items of one task; `counts`: how much each counts in batch normalisation."""
-    return class_log_softmax(call_network(method, weights, method._norms, x, counts), class_mask)
+    return class_log_softmax(call_network(method, weights, method._norms, x, counts), mask)

@@ -66,15 +66,9 @@ class MirrorGP(GPMethod):
     )  # fmt: skip
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        n_steps: int = 3,
-        step_size: float = 1.0,
-        start: Start = "prior",
-        gradient: TrainingGradient = "unroll",
-        **options: Any,
-    ) -> None:
+        self, backbone: Backbone, *, n_steps: int = 3, step_size: float = 1.0, start: Start = "prior",
+        gradient: TrainingGradient = "unroll", **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
         if not 0.0 < step_size <= 1.0:
             raise InvalidInputError(f"Expected `step_size` in (0, 1], but got {step_size}.")
