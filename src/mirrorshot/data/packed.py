@@ -27,12 +27,9 @@ _FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
 def read_packed(
-    paths: str | Path | Sequence[str | Path],
-    *,
-    split: str | None = None,
-    progress: Progress | None = None,
+    paths: str | Path | Sequence[str | Path], *, split: str | None = None, progress: Progress | None = None,
     cache: bool = True,
-) -> ClassSource:
+) -> ClassSource:  # fmt: skip
     """Read packed images, from one archive or from several that are parts of one set.
 
     All images get the size of the first one, which is square. The source has `sizes` if the archive has them.
@@ -71,13 +68,10 @@ def read_packed(
             f"Expected every class of {', '.join(map(str, parts))} to have images, but {len(empty)} have none: "
             f"{first(empty)}; is a part missing?"
         )
-    has_sizes = all("orig_size_wh" in a for a in archives)
-    return ClassSource(
-        torch.from_numpy(_join(images, keep)),
-        torch.from_numpy(labels),
-        names,
-        torch.from_numpy(_join([a["orig_size_wh"] for a in archives], keep).astype(np.int64)) if has_sizes else None,
-    )
+    sizes = None
+    if all("orig_size_wh" in a for a in archives):
+        sizes = torch.from_numpy(_join([a["orig_size_wh"] for a in archives], keep).astype(np.int64))
+    return ClassSource(torch.from_numpy(_join(images, keep)), torch.from_numpy(labels), names, sizes)
 
 
 def _images(archive: Arrays, path: Path, progress: Progress | None, cache: bool) -> NDArray[np.uint8]:
