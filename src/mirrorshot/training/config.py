@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 import sys
@@ -97,12 +98,11 @@ class Config:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        hints = field_types()
-        for name, hint in hints.items():
+        for name, hint in field_types().items():
             value = getattr(self, name)
             if not _fits(value, hint):
                 raise InvalidInputError(f"Expected setting `{name}` to be {_describe(hint)}, but got {value!r}.")
-        for name, low, high in _BOUNDS:
+        for name, (low, high) in _BOUNDS.items():
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidInputError(f"Expected setting `{name}` to be between {low} and {high}, but got {value}.")
@@ -140,26 +140,15 @@ class Config:
         return dataclasses.replace(self, **changes)
 
 
-_BOUNDS: tuple[tuple[str, float, float], ...] = (
-    ("n_way", 2, 1000),
-    ("n_shot", 1, 1000),
-    ("n_query", 1, 1000),
-    ("n_episodes", 1, 10**9),
-    ("tasks_per_step", 1, 4096),
-    ("batch_size", 1, 65536),
-    ("lr", 0.0, 10.0),
-    ("kernel_lr", 0.0, 10.0),
-    ("ema", 0.0, 0.999999),
-    ("clip", 0.0, 1e9),
-    ("crop_area", 0.001, 1.0),
-    ("validate_every", 1, 10**9),
-    ("n_validation_tasks", 1, 10**6),
-    ("n_tune_tasks", 1, 10**5),
-    ("save_every", 0.0, 1e9),
-    ("seed", 0, 2**62),
-)
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "n_way": (2, 1000), "n_shot": (1, 1000), "n_query": (1, 1000), "n_episodes": (1, 10**9),
+    "tasks_per_step": (1, 4096), "batch_size": (1, 65536), "lr": (0.0, 10.0), "kernel_lr": (0.0, 10.0),
+    "ema": (0.0, 0.999999), "clip": (0.0, 1e9), "crop_area": (0.001, 1.0), "validate_every": (1, 10**9),
+    "n_validation_tasks": (1, 10**6), "n_tune_tasks": (1, 10**5), "save_every": (0.0, 1e9), "seed": (0, 2**62),
+}  # fmt: skip
 
 
+@functools.cache
 def field_types() -> dict[str, Any]:
     """Return the names and types of all settings."""
     hints = typing.get_type_hints(Config)
@@ -173,11 +162,7 @@ def from_dict(settings: Mapping[str, Any]) -> Config:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read the settings in a TOML file.
-
-    Raises:
-        InvalidInputError: there is no such file, it is not TOML, or it has a setting that does not exist.
-    """
+    """Read the settings in a TOML file; raises `InvalidInputError` if it has others, or cannot be read."""
     try:
         with open_regular(path) as file:
             text = file.read().decode("utf-8")
@@ -241,7 +226,7 @@ def _check_json(options: Mapping[str, Any]) -> None:
 
 
 def _check_names(settings: Mapping[str, Any], where: str = "") -> None:
-    known = [f.name for f in dataclasses.fields(Config)]
+    known = list(field_types())
     for name in settings:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

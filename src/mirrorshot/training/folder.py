@@ -57,8 +57,7 @@ class RunFolder:
     def create(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
         """Begin a run in a folder, which is made if it does not exist. `config` has all settings of it, as JSON.
 
-        Raises:
-            RunError: the folder already holds a run, or another process is writing there.
+        Raises `RunError` if the folder already holds a run, or another process is writing there.
         """
         path = Path(path)
         document = json.dumps(config, indent=2, allow_nan=False) + "\n"
@@ -76,8 +75,7 @@ class RunFolder:
     def resume(cls, path: Path) -> "RunFolder":
         """Resume a run: its log is cut back to the step of its last checkpoint, if it has one, else emptied.
 
-        Raises:
-            RunError: the folder holds no run, or another process is writing there.
+        Raises `RunError` if the folder holds no run, or another process is writing there.
         """
         path = Path(path)
         config = read_config(path)
@@ -142,11 +140,7 @@ class RunFolder:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read the configuration of a run.
-
-    Raises:
-        RunError: the folder holds no run.
-    """
+    """Read the configuration of a run; raises `RunError` if the folder holds none."""
     try:
         config = json.loads((Path(path) / CONFIG).read_text(encoding="utf-8"))
         if not isinstance(config, dict):
@@ -161,8 +155,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Read the records of a run, which may be in progress: a last line that was only half written is left out.
 
-    Raises:
-        RunError: a line is damaged.
+    Raises `RunError` if a line is damaged.
     """
     file = Path(path) / LOG
     lines = file.read_bytes().split(b"\n") if file.exists() else []

@@ -27,14 +27,7 @@ _TASKS_AT_ONCE = {"features": 64, "images": 8}
 
 
 class Run(NamedTuple):
-    """A trained method.
-
-    Attributes:
-        config: settings of the run.
-        method: with the weights of the run, in eval mode.
-        info: facts of the checkpoint: its step, its validation.
-        device: device of the method.
-    """
+    """A trained method, in eval mode, with its settings and facts of its checkpoint: step, validation."""
 
     config: Config
     method: FewShotMethod
@@ -43,13 +36,9 @@ class Run(NamedTuple):
 
 
 def load_run(
-    folder: Path,
-    dataset: Dataset,
-    *,
-    checkpoint: Which = "best",
-    device: torch.device | str = "cpu",
+    folder: Path, dataset: Dataset, *, checkpoint: Which = "best", device: torch.device | str = "cpu",
     average_flips: bool | None = None,
-) -> Run:
+) -> Run:  # fmt: skip
     """Load the trained method of a run.
 
     Args:
@@ -59,9 +48,7 @@ def load_run(
         device: where to compute.
         average_flips: features are the mean of those of an image and of its mirror image. None: as in training.
 
-    Raises:
-        RunError: there is no run.
-        CheckpointError: it has no checkpoint yet, or cannot take items like those of the data.
+    Raises `RunError` if there is no run, `CheckpointError` if it has no checkpoint yet or takes other items.
     """
     if checkpoint not in ("best", "last"):
         raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")
@@ -160,8 +147,7 @@ def embed(run: Run, source: ClassSource, preprocess: Preprocess) -> ClassSource:
 def load_method_state(method: nn.Module, checkpoint: Checkpoint, *, method_name: str) -> None:
     """Load the parameters and buffers of a method, the tensors `method.*` of a checkpoint.
 
-    Raises:
-        CheckpointError: another method, or one of other size. The message says what differs.
+    Raises `CheckpointError`, which says what differs, for another method or one of other size.
     """
     saved_name = checkpoint.info.get("method")
     if saved_name != method_name:

@@ -37,20 +37,13 @@ class Stream(abc.ABC):
         preprocess: from images to the input of the backbone. None: items are embeddings.
         groups_per_step: tasks, or single items, of one step, over all processes.
         seed: seed of the augmentation.
-        rank: number of this process.
-        world_size: number of all processes.
+        rank, world_size: number of this process, and of all.
     """
 
     def __init__(
-        self,
-        sampler: EpisodeSampler,
-        preprocess: Preprocess | None,
-        groups_per_step: int,
-        *,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
+        self, sampler: EpisodeSampler, preprocess: Preprocess | None, groups_per_step: int,
+        *, seed: int, rank: int = 0, world_size: int = 1,
+    ) -> None:  # fmt: skip
         self.sampler, self.preprocess, self.groups_per_step, self.seed = sampler, preprocess, groups_per_step, seed
         self.share = slice(rank * groups_per_step // world_size, (rank + 1) * groups_per_step // world_size)
         self.source: ClassSource = sampler.source

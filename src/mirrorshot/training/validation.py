@@ -29,11 +29,7 @@ class Score(NamedTuple):
 class Validator:
     """Evaluates weights in `method`, a copy in eval mode of the method in training.
 
-    Args:
-        method: the method; it is copied.
-        tuning: tasks of training classes, for `tune`.
-        validation: tasks of validation classes.
-        world: the processes that share the validation tasks.
+    `tuning` are tasks of training classes, for `tune`; the processes of `world` share those of validation.
     """
 
     def __init__(self, method: FewShotMethod, tuning: NumberedTasks, validation: NumberedTasks, world: World) -> None:
@@ -85,8 +81,7 @@ class Validator:
     def read(self, sums: Float[Tensor, "4"]) -> Score:
         """Return the score from the sums of all processes.
 
-        Raises:
-            NumericalError: a prediction is NaN. A probability of zero is none: the NLL is infinity then.
+        Raises `NumericalError` if a prediction is NaN. With a probability of zero the NLL is infinity.
         """
         right, lost, n_nan, n = self._world.sum_(sums).tolist()
         if n_nan:

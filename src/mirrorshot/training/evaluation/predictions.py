@@ -23,17 +23,11 @@ _Part = TypeVar("_Part")
 
 
 class Predictions(NamedTuple):
-    """Predictions of tasks, on the CPU.
-
-    Attributes:
-        log_prob: logarithm of the class probabilities, `-inf` for classes that a task does not have.
-        y: labels.
-        weight: one for queries, zero for padding.
-    """
+    """Log-probabilities, `-inf` for classes that a task does not have, labels and weights of tasks; on the CPU."""
 
     log_prob: Float[Tensor, "T M C"]
     y: Int[Tensor, "T M"]
-    weight: Float[Tensor, "T M"]
+    weight: Float[Tensor, "T M"]  # zero for padding
 
 
 class Latents(NamedTuple):
@@ -44,14 +38,9 @@ class Latents(NamedTuple):
 
 
 def predict_tasks(
-    method: FewShotMethod,
-    sampler: EpisodeSampler,
-    numbers: Sequence[int],
-    *,
-    prepare: Prepare,
-    batch_size: int,
+    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare, batch_size: int,
     progress: Progress | None = None,
-) -> Predictions:
+) -> Predictions:  # fmt: skip
     """Predict the queries of the tasks of these numbers, in eval mode and without gradients.
 
     `progress` is called after each batch of `batch_size` tasks.
@@ -81,14 +70,9 @@ def predict_tasks(
 
 
 def predict_latents(
-    method: FewShotMethod,
-    sampler: EpisodeSampler,
-    numbers: Sequence[int],
-    *,
-    prepare: Prepare,
-    batch_size: int,
+    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare, batch_size: int,
     progress: Progress | None = None,
-) -> Latents | None:
+) -> Latents | None:  # fmt: skip
     """Compute the latents of some tasks, with the arguments of `predict_tasks`; None for methods without latents."""
 
     def predict(tasks: TaskBatch, _: Tensor) -> Latents | None:
@@ -109,23 +93,14 @@ class Passes:
     """
 
     def __init__(
-        self,
-        method: FewShotMethod,
-        sizes: tuple[int, int, int],
-        prepare: Prepare,
-        batch_size: int,
-        progress: Progress | None,
-        total: int,
-    ) -> None:
+        self, method: FewShotMethod, sizes: tuple[int, int, int], prepare: Prepare, batch_size: int,
+        progress: Progress | None, total: int,
+    ) -> None:  # fmt: skip
         self.method, self.sizes, self.prepare, self.batch_size = method, sizes, prepare, batch_size
         self._report, self._done, self._total = progress, 0, total
 
     def predictions(self, source: ClassSource, seed: int, n_tasks: int, label: str) -> Predictions:
-        """Predict all tasks of a seed, in float64.
-
-        Raises:
-            NumericalError: a prediction is NaN.
-        """
+        """Predict all tasks of a seed, in float64; raises `NumericalError` if a prediction is NaN."""
         found = predict_tasks(
             self.method, EpisodeSampler(source, *self.sizes, seed=seed), range(n_tasks),
             prepare=self.prepare, batch_size=self.batch_size, progress=self.progress(label, n_tasks),
@@ -156,14 +131,9 @@ class Passes:
 
 
 def _of_batches(
-    compute: Callable[[TaskBatch, Tensor], _Part | None],
-    method: FewShotMethod,
-    sampler: EpisodeSampler,
-    numbers: Sequence[int],
-    prepare: Prepare,
-    batch_size: int,
-    progress: Progress | None,
-) -> list[_Part]:
+    compute: Callable[[TaskBatch, Tensor], _Part | None], method: FewShotMethod, sampler: EpisodeSampler,
+    numbers: Sequence[int], prepare: Prepare, batch_size: int, progress: Progress | None,
+) -> list[_Part]:  # fmt: skip
     """Compute the results of all batches of tasks; none if `compute` returns None for the first one."""
     if batch_size < 1 or len(numbers) == 0:
         raise InvalidInputError(
