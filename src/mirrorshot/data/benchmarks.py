@@ -80,7 +80,8 @@ def load_dataset(
         >>> digits.test.n_classes, digits.image_size, digits.train
         (10, 28, None)
     """
-    _check_splits(splits)
+    if isinstance(splits, str) or not splits or not set(splits) <= set(SPLITS):
+        raise InvalidInputError(f"Expected `splits` to be some of {list(SPLITS)}, but got {splits!r}.")
     folder = folder or os.environ.get("MIRRORSHOT_DATA")
     request = Request(Path(folder) if folder else None, progress, skip_corrupt)
     if str(name_or_path) in DATASETS:
@@ -196,8 +197,3 @@ def _checked(dataset: Dataset) -> Dataset:
             stacklevel=4,
         )
     return dataset
-
-
-def _check_splits(splits: Sequence[str]) -> None:
-    if isinstance(splits, str) or not splits or not set(splits) <= set(SPLITS):
-        raise InvalidInputError(f"Expected `splits` to be some of {list(SPLITS)}, but got {splits!r}.")

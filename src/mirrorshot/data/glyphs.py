@@ -85,20 +85,17 @@ def load_glyphs(
 
 @functools.lru_cache(maxsize=4)
 def _glyphs(split: str, n_classes: int | None, n_per_class: int, seed: int, cache: bool) -> ClassSource:
-    make = functools.partial(_render, split, n_classes, n_per_class, seed)
+    def make() -> Arrays:
+        codes = _choose(split, n_classes)
+        items = np.concatenate([render_class(chr(code), n_per_class, seed) for code in codes])
+        return {"items": items, "codes": np.array(codes, dtype=np.int64)}
+
     versions = f"{version('matplotlib')}-{version('pillow')}"  # they have the fonts and draw them
     key = f"glyphs-{_FORMAT}-{versions}-{split}-{n_classes or 'all'}-{n_per_class}-{seed}"
     kept = cached_npz(cache_folder() / f"{key}.npz", make, _check_kept) if cache else make()
     codes = kept["codes"].tolist()
     labels = torch.arange(len(codes)).repeat_interleave(n_per_class)
     return ClassSource(torch.from_numpy(kept["items"]), labels, tuple(map(chr, codes)))
-
-
-def _render(split: str, n_classes: int | None, n_per_class: int, seed: int) -> Arrays:
-    """Draw images (n, 1, 28, 28), class by class, and return them with the code point of each class."""
-    codes = _choose(split, n_classes)
-    items = np.concatenate([render_class(chr(code), n_per_class, seed) for code in codes])
-    return {"items": items, "codes": np.array(codes, dtype=np.int64)}
 
 
 def _check_kept(arrays: Arrays) -> None:

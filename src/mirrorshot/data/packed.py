@@ -55,7 +55,9 @@ def read_packed(
     """
     parts = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     archives = [_open(path) for path in parts]
-    _check_same_classes(archives, parts)
+    for archive, path in zip(archives, parts, strict=True):
+        if not all(np.array_equal(archive[key], archives[0][key]) for key in ("class_names", "class_split")):
+            raise DataError(f"Expected {path} to have the classes of {parts[0]}, but they differ; copy both again.")
     chosen = _classes(archives[0], split, parts[0])
     images = [_images(a, path, progress, cache) for a, path in zip(archives, parts, strict=True)]
     place = np.full(len(archives[0]["class_names"]), -1)
@@ -141,9 +143,3 @@ def _classes(archive: Arrays, split: str | None, path: Path) -> NDArray[np.int64
             f"Expected {path} to have classes of split {split!r}, but it has {sorted(set(splits.tolist()))}."
         )
     return chosen
-
-
-def _check_same_classes(archives: Sequence[Arrays], paths: Sequence[Path]) -> None:
-    for archive, path in zip(archives, paths, strict=True):
-        if not all(np.array_equal(archive[key], archives[0][key]) for key in ("class_names", "class_split")):
-            raise DataError(f"Expected {path} to have the classes of {paths[0]}, but they differ; copy both again.")

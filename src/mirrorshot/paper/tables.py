@@ -175,12 +175,7 @@ def columns_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group], list
 
 
 def column_title(data: str, n_shot: int) -> str:
-    """A data set and a number of shots, in words.
-
-    Example:
-        >>> column_title("cub", 5)
-        'CUB, 5 shots'
-    """
+    """A data set and a number of shots, in words: "CUB, 5 shots"."""
     return f"{DATA_TITLES.get(data, data)}, {shots(n_shot)}"
 
 

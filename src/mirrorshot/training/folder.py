@@ -11,14 +11,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from mirrorshot.files.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    CheckpointWriteError,
-    load_checkpoint,
-    save_checkpoint,
-    write_atomically,
-)
+from mirrorshot.files import checkpoint
+from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, CheckpointWriteError, load_checkpoint
 from mirrorshot.files.lock import RunError, RunLock
 
 CONFIG, LOG = "config.json", "log.jsonl"
@@ -65,7 +59,7 @@ class RunFolder:
         lock = RunLock.acquire(path)
         try:
             _check_no_run(path)
-            write_atomically(path / CONFIG, document.encode())
+            checkpoint.write_atomically(path / CONFIG, document.encode())
             return cls(path, json.loads(document), lock)
         except BaseException:
             lock.release()
@@ -83,7 +77,9 @@ class RunFolder:
         try:
             for leftover in path.glob(".*.tmp"):  # of a process that was killed while it wrote
                 leftover.unlink(missing_ok=True)
-            _cut_log(path, _last_step(path))
+            step = _last_step(path)
+            kept = [json.dumps(record) + "\n" for record in read_log(path) if record.get("step", 0) <= step]
+            checkpoint.write_atomically(path / LOG, "".join(kept).encode())
             return cls(path, config, lock)
         except BaseException:
             lock.release()
@@ -93,8 +89,9 @@ class RunFolder:
         """Append a record, JSON with an integer "step", to the log. Numbers that are not finite become null."""
         if not isinstance(record.get("step"), int):
             raise RunError(f"Expected a record with an integer 'step', but got {dict(record)!r}.")
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
         try:
-            self._log.write(json.dumps({key: _finite(value) for key, value in record.items()}, allow_nan=False) + "\n")
+            self._log.write(json.dumps(finite, allow_nan=False) + "\n")
             self._log.flush()
         except OSError as error:
             message = f"Expected to append to {self.path / LOG}, but got: {error.strerror}. Make room, then --resume."
@@ -104,7 +101,7 @@ class RunFolder:
         """Write the last or the best checkpoint. See `save_checkpoint`; `info` of the last one has its "step"."""
         if name == "last" and not isinstance(info.get("step"), int):
             raise RunError(f"Expected `info` with an integer 'step', but got the keys {sorted(info)}.")
-        save_checkpoint(self.checkpoint_path(name), tensors, info)
+        checkpoint.save_checkpoint(self.checkpoint_path(name), tensors, info)
 
     def load(self, name: Name) -> Checkpoint:
         """Read the last or the best checkpoint. See `load_checkpoint`."""
@@ -176,15 +173,6 @@ def _last_step(path: Path) -> int:
     if type(step) is not int:
         raise CheckpointError(f"Expected {file} to have the number of its step, but got {str(step)[:40]!r}.")
     return step
-
-
-def _cut_log(path: Path, step: int) -> None:
-    kept = [json.dumps(record) + "\n" for record in read_log(path) if record.get("step", 0) <= step]
-    write_atomically(path / LOG, "".join(kept).encode())
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _make_folder(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Finished runs: loading the trained method of a run folder, and evaluating it on new classes."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -53,7 +53,10 @@ def load_run(
     if checkpoint not in ("best", "last"):
         raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")
     settings = read_config(folder)
-    saved = _averaged(_load(Path(folder), checkpoint))
+    saved = _load(Path(folder), checkpoint)
+    # the last checkpoint may have running averages of the weights
+    average = {f"method.{name[8:]}": t for name, t in saved.tensors.items() if name.startswith("average.")}
+    saved = Checkpoint(saved.tensors | average, saved.info)
     # the settings of the checkpoint include the options that follow from the training data
     config = _read_settings(saved, settings, folder)
     if average_flips is not None:
@@ -85,22 +88,12 @@ def stand_in(data: str, saved: Checkpoint) -> Dataset:
 
 
 def evaluate_run(
-    run: Run,
-    dataset: Dataset,
-    *,
-    n_way: int | None = None,
-    n_shot: int | None = None,
-    n_query: int = 15,
-    n_tasks: int = 600,
-    seeds: Sequence[int] = (1, 2, 3, 4, 5),
-    n_validation_tasks: int = 600,
-    two_temperatures: bool = False,
-    progress: Progress | None = None,
+    run: Run, dataset: Dataset, *, n_way: int | None = None, n_shot: int | None = None, **options: Any
 ) -> Evaluation:
     """Evaluate a run on the test classes of a data set, with a temperature fitted on its validation classes.
 
-    `n_way` and `n_shot` are those of training if they are None; the other arguments are those of
-    `mirrorshot.training.evaluation.evaluate`.
+    `n_way` and `n_shot` are those of training if they are None; the options are those of
+    `mirrorshot.training.evaluation.evaluate`: `n_query`, `n_tasks`, `seeds`, `progress` and so on.
     """
     run, dataset = on_features(run, dataset)
     if dataset.test is None:
@@ -111,15 +104,10 @@ def evaluate_run(
         dataset.test,
         n_way=n_way or run.config.n_way,
         n_shot=n_shot or run.config.n_shot,
-        n_query=n_query,
-        n_tasks=n_tasks,
-        seeds=seeds,
         prepare=lambda items: preprocess(items.to(run.device)),
         batch_size=_TASKS_AT_ONCE["images" if dataset.image_size else "features"],
         validation=dataset.val,
-        n_validation_tasks=n_validation_tasks,
-        two_temperatures=two_temperatures,
-        progress=progress,
+        **options,
     )
 
 
@@ -218,12 +206,6 @@ def _build(config: Config, dataset: Dataset, folder: Path) -> FewShotMethod:
         raise CheckpointError(
             f"Expected the run in {folder} to have settings of a method, but got: {type(error).__name__}: {error}."
         ) from error
-
-
-def _averaged(saved: Checkpoint) -> Checkpoint:
-    """Replace the weights of the last checkpoint by their running average, if it has one."""
-    average = {f"method.{name[8:]}": t for name, t in saved.tensors.items() if name.startswith("average.")}
-    return Checkpoint(saved.tensors | average, saved.info)
 
 
 def _check_same_items(saved: Checkpoint, method: FewShotMethod, folder: Path, dataset: Dataset, data: str) -> None:

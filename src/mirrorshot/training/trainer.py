@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.files.checkpoint import save_checkpoint
-from mirrorshot.methods import FewShotMethod
 from mirrorshot.training import build
 from mirrorshot.training.config import Config
 from mirrorshot.training.folder import RunFolder
@@ -131,11 +130,13 @@ class Trainer:
             "precision=float32."
         )
 
+    @torch.no_grad()
     def _weigh(self) -> Tensor:
         """Tune the present weights, and predict the validation tasks with them."""
         self.world.mean_(b for b in self.learner.method.buffers() if b.is_floating_point())
         self.validator.tune(self.learner.weights(), self.config.n_tune_tasks)
-        _copy_buffers(self.validator.method, self.learner.method)
+        for name, buffer in self.learner.method.named_buffers():
+            buffer.copy_(self.validator.method.get_buffer(name))
         return self.validator.weigh(self.config.n_validation_tasks)
 
     def _record(self, stats: BlockStats, score: Score, seconds: float, steps: int) -> None:
@@ -210,12 +211,6 @@ class Trainer:
 def _rank(record: dict[str, Any]) -> tuple[float, float]:
     """Return a key that is larger for better validations; an NLL that is not finite is the worst one."""
     return record["val_accuracy"], -math.inf if record["val_nll"] is None else -record["val_nll"]
-
-
-@torch.no_grad()
-def _copy_buffers(source: FewShotMethod, target: FewShotMethod) -> None:
-    for name, buffer in target.named_buffers():
-        buffer.copy_(source.get_buffer(name))
 
 
 def _check_same(own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:

@@ -99,6 +99,7 @@ def calibration_of(predictions: Predictions) -> Calibration:
     intervals = metrics.bootstrap_intervals(statistics, _generator(), N_RESAMPLES, metrics=_BOOTSTRAPPED)
     bins = metrics.calibration_bins(prob, y, weight=weight)
     of_equal_mass = metrics.calibration_bins(prob, y, weight=weight, equal_mass=True)
+    is_any_full = float(bins.counts.max()) >= MIN_COUNT
     return Calibration(
         **{name: intervals[name].value for name in _MAIN},
         bins=bins,
@@ -110,17 +111,12 @@ def calibration_of(predictions: Predictions) -> Calibration:
             "aurc": float(metrics.aurc(prob, y, weight)),
             "excess_aurc": float(metrics.excess_aurc(prob, y, weight)),
             "correctness_auroc": float(metrics.correctness_auroc(prob, y, weight)),
-            "mce_full_bins": _mce_of_full_bins(bins),
+            "mce_full_bins": float(metrics.maximum_calibration_error(bins, MIN_COUNT)) if is_any_full else math.nan,
         },
         intervals=intervals,
         bin_intervals=torch.stack(metrics.bootstrap_bins(statistics, _generator(), N_RESAMPLES)),
         risk=metrics.risk_coverage(prob, y, weight, _N_COVERAGES).risk,
     )
-
-
-def _mce_of_full_bins(bins: CalibrationBins) -> float:
-    is_any_full = float(bins.counts.max()) >= MIN_COUNT
-    return float(metrics.maximum_calibration_error(bins, MIN_COUNT)) if is_any_full else math.nan
 
 
 def finite(value: float) -> float | None:
