@@ -59,18 +59,8 @@ def cached_npz(
 ) -> dict[str, NDArray[Any]]:
     """Read arrays from a compressed `.npz` file, or make and keep them. For small ones: the whole file is read.
 
-    Args:
-        path: the file, usually in `cache_folder()`, with everything that determines the arrays in its name.
-        make: makes the arrays.
-        check: raises ValueError if the arrays read are not of the kind that `make` returns.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "squares.npz"
-        ...     kept = [cached_npz(path, lambda: {"x": np.arange(3) ** 2})["x"].tolist() for _ in range(2)]
-        >>> kept
-        [[0, 1, 4], [0, 1, 4]]
+    The name of the file has everything that determines the arrays. `check` raises ValueError if those read are not of
+    the kind that `make` returns.
     """
 
     def read() -> dict[str, NDArray[Any]]:

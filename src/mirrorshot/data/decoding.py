@@ -37,14 +37,6 @@ def decode(
     """Decode an image to bytes (channels, size, size), antialiased; also return its own width and height.
 
     Raises `ImageError` if it is damaged, of another format, or exceeds the bounds, `OSError` if it cannot be opened.
-
-    Example:
-        >>> import io
-        >>> file = io.BytesIO()
-        >>> Image.new("L", (4, 2), 255).save(file, "PNG")
-        >>> pixels, original = decode(file.getvalue(), size=3, channels=1)
-        >>> pixels.shape, original
-        ((1, 3, 3), (4, 2))
     """
     opened = open_image(_content(encoded), MAX_PIXELS).image
     original, opened.info = opened.size, {}

@@ -39,19 +39,6 @@ def read_packed(
         split: "train", "val" or "test" for the classes of one split. None: all classes.
         progress: called while images are decoded.
         cache: keep the decoded images in the cache folder, until a file changes.
-
-    Example:
-        >>> import io, tempfile
-        >>> from PIL import Image
-        >>> file = io.BytesIO()
-        >>> Image.new("RGB", (8, 8)).save(file, "PNG")
-        >>> data = np.frombuffer(file.getvalue(), np.uint8)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "one.npz"
-        ...     np.savez(path, data=data, offsets=[0, len(data)], labels=[0], class_names=["a"], class_split=["train"])
-        ...     source = read_packed(path, cache=False)
-        >>> source.items.shape, source.class_names
-        (torch.Size([1, 3, 8, 8]), ('a',))
     """
     parts = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     archives = [_open(path) for path in parts]

@@ -81,8 +81,6 @@ class ABML(AdaptedMethod):
         kl_step: "proximal", or "gradient" as the references.
         initial_log_sigma: mean of log sigma before training, which is drawn within 0.5 of it. With the references' -3.5
             sigma is half the size of Conv4's weights.
-        seed: of the initial weights of the head and of log sigma; the trainer derives it from that of the run.
-        **options: those of `AdaptedMethod`.
     """
 
     # The paper gives no settings. With a step size of 0.01 and a weight of 0.1, as in public code, the prior pins the

@@ -28,6 +28,9 @@ class FewShotMethod(nn.Module, abc.ABC):
     once and replayed; `tune` may. Stochastic methods draw from `generator` alone, which the caller seeds: the same seed
     and tasks give the same result, before and after a resume.
 
+    Options that a class documents are its own; those of its base classes come on top. The trainer fills in `n_way` and
+    `n_base_classes`, and derives `seed`, that of the initial weights besides the network's, from that of the run.
+
     Attributes:
         network_dtype: type in which the backbone computes, for instance bfloat16; None: that of its parameters.
         is_by_features: whether the method sees an item only through the features that a backbone with fixed weights

@@ -37,8 +37,6 @@ class DKT(GPMethod):
         batch_norm: whether the features are normalised over the batch before the kernel; with the cosine kernel that
             is the paper's BNCosSim, without it its CosSim. At test the statistics are those of training.
         per_class_mean: whether each class slot has a prior mean of its own.
-        n_way: number of classes, for `per_class_mean`.
-        **options: those of `GPMethod`.
     """
 
     def __init__(

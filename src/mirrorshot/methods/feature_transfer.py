@@ -40,7 +40,6 @@ class FeatureTransfer(FrozenFeatureMethod):
         momentum: of the descent.
         dampening: of the momentum; with as much of it as of momentum, steps have the length of plain descent.
         weight_decay: of all parameters of the head.
-        **options: those of `FrozenFeatureMethod`.
     """
 
     def __init__(

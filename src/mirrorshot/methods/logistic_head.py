@@ -43,7 +43,6 @@ class LogisticHead(FrozenFeatureMethod):
         C: weight of the cross-entropy against the penalty, as in scikit-learn: the larger, the surer.
         normalise: whether features are scaled to length one.
         max_steps: Newton steps after which to give up, with an error.
-        **options: those of `FrozenFeatureMethod`.
     """
 
     def __init__(

@@ -48,7 +48,6 @@ class MAML(AdaptedMethod):
 
     Args:
         transductive: normalise the queries by their own statistics, not those of the support.
-        seed: of the initial weights of the head, whose biases are zero; the trainer derives it from that of the run.
         **options: those of `AdaptedMethod`. The references take 5 steps of 0.01, for characters one of 0.1.
     """
 

@@ -39,9 +39,6 @@ class MatchingNet(FewShotMethod):
     that of `f` is also applied once. A step so needs a third of the work. The maps of the LSTMs belong to the network
     and compute in its type, similarities do not. Rejected: packed sequences, which need the lengths of the tasks on the
     host.
-
-    Args:
-        seed: of the initial weights of the LSTMs, uniform as in torch; the trainer derives it from that of the run.
     """
 
     recipes = (MUON_ON_PHOTOGRAPHS,)

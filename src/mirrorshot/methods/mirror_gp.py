@@ -40,7 +40,6 @@ class MirrorGP(GPMethod):
             fixed, which is cheaper and right where the steps come close to the optimum.
         start: "prior" as in the paper, or "amortised": sites predicted from the kernel by a linear map that `tune`
             fits to solved training tasks.
-        **options: those of `GPMethod`.
     """
 
     recipes = (

@@ -32,7 +32,6 @@ class AdaptedMethod(FewShotMethod):
 
     Args:
         backbone: from items to features. The method takes it over and replaces its layers.
-        n_way: classes of a task; the trainer fills it in.
         n_steps: gradient steps on the support.
         step_size: their length.
         n_test_steps: steps of `predict`; None: `n_steps`.

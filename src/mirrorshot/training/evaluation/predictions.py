@@ -43,16 +43,7 @@ def predict_tasks(
 ) -> Predictions:  # fmt: skip
     """Predict the queries of the tasks of these numbers, in eval mode and without gradients.
 
-    `progress` is called after each batch of `batch_size` tasks.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.methods import make_method
-        >>> source = ClassSource.from_arrays(torch.arange(40.0)[:, None], torch.arange(40) // 10)
-        >>> sampler = EpisodeSampler(source, n_way=2, n_shot=1, n_query=3, seed=0)
-        >>> method = make_method("protonet", make_backbone("identity", in_features=1))
-        >>> predict_tasks(method, sampler, range(5), prepare=torch.Tensor.float, batch_size=2).log_prob.shape
-        torch.Size([5, 6, 2])
+    `progress` is called after each batch of `batch_size` tasks. `evaluate` has an example.
     """
 
     def predict(tasks: TaskBatch, y: Tensor) -> Predictions:
@@ -101,10 +92,7 @@ class Passes:
 
     def predictions(self, source: ClassSource, seed: int, n_tasks: int, label: str) -> Predictions:
         """Predict all tasks of a seed, in float64; raises `NumericalError` if a prediction is NaN."""
-        found = predict_tasks(
-            self.method, EpisodeSampler(source, *self.sizes, seed=seed), range(n_tasks),
-            prepare=self.prepare, batch_size=self.batch_size, progress=self.progress(label, n_tasks),
-        )  # fmt: skip
+        found = self._over(predict_tasks, source, seed, n_tasks, label)
         is_bad = (found.log_prob.isnan().any(-1) & (found.weight > 0)).any(-1)
         if bool(is_bad.any()):
             raise NumericalError(
@@ -116,10 +104,12 @@ class Passes:
 
     def latents(self, source: ClassSource, seed: int, n_tasks: int, label: str) -> Latents | None:
         """Compute the latents of all tasks of a seed; None for methods without latents."""
-        return predict_latents(
-            self.method, EpisodeSampler(source, *self.sizes, seed=seed), range(n_tasks),
-            prepare=self.prepare, batch_size=self.batch_size, progress=self.progress(label, n_tasks),
-        )  # fmt: skip
+        return self._over(predict_latents, source, seed, n_tasks, label)
+
+    def _over(self, predict: Callable[..., _Part], source: ClassSource, seed: int, n_tasks: int, label: str) -> _Part:
+        sampler, progress = EpisodeSampler(source, *self.sizes, seed=seed), self.progress(label, n_tasks)
+        options = {"prepare": self.prepare, "batch_size": self.batch_size, "progress": progress}
+        return predict(self.method, sampler, range(n_tasks), **options)
 
     def progress(self, label: str, size: int) -> Progress | None:
         """Return the progress of the next pass."""
