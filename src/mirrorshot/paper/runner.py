@@ -199,28 +199,22 @@ class TenSeconds:
             self.say(f"  {self.name}: {done}/{total} {label}")
 
 
-def _run_task(task: dict[str, Any], say: Say) -> None:
-    """Run the cell that `_in_process` has described."""
-    cell, places = Cell._make(task["cell"]), Places._make(map(Path, task["places"]))
-    cell = cell._replace(changes=tuple(cell.changes))
-    options = {"train_only": task["train_only"], "again": task["again"]}
-    try:
-        run_cell(cell, places, load_dataset(cell.data), progress=TenSeconds(say, cell.name), say=say, **options)
-    except RunError as error:
-        raise RunError(f"{error} If another machine runs this cell, nothing is lost.") from error
-
-
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """Run the cell of the command line; exit code 1 and one line on stderr if it fails."""
+    """Run the cell that `_in_process` has described; exit code 1 and one line on stderr if it fails."""
+    task = json.loads(sys.argv[1])
+    cell, places = Cell._make(task["cell"]), Places._make(map(Path, task["places"]))
+    cell, bar = cell._replace(changes=tuple(cell.changes)), TenSeconds(_say, cell.name)
+    options = {"train_only": task["train_only"], "again": task["again"]}
     try:
-        _run_task(json.loads(sys.argv[1]), _say)
+        run_cell(cell, places, load_dataset(cell.data), progress=bar, say=_say, **options)
     except MirrorshotError as error:
-        sys.stderr.write(" ".join(str(error).split()) + "\n")
+        hint = " If another machine runs this cell, nothing is lost." if isinstance(error, RunError) else ""
+        sys.stderr.write(" ".join(f"{error}{hint}".split()) + "\n")
         return 1
     return 0
 

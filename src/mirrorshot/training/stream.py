@@ -65,9 +65,10 @@ class Stream(abc.ABC):
     def block(self, first_step: int, n_steps: int) -> Block:
         """Return the items of some steps, by one copy to the device without waiting for it."""
         rows = self._rows(first_step, n_steps)
-        draws = self._draws(first_step, rows.shape)
-        mine = [part[:, self.share].contiguous() for part in (rows, draws)]
-        return Block(*(_send(part, self.device) for part in mine))
+        mine = [part[:, self.share].contiguous() for part in (rows, self._draws(first_step, rows.shape))]
+        if self.device.type == "cuda":
+            mine = [part.pin_memory() for part in mine]
+        return Block(*(part.to(self.device, non_blocking=True) for part in mine))
 
     def compile(self) -> None:
         """Compile gathering and augmentation; pays on a GPU."""
@@ -189,9 +190,3 @@ def _prepare(
 ) -> Float[Tensor, "n c s s"]:
     """Gather images and prepare them."""
     return preprocess(items[rows], None if sizes is None else sizes[rows], draws)
-
-
-def _send(tensor: Tensor, device: torch.device) -> Tensor:
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)

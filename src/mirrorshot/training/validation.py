@@ -57,10 +57,6 @@ class Validator:
             self.method.tune(*self._tuning.tasks(range(_FIRST_TUNING_TASK, _FIRST_TUNING_TASK + n_tasks)))
         self._world.share_(self.method.buffers())
 
-    def score(self, n_tasks: int) -> Score:
-        """Score the present weights on the validation tasks, shared between the processes."""
-        return self.read(self.weigh(n_tasks))
-
     @torch.no_grad()
     def weigh(self, n_tasks: int) -> Float[Tensor, "4"]:
         """Sum right answers, NLL, NaN and queries of this process's tasks; on a GPU they are only enqueued."""
