@@ -98,8 +98,8 @@ def class_files(root: Path) -> dict[str, list[Path]]:
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         raise DataError(f"Expected a folder of class folders at {root}, but it {problem}; check the path.")
-    inside = _visible(root)
-    folders = [entry for entry in inside if entry.is_dir() and not _leads_back(entry, root)]
+    inside, above = _visible(root), {root.resolve(), *root.resolve().parents}  # no links that lead back
+    folders = [entry for entry in inside if entry.is_dir() and not (entry.is_symlink() and entry.resolve() in above)]
     if not folders:
         raise DataError(
             f"Expected {root} to have a folder for each class, but it has none and {len(_images(inside))} images; "
@@ -123,12 +123,6 @@ def _visible(folder: Path) -> list[Path]:
 
 def _images(entries: Iterable[Path]) -> list[Path]:
     return [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
-
-
-def _leads_back(entry: Path, root: Path) -> bool:
-    """Return whether a link leads to the folder that it is in, or above it."""
-    target = entry.resolve()
-    return entry.is_symlink() and (target == root.resolve() or target in root.resolve().parents)
 
 
 def _key(paths: Sequence[Path]) -> str:

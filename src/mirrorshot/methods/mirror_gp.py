@@ -122,8 +122,7 @@ class MirrorGP(GPMethod):
     def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
         """Prior covariance of support and query together, with the features of training (one view)."""
         z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1), one_view=True)
-        K: Tensor = self.kernel(z, centre=self._centre(tasks, z[:, : tasks.support_x.shape[1]]))
-        return K
+        return self.kernel(z, centre=self._centre(tasks, z[:, : tasks.support_x.shape[1]]))  # type: ignore[no-any-return]
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
         """If the fused kernels take the tasks; objective "pl" reads back whether it has converged."""

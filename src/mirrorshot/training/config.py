@@ -5,6 +5,7 @@ The command line imports this module before torch, so that `--help` is quick.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -188,7 +189,10 @@ def parse_override(text: str) -> dict[str, Any]:
     if not equals or not head:
         raise InvalidInputError(f"Expected name=value, for instance lr=3e-4, but got {text!r}.")
     _check_names({head: None})
-    value = raw.strip() if field_types()[head] is str else _parse_value(raw.strip())
+    value: Any = raw.strip()
+    if field_types()[head] is not str:
+        with contextlib.suppress(json.JSONDecodeError):  # else a bare word; the type check says if it does not fit
+            value = json.loads(value)
     if not dot:
         return {head: value}
     if head != "method_options":
@@ -199,13 +203,6 @@ def parse_override(text: str) -> dict[str, Any]:
     for key in reversed(keys):
         value = {key: value}
     return {head: value}
-
-
-def _parse_value(raw: str) -> Any:
-    try:
-        return json.loads(raw)
-    except json.JSONDecodeError:
-        return raw  # a bare word; the type check says if it does not fit
 
 
 def merged(old: Any, new: Any) -> Any:
