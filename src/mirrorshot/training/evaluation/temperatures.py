@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mirrorshot import metrics
 from mirrorshot.gp.threads import one_thread
-from mirrorshot.metrics import TwoTemperatures
+from mirrorshot.metrics import PAPER_GRID, TwoTemperatures
 from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.training.evaluation.calibration import Calibration, calibration_of
 from mirrorshot.training.evaluation.predictions import Latents, Predictions
@@ -86,7 +86,7 @@ def fit_two_temperatures(
     y, weight = predictions.y.to(latents.mean.device), predictions.weight.to(latents.mean.device)
     with one_thread():  # many small steps: threads would mostly wait for each other
         return metrics.search_two_temperatures(
-            sampled_log_prob(latents), y, likelihood=metrics.PAPER_GRID, weight=weight, progress=progress
+            sampled_log_prob(latents), y, likelihood=PAPER_GRID, weight=weight, progress=progress
         )
 
 
