@@ -13,12 +13,8 @@ D, WAY = 5, 3
 
 
 @pytest.fixture
-def drawn():
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(6, 1, D, generator=generator, dtype=torch.float64)
-    x = centres + 0.5 * torch.randn(6, 20, D, generator=generator, dtype=torch.float64)
-    source = ClassSource.from_arrays(x.reshape(-1, D), torch.arange(6).repeat_interleave(20))
-    return EpisodeSampler(source, WAY, 2, 4, seed=0).draw(4)
+def drawn(clouds):
+    return EpisodeSampler(clouds(D, 6, spread=0.5), WAY, 2, 4, seed=0).draw(4)
 
 
 def make(cls=BayesianMAML, **options):

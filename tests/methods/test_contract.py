@@ -50,10 +50,12 @@ PADDING_MATTERS = {
     "maml": "it has the classes of its head; its own test pads to these",
     **INDEPENDENT_DRAWS,
 }
-QUICK = {  # longer steps than the references', for the short training of these tests
+QUICK = {  # longer and fewer steps than the references', for the short training of these tests
     "bayesian_maml": {"step_size": 0.1},
     "bayesian_maml_chaser": {"step_size": 0.1, "leader_step_size": 0.05},
-    "abml": {"step_size": 0.5, "kl_weight": 0.001},
+    "abml": {"step_size": 0.5, "kl_weight": 0.001, "n_samples": 2, "n_steps": 3},
+    "feature_transfer": {"n_passes": 30, "lr": 0.05},
+    "baseline_pp": {"n_passes": 30, "lr": 0.05},
     "simpleshot": {"temperature": 0.5},  # one that is fitted to three tasks, as there, is mostly noise
     "maml": {"step_size": 0.5},
 }
@@ -134,8 +136,7 @@ def test_the_loss_has_one_finite_value_per_task_and_a_gradient_in_the_network(na
 def test_a_batch_of_tasks_is_its_tasks_one_by_one(name, options):
     if name in INDEPENDENT_DRAWS:
         pytest.skip(INDEPENDENT_DRAWS[name])
-    tasks, query_y = draw()
-    method = make(name, options)
+    method, (tasks, query_y) = make(name, options), draw()
     single = [tasks.select(slice(i, i + 1)) for i in range(3)]
     one_by_one = torch.cat([seeded(method).predict(task) for task in single])
     assert torch.allclose(seeded(method).predict(tasks), one_by_one, atol=1e-5)

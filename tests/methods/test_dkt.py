@@ -8,21 +8,11 @@ from sklearn.gaussian_process.kernels import DotProduct
 from torch import nn
 from torch.testing import assert_close
 
-from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods.dkt import DKT, masked_batch_norm
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError
 
 D = 8
-
-
-@pytest.fixture
-def drawn():
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(10, 1, D, generator=generator, dtype=torch.float64)
-    x = centres + 0.7 * torch.randn(10, 20, D, generator=generator, dtype=torch.float64)
-    source = ClassSource.from_arrays(x.reshape(-1, D), torch.arange(10).repeat_interleave(20))
-    return EpisodeSampler(source, 5, 2, 4, seed=0).draw(3)
 
 
 def make(**options):

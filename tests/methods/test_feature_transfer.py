@@ -4,25 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.data import EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 D = 8
-
-
-@pytest.fixture
-def source():
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(10, 1, D, generator=generator, dtype=torch.float64)
-    x = centres + 0.7 * torch.randn(10, 20, D, generator=generator, dtype=torch.float64)
-    return ClassSource.from_arrays(x.reshape(-1, D), torch.arange(10).repeat_interleave(20))
-
-
-@pytest.fixture
-def drawn(source):
-    return EpisodeSampler(source, n_way=5, n_shot=2, n_query=4, seed=0).draw(3)
 
 
 def make(backbone=None, **options):

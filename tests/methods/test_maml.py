@@ -169,27 +169,18 @@ def test_queries_are_normalised_together_or_by_the_support():
 
 
 @pytest.mark.parametrize("transductive", [True, False])
-def test_padding_changes_nothing(transductive):
+def test_padding_changes_nothing(transductive, pad):
     """A task of two classes for a head of three, against a head of two."""
     tasks, query_y = draw(n_way=2)
     narrow, wide = make(n_way=2, transductive=transductive), make(n_way=3, transductive=transductive)
     with torch.no_grad():
         for one, other in zip(narrow.head.parameters(), wide.head.parameters(), strict=True):
             one.copy_(other[:2])
-    junk, zero, label = torch.full((2, 1, 1, SIDE, SIDE), 5.0).double(), torch.zeros(2, 1), torch.zeros(2, 1).long()
-    padded = tasks._replace(
-        support_x=torch.cat([junk, tasks.support_x], 1),
-        support_y=torch.cat([label, tasks.support_y], 1),
-        support_weight=torch.cat([zero, tasks.support_weight], 1),
-        query_x=torch.cat([tasks.query_x, junk], 1),
-        query_weight=torch.cat([tasks.query_weight, zero], 1),
-        n_way=3,
-        class_mask=torch.cat([tasks.class_mask, zero.bool()], 1),
-    )
+    padded, padded_y = pad(tasks, query_y, 5.0)
     log_prob = wide.predict(padded)
     torch.testing.assert_close(log_prob[:, :4, :2], narrow.predict(tasks))
     assert (log_prob[..., 2] == -torch.inf).all()
-    losses = wide.loss(padded, torch.cat([query_y, label], 1)), narrow.loss(tasks, query_y)
+    losses = wide.loss(padded, padded_y), narrow.loss(tasks, query_y)
     torch.testing.assert_close(*losses)
     gradients = [
         torch.autograd.grad(loss.sum(), ordered(m)[:4]) for loss, m in zip(losses, (wide, narrow), strict=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.metrics.pairwise import cosine_similarity
 
-from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.data import EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.metrics import fit_temperature
 from mirrorshot.networks.backbones import make_backbone
@@ -14,12 +14,8 @@ D = 8
 
 
 @pytest.fixture
-def drawn():
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(10, 1, D, generator=generator, dtype=torch.float64)
-    x = centres + 0.7 * torch.randn(10, 20, D, generator=generator, dtype=torch.float64)
-    source = ClassSource.from_arrays(x.reshape(-1, D), torch.arange(10).repeat_interleave(20))
-    return EpisodeSampler(source, n_way=5, n_shot=3, n_query=4, seed=0).draw(40)
+def drawn(clouds):
+    return EpisodeSampler(clouds(D), n_way=5, n_shot=3, n_query=4, seed=0).draw(40)
 
 
 def make(**options):

@@ -4,40 +4,26 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.gp.one_vs_each import (
-    condition_pairs,
-    gibbs_pairs,
-    make_pairs,
-    one_vs_each_scores,
-    pairs_evidence,
-    predict_pairs,
-)
-from mirrorshot.methods import ove_gp as module
+from mirrorshot.data import EpisodeSampler
+from mirrorshot.gp import one_vs_each as ove
 from mirrorshot.methods.ove_gp import OneVsEachGP
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError
 
-D = 8
-CHAINS = 3
+D, CHAINS = 8, 3
 
 
 @pytest.fixture
-def drawn():
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(10, 1, D, generator=generator, dtype=torch.float64)
-    x = centres + 0.7 * torch.randn(10, 20, D, generator=generator, dtype=torch.float64)
-    source = ClassSource.from_arrays(x.reshape(-1, D), torch.arange(10).repeat_interleave(20))
-    return EpisodeSampler(source, 4, 2, 3, seed=0).draw(2)
+def drawn(clouds):
+    return EpisodeSampler(clouds(D), 4, 2, 3, seed=0).draw(2)
 
 
 def make(**options):
-    options = {"n_chains": CHAINS, **options}
-    return OneVsEachGP(make_backbone("identity", in_features=D), **options).double()
+    return OneVsEachGP(make_backbone("identity", in_features=D), **{"n_chains": CHAINS, **options}).double()
 
 
 def labelled(K, y, tasks):
-    return make_pairs(K, y, torch.ones(y.shape), tasks.class_mask)
+    return ove.make_pairs(K, y, torch.ones(y.shape), tasks.class_mask)
 
 
 def test_ml_is_the_mean_evidence_over_the_chains_per_point(drawn):
@@ -45,12 +31,12 @@ def test_ml_is_the_mean_evidence_over_the_chains_per_point(drawn):
     method = make(n_steps=3)
     x, y = torch.cat([tasks.support_x, tasks.query_x], 1), torch.cat([tasks.support_y, query_y], 1)
     pairs = labelled(method.kernel(x), y, tasks)
-    omega = gibbs_pairs(pairs, n_steps=3, generator=torch.Generator().manual_seed(5), n_chains=CHAINS)
+    omega = ove.gibbs_pairs(pairs, n_steps=3, generator=torch.Generator().manual_seed(5), n_chains=CHAINS)
     method.seed(5)
     loss = method.loss(tasks, query_y)
     for t in range(2):
         one = type(pairs)(*(part[t : t + 1] for part in pairs))
-        chains = [pairs_evidence(one, omega[t, s][None, None]).item() for s in range(CHAINS)]
+        chains = [ove.pairs_evidence(one, omega[t, s][None, None]).item() for s in range(CHAINS)]
         assert loss[t].item() == pytest.approx(-sum(chains) / CHAINS / 20)
 
 
@@ -58,7 +44,7 @@ def test_predictions_average_the_probabilities_of_the_chains(drawn):
     tasks, _ = drawn
     method = make(n_test_steps=4)
     pairs = labelled(method.kernel(tasks.support_x), tasks.support_y, tasks)
-    omega = gibbs_pairs(pairs, n_steps=4, generator=torch.Generator().manual_seed(5), n_chains=CHAINS)
+    omega = ove.gibbs_pairs(pairs, n_steps=4, generator=torch.Generator().manual_seed(5), n_chains=CHAINS)
     K_cross, prior_var = method.kernel(tasks.support_x, tasks.query_x), method.kernel.diagonal(tasks.query_x)
     method.seed(5)
     log_prob = method.predict(tasks)
@@ -66,9 +52,9 @@ def test_predictions_average_the_probabilities_of_the_chains(drawn):
         one = type(pairs)(*(part[t : t + 1] for part in pairs))
         scores = []
         for s in range(CHAINS):
-            posterior = condition_pairs(one, omega[t, s][None])
-            latent = predict_pairs(one, posterior, K_cross[t : t + 1], prior_var[t : t + 1])
-            scores.append(one_vs_each_scores(*latent, tasks.class_mask[:1])[0])
+            posterior = ove.condition_pairs(one, omega[t, s][None])
+            latent = ove.predict_pairs(one, posterior, K_cross[t : t + 1], prior_var[t : t + 1])
+            scores.append(ove.one_vs_each_scores(*latent, tasks.class_mask[:1])[0])
         assert_close(log_prob[t].exp(), torch.stack(scores).softmax(-1).mean(0))
 
 
@@ -83,19 +69,13 @@ def test_pl_is_the_cross_entropy_of_predictions_after_the_steps_of_training(draw
 
 
 @pytest.mark.parametrize("objective", ["ml", "pl"])
-def test_the_gradient_is_that_of_finite_differences_with_the_draws_held(drawn, objective, monkeypatch):
+def test_the_gradient_is_that_of_finite_differences_with_the_draws_held(
+    drawn, objective, monkeypatch, assert_gradient_in_kernel
+):
     tasks, query_y = drawn
-    method, made, draw = make(objective=objective, n_steps=3), [], module.gibbs_pairs
-    monkeypatch.setattr(
-        module, "gibbs_pairs", lambda *a, **k: made[0] if made else made.append(draw(*a, **k)) or made[0]
-    )
-    method.loss(tasks, query_y).sum().backward()
-    values = []
-    for shift in (1e-5, -2e-5):
-        with torch.no_grad():
-            method.kernel.log_outputscale.add_(shift)
-        values.append(method.loss(tasks, query_y).sum().item())
-    assert float(method.kernel.log_outputscale.grad) == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-4)
+    method, made, draw = make(objective=objective, n_steps=3), [], ove.gibbs_pairs
+    monkeypatch.setattr(ove, "gibbs_pairs", lambda *a, **k: made[0] if made else made.append(draw(*a, **k)) or made[0])
+    assert_gradient_in_kernel(method, tasks, query_y)
 
 
 def many_chains():

@@ -12,7 +12,8 @@ from torch import nn
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method, per_task
 from mirrorshot.methods.per_task import ItemConv, _replace_layers, side_by_side
-from mirrorshot.networks.backbones import make_backbone
+from mirrorshot.networks.backbones import ImageBackbone, make_backbone
+from mirrorshot.networks.blocks import ConvBlock
 
 
 def drawn():
@@ -22,8 +23,13 @@ def drawn():
     return EpisodeSampler(source, n_way=3, n_shot=2, n_query=2, seed=0).draw(2)
 
 
-def made(name, options):
-    backbone = make_backbone("conv4s", generator=torch.Generator().manual_seed(1))
+def made(name, options, network="conv4s"):
+    generator = torch.Generator().manual_seed(1)
+    if network == "one block":
+        blocks = nn.ModuleList([ConvBlock(1, 2, padding=1, pool=True, generator=generator)])
+        backbone = ImageBackbone(blocks, (2 * 14 * 14,), 1, 28, exact=True, norm="episode")
+    else:
+        backbone = make_backbone(network, generator=generator)
     return make_method(name, backbone, n_way=3, n_steps=2, **options).double()
 
 
@@ -58,22 +64,23 @@ def test_vmap_gives_the_losses_gradients_and_predictions_of_a_loop(name, options
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "network"),
     [
-        ("maml", {}),
-        pytest.param("maml", {"first_order": True, "transductive": False}, marks=pytest.mark.long),
-        pytest.param("abml", {"n_samples": 1}, marks=pytest.mark.long),
-        pytest.param("abml", {"n_samples": 2, "first_order": True}, marks=pytest.mark.long),
+        ("maml", {}, "one block"),
+        pytest.param("maml", {}, "conv4s", marks=pytest.mark.long),
+        pytest.param("maml", {"first_order": True, "transductive": False}, "conv4s", marks=pytest.mark.long),
+        pytest.param("abml", {"n_samples": 1}, "conv4s", marks=pytest.mark.long),
+        pytest.param("abml", {"n_samples": 2, "first_order": True}, "conv4s", marks=pytest.mark.long),
     ],
 )
-def test_compiled_steps_give_the_same_losses_and_gradients(name, options):
+def test_compiled_steps_give_the_same_losses_and_gradients(name, options, network):
     # in a process without the run-time checks of shapes, which cannot be compiled
-    call = [sys.executable, "-c", f"import test_per_task as t; t.compare_compiled({name!r}, {options})"]
+    call = [sys.executable, "-c", f"import test_per_task as t; t.compare_compiled({name!r}, {options}, {network!r})"]
     done = subprocess.run(call, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
-def compare_compiled(name, options):
+def compare_compiled(name, options, network):
     """All that the compiler does but for machine code, which would take minutes on a CPU."""
     torch.set_num_threads(1)
     graphs = []
@@ -88,8 +95,8 @@ def compare_compiled(name, options):
     support_weight, query_weight = tasks.support_weight.clone(), tasks.query_weight.clone()
     support_weight[0, 0] = query_weight[0, 1] = 0.0
     padded = tasks._replace(support_weight=support_weight, query_weight=query_weight), query_y
-    expected = losses_and_gradients(made(name, options), padded)
-    method = made(name, options)
+    expected = losses_and_gradients(made(name, options, network), padded)
+    method = made(name, options, network)
     method.to(memory_format=torch.channels_last)
     predicted = predictions(method)
     method.accelerate()

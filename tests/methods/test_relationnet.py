@@ -118,20 +118,9 @@ def test_the_relation_network_normalises_like_the_backbone():
     assert (episode - task).abs().max() > 1e-3
 
 
-def test_padded_points_and_absent_classes_change_nothing_in_eval_mode():
+def test_padded_points_and_absent_classes_change_nothing_in_eval_mode(pad):
     tasks, query_y = draw()
-    junk, zero = torch.full((2, 1, 3, 5, 5), 7.0).double(), torch.zeros(2, 1)
-    label = torch.zeros(2, 1, dtype=torch.int64)
-    padded = tasks._replace(
-        support_x=torch.cat([junk, tasks.support_x], 1),
-        support_y=torch.cat([label, tasks.support_y], 1),
-        support_weight=torch.cat([zero, tasks.support_weight], 1),
-        query_x=torch.cat([tasks.query_x, junk], 1),
-        query_weight=torch.cat([tasks.query_weight, zero], 1),
-        n_way=4,
-        class_mask=torch.cat([tasks.class_mask, zero.bool()], 1),
-    )
-    padded_y = torch.cat([query_y, label], 1)
+    padded, padded_y = pad(tasks, query_y, 7.0)
     for loss in ("mse", "softmax"):
         method = make(loss=loss).eval()
         log_prob = method.predict(padded)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.data import EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.metrics import fit_temperature
 from mirrorshot.networks.backbones import make_backbone
@@ -13,12 +13,9 @@ D = 8
 
 
 @pytest.fixture
-def source():
+def source(clouds):
     """Clouds far from the origin, where centring matters."""
-    generator = torch.Generator().manual_seed(0)
-    centres = 5 + torch.randn(10, 1, D, generator=generator, dtype=torch.float64)
-    x = centres + 0.7 * torch.randn(10, 20, D, generator=generator, dtype=torch.float64)
-    return ClassSource.from_arrays(x.reshape(-1, D), torch.arange(10).repeat_interleave(20))
+    return clouds(D, shift=5.0)
 
 
 @pytest.fixture

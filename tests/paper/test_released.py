@@ -204,7 +204,7 @@ def test_the_rule_of_ove_stays_finite_in_one_place_and_not_with_many_features(dr
 @pytest.mark.parametrize("name", sorted(set(RELEASED) - {"relationnet"}))
 def test_with_their_defaults_imitations_do_as_the_methods(name, drawn):
     found = []
-    for cls in (METHODS[name], RELEASED[name][0]):
+    for cls in (METHODS[name], RELEASED[name]):
         method = make(cls)
         method.seed(0)
         found.append((method.loss(*drawn), method.predict(drawn[0])))
@@ -214,7 +214,7 @@ def test_with_their_defaults_imitations_do_as_the_methods(name, drawn):
 @pytest.mark.parametrize("name", sorted(RELEASED))
 def test_imitations_add_the_listed_options_to_those_of_the_method(name, monkeypatch):
     own = method_options(name)
-    monkeypatch.setitem(METHODS, name, RELEASED[name][0])
+    monkeypatch.setitem(METHODS, name, RELEASED[name])
     assert method_options(name) == own | released_options(name)
     assert not set(own) & set(released_options(name))
 

@@ -65,7 +65,7 @@ def test_an_interrupted_cell_goes_on_to_the_same_result(cell, places, tmp_path):
     assert accuracy(places, cell) == accuracy(whole, cell)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_cell_that_was_only_trained_is_tested_later(cell, places, tmp_path, n_jobs, monkeypatch):
     (outcome,) = run_cells([cell], places, train_only=True, n_jobs=n_jobs, **SILENT)
     assert outcome.status == "trained"

@@ -102,7 +102,7 @@ def test_a_run_interrupted_anywhere_ends_as_if_it_had_not_been(
     options = CHANGES["method_options"] if method == "mirror_gp" else {}
     config = make_config(**{**CHANGES, "method": method, "method_options": options})
     expected = run_content(whole(config))
-    for n_blocks in range(1, N_BLOCKS + 1):
+    for n_blocks in range(1, N_BLOCKS + 1) if method == "noisy" else (2,):
         folder = interrupted(config, n_blocks, folder=tmp_path / str(n_blocks), after_save=after_save)
         assert not (folder / "run.lock").exists()
         result = train(None, folder, resume=True, dataset=pictures)

@@ -30,9 +30,9 @@ def tasks() -> NumberedTasks:
 def test_the_score_on_features_computed_once_is_that_on_pictures(name, tasks, monkeypatch):
     method = make_method(name, make_backbone("conv4s", generator=torch.Generator().manual_seed(1)))
     validator = Validator(method, tasks, tasks, WORLD)
-    many = validator.score(20)
+    many = validator.read(validator.weigh(20))
     monkeypatch.setattr(validator, "_head", None)
-    one_by_one = validator.score(20)
+    one_by_one = validator.read(validator.weigh(20))
     assert many.accuracy == pytest.approx(one_by_one.accuracy)
     assert many.nll == pytest.approx(one_by_one.nll, abs=1e-5)
     assert 1 / 3 < many.accuracy < 1
@@ -42,11 +42,11 @@ def test_features_follow_the_weights_of_the_moment(tasks):
     method = make_method("protonet", make_backbone("conv4s", generator=torch.Generator().manual_seed(1)))
     other = make_method("protonet", make_backbone("conv4s", generator=torch.Generator().manual_seed(2)))
     validator = Validator(method, tasks, tasks, WORLD)
-    first = validator.score(20)
+    first = validator.read(validator.weigh(20))
     validator.tune(other.state_dict(), 1)
-    assert validator.score(20).nll != first.nll
+    assert validator.read(validator.weigh(20)).nll != first.nll
     validator.tune(method.state_dict(), 1)
-    assert validator.score(20) == first
+    assert validator.read(validator.weigh(20)) == first
 
 
 def test_chunks_hold_every_item_once_and_repeat_only_the_last(tasks):

@@ -73,12 +73,9 @@ class Preprocess(NamedTuple):
         sizes: Int[Tensor, "n 2"] | None = None,
         draws: Float[Tensor, "n n_draws"] | None = None,
     ) -> Float[Tensor, "n c s s"]:
-        """Prepare images for a backbone.
+        """Prepare stored images for a backbone; augmentation needs the numbers of `draw`.
 
-        Args:
-            images: the stored bytes.
-            sizes: width and height of the originals, in whose geometry crops are drawn. None: those of `images`.
-            draws: from `draw`, needed for augmentation.
+        `sizes` are width and height of the originals, in whose geometry crops are drawn. None: those of `images`.
         """
         _check_images(images, sizes, self)
         if self.augment:
@@ -90,12 +87,9 @@ class Preprocess(NamedTuple):
 
 
 def _augment(
-    images: UInt8[Tensor, "n c h w"],
-    sizes: Int[Tensor, "n 2"] | None,
-    draws: Float[Tensor, "n d"],
-    size: int,
+    images: UInt8[Tensor, "n c h w"], sizes: Int[Tensor, "n 2"] | None, draws: Float[Tensor, "n d"], size: int,
     crop_area: float,
-) -> Float[Tensor, "n c s s"]:
+) -> Float[Tensor, "n c s s"]:  # fmt: skip
     """Random crop, colours and flip; values stay in [0, 255]."""
     height, width = images.shape[-2:]
     left_top, factors, flip = draws[:, -6:-4], draws[:, -4:-1], draws[:, -1] < 0.5
@@ -110,12 +104,9 @@ def _augment(
 
 
 def crop_boxes(
-    sizes: Float[Tensor, "n 2"],
-    areas: Float[Tensor, "n tries"],
-    ratios: Float[Tensor, "n tries"],
-    left_top: Float[Tensor, "n 2"],
-    crop_area: float = CROP_AREA,
-) -> Float[Tensor, "n 4"]:
+    sizes: Float[Tensor, "n 2"], areas: Float[Tensor, "n tries"], ratios: Float[Tensor, "n tries"],
+    left_top: Float[Tensor, "n 2"], crop_area: float = CROP_AREA,
+) -> Float[Tensor, "n 4"]:  # fmt: skip
     """Return boxes (left, top, right, bottom) as torchvision's RandomResizedCrop draws them.
 
     A try draws area and aspect ratio; the first one that fits is taken. If none fits, the largest central box with an

@@ -24,59 +24,41 @@ _STORED = 192  # pixels of a side of own training images, which are cropped at r
 
 
 class Dataset(NamedTuple):
-    """Classes for training, validation and test.
+    """Classes for training, validation and test; None where they were not loaded.
 
-    Attributes:
-        name: its name, or the path it was read from.
-        train: training classes; images may be larger than `image_size`, for random crops. None: not loaded.
-        val, test: validation and test classes, ready for evaluation. None: not loaded.
-        image_size: `s`, pixels of a side of the input of a backbone; 0 for embeddings.
-        channels: 3 for colour, 1 for grey; 0 for embeddings.
-        augment: whether training images are augmented by default.
-        mean, std: of each channel, for normalisation of pixels in [0, 1].
+    Training images may be larger than `image_size`, for random crops; the others are ready for evaluation.
     """
 
-    name: str
+    name: str  # or the path it was read from
     train: ClassSource | None
     val: ClassSource | None
     test: ClassSource | None
-    image_size: int
-    channels: int
-    augment: bool
-    mean: tuple[float, ...]
+    image_size: int  # pixels of a side of the input of a backbone; 0 for embeddings
+    channels: int  # 3 for colour, 1 for grey; 0 for embeddings
+    augment: bool  # whether training images are augmented by default
+    mean: tuple[float, ...]  # of each channel, for pixels in [0, 1]
     std: tuple[float, ...]
 
 
 class Description(NamedTuple):
     """Description of a benchmark data set.
 
-    Attributes:
-        title: one line about it.
-        classes: numbers of training, validation and test classes.
-        kind: "photographs" in colour, 84 x 84, augmented; or "characters" of 28 x 28, white ink on black.
-        deviations: differences from the paper's set-up.
-        load: loads a split.
-        epochs: epochs of the paper at one shot, and at more.
-        is_benchmark: whether it is one of the paper's experiments.
+    Photographs are in colour, 84 x 84 and augmented, characters 28 x 28, white ink on black.
     """
 
     title: str
-    classes: tuple[int, int, int]
+    classes: tuple[int, int, int]  # for training, validation and test
     kind: Literal["characters", "photographs"]
-    deviations: tuple[str, ...]
-    load: Callable[[Request, str], ClassSource]
-    epochs: tuple[int, int] = (600, 400)
-    is_benchmark: bool = True
+    deviations: tuple[str, ...]  # from the paper's set-up
+    load: Callable[[Request, str], ClassSource]  # loads a split
+    epochs: tuple[int, int] = (600, 400)  # of the paper, at one shot and at more
+    is_benchmark: bool = True  # one of the paper's experiments
 
 
 def load_dataset(
-    name_or_path: str | Path,
-    *,
-    folder: str | Path | None = None,
-    splits: Sequence[str] = SPLITS,
-    progress: Progress | None = None,
-    skip_corrupt: bool = False,
-) -> Dataset:
+    name_or_path: str | Path, *, folder: str | Path | None = None, splits: Sequence[str] = SPLITS,
+    progress: Progress | None = None, skip_corrupt: bool = False,
+) -> Dataset:  # fmt: skip
     """Load a benchmark data set by its name, or own data by their path.
 
     Own images: a folder with the folders `train`, `val` and `test`, each with a folder of images for every class.
@@ -98,7 +80,8 @@ def load_dataset(
         >>> digits.test.n_classes, digits.image_size, digits.train
         (10, 28, None)
     """
-    _check_splits(splits)
+    if isinstance(splits, str) or not splits or not set(splits) <= set(SPLITS):
+        raise InvalidInputError(f"Expected `splits` to be some of {list(SPLITS)}, but got {splits!r}.")
     folder = folder or os.environ.get("MIRRORSHOT_DATA")
     request = Request(Path(folder) if folder else None, progress, skip_corrupt)
     if str(name_or_path) in DATASETS:
@@ -168,50 +151,30 @@ _FRAME = "Whole drawings are brought to 28 x 28, where the paper takes the centr
 
 DATASETS: dict[str, Description] = {
     "glyphs": Description(
-        "Characters of matplotlib's fonts -> handwritten digits",
-        (1519, 367, 10),
-        "characters",
-        (),
-        loaders.glyphs,
+        "Characters of matplotlib's fonts -> handwritten digits", (1519, 367, 10), "characters", (), loaders.glyphs,
         is_benchmark=False,
     ),
     "cub": Description("CUB-200-2011, photographs of birds", (100, 50, 50), "photographs", (_CUB_SMALL,), loaders.cub),
     "mini_imagenet": Description(
-        "mini-ImageNet, split of Ravi and Larochelle",
-        (64, 16, 20),
-        "photographs",
+        "mini-ImageNet, split of Ravi and Larochelle", (64, 16, 20), "photographs",
         (_MINI_SMALL, "Evaluation sees the whole image, where the paper takes the central 84 x 84 of 96 x 96"),
-        loaders.mini_imagenet,
-        epochs=(600, 800),
+        loaders.mini_imagenet, epochs=(600, 800),
     ),
     "mini_imagenet_to_cub": Description(
-        "Train on all of mini-ImageNet, test on CUB-200-2011",
-        (100, 50, 50),
-        "photographs",
-        (_MINI_SMALL, _CUB_SMALL),
-        loaders.mini_imagenet_to_cub,
-        epochs=(800, 400),
+        "Train on all of mini-ImageNet, test on CUB-200-2011", (100, 50, 50), "photographs", (_MINI_SMALL, _CUB_SMALL),
+        loaders.mini_imagenet_to_cub, epochs=(800, 400),
     ),
     "omniglot": Description(
-        "Omniglot, split of Vinyals et al., without rotated copies of the classes",
-        (1028, 172, 423),
-        "characters",
-        (_CHARACTERS, _FRAME, "Training classes are not multiplied by rotations"),
-        loaders.omniglot,
+        "Omniglot, split of Vinyals et al., without rotated copies of the classes", (1028, 172, 423), "characters",
+        (_CHARACTERS, _FRAME, "Training classes are not multiplied by rotations"), loaders.omniglot,
     ),
     "omniglot_to_emnist": Description(
-        "Train on Omniglot without its Latin alphabet, test on EMNIST",
-        (1597, 31, 31),
-        "characters",
-        (
-            _CHARACTERS,
-            _FRAME,
-            "No augmentation, as in the code of earlier papers; the scripts of MD-BFSC have it",
-            "EMNIST has 200 images of each character; from the official files these are the first ones",
-        ),
+        "Train on Omniglot without its Latin alphabet, test on EMNIST", (1597, 31, 31), "characters",
+        (_CHARACTERS, _FRAME, "No augmentation, as in the code of earlier papers; the scripts of MD-BFSC have it",
+         "EMNIST has 200 images of each character; from the official files these are the first ones"),
         loaders.omniglot_to_emnist,
     ),
-}
+}  # fmt: skip
 """Benchmark data sets by name."""
 
 
@@ -234,8 +197,3 @@ def _checked(dataset: Dataset) -> Dataset:
             stacklevel=4,
         )
     return dataset
-
-
-def _check_splits(splits: Sequence[str]) -> None:
-    if isinstance(splits, str) or not splits or not set(splits) <= set(SPLITS):
-        raise InvalidInputError(f"Expected `splits` to be some of {list(SPLITS)}, but got {splits!r}.")

@@ -36,8 +36,7 @@ def cache_folder() -> Path:
 def read_npz(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any]]:
     """Read all arrays of an `.npz` file, once their sizes are known to be within bounds.
 
-    Raises:
-        DataError: no such file, no archive of arrays, pickled objects, or more than `max_bytes` when unpacked.
+    Raises `DataError`: no such file, no archive of arrays, pickled objects, or more than `max_bytes` when unpacked.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -60,18 +59,8 @@ def cached_npz(
 ) -> dict[str, NDArray[Any]]:
     """Read arrays from a compressed `.npz` file, or make and keep them. For small ones: the whole file is read.
 
-    Args:
-        path: the file, usually in `cache_folder()`, with everything that determines the arrays in its name.
-        make: makes the arrays.
-        check: raises ValueError if the arrays read are not of the kind that `make` returns.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "squares.npz"
-        ...     kept = [cached_npz(path, lambda: {"x": np.arange(3) ** 2})["x"].tolist() for _ in range(2)]
-        >>> kept
-        [[0, 1, 4], [0, 1, 4]]
+    The name of the file has everything that determines the arrays. `check` raises ValueError if those read are not of
+    the kind that `make` returns.
     """
 
     def read() -> dict[str, NDArray[Any]]:
@@ -79,49 +68,51 @@ def cached_npz(
         check(arrays)
         return arrays
 
-    kept = _try_cache(path, read)
-    if kept is not None:
-        return kept
-    made = dict(make())
-    try:
-        _write_npz(path, made)
-    except OSError as error:
-        _warn_not_kept(path, error)
-    return made
+    def made() -> Arrays:
+        arrays = make()
+        if any(array.dtype.hasobject for array in arrays.values()):  # numpy before 2.1 would pickle them
+            raise ValueError("Object arrays cannot be saved.")
+        return arrays
+
+    return _cached(path, read, made, lambda arrays: _write_npz(path, arrays))
 
 
 def cached_folder(path: Path, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
     """Read arrays from a folder of `.npy` files, or make and keep them. For large ones: they are memory-mapped.
 
-    The mapping is copy-on-write, so pages are read when they are used and the files never change. Arrays kept under
-    another key are replaced, so a source that changes does not fill the disk.
-
-    Args:
-        path: the folder, usually in `cache_folder()`.
-        key: determines the arrays, such as a hash of the files they are made from.
-        make: makes the arrays.
+    The mapping is copy-on-write, so pages are read when they are used and the files never change. `key` determines the
+    arrays, such as a hash of the files they are made from. Arrays kept under another key are replaced, so a source that
+    changes does not fill the disk.
     """
-    kept = _try_cache(path, lambda: _map(path) if (path / "key").read_text("utf-8") == key else None)
+
+    def read() -> dict[str, NDArray[Any]] | None:
+        return _map(path) if (path / "key").read_text("utf-8") == key else None
+
+    return _cached(path, read, make, lambda made: _write_folder(path, key, made))
+
+
+def _cached(
+    path: Path,
+    read: Callable[[], dict[str, NDArray[Any]] | None],
+    make: Callable[[], Arrays],
+    write: Callable[[Arrays], dict[str, NDArray[Any]]],
+) -> dict[str, NDArray[Any]]:
+    """Read a cache; if it does not exist, is out of date or, with a warning, damaged, make and write it."""
+    try:
+        kept = read()
+    except (FileNotFoundError, NotADirectoryError):
+        kept = None
+    except _DAMAGE as error:
+        warnings.warn(f"The cache {path} cannot be read ({error}); it is made again.", stacklevel=6)
+        kept = None
     if kept is not None:
         return kept
     made = dict(make())
     try:
-        _write_folder(path, key, made)
-        return _map(path)
+        return write(made)
     except _DAMAGE as error:
-        _warn_not_kept(path, error)
+        warnings.warn(f"The arrays cannot be kept in {path} ({error}); set MIRRORSHOT_CACHE.", stacklevel=6)
     return made
-
-
-def _try_cache(path: Path, read: Callable[[], dict[str, NDArray[Any]] | None]) -> dict[str, NDArray[Any]] | None:
-    """Read a cache; None if it does not exist, is out of date or, with a warning, damaged."""
-    try:
-        return read()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except _DAMAGE as error:
-        warnings.warn(f"The cache {path} cannot be read ({error}); it is made again.", stacklevel=6)
-        return None
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
@@ -138,22 +129,20 @@ def _map(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _write_npz(path: Path, arrays: Arrays) -> None:
-    plain: dict[str, Any] = dict(arrays)
-    if any(array.dtype.hasobject for array in plain.values()):  # numpy before 2.1 would pickle them
-        raise ValueError("Object arrays cannot be saved.")
+def _write_npz(path: Path, arrays: Arrays) -> dict[str, NDArray[Any]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **plain)
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
         os.replace(name, path)
+        return dict(arrays)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
 
 
-def _write_folder(path: Path, key: str, arrays: Arrays) -> None:
+def _write_folder(path: Path, key: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Write to a temporary folder and rename it, unless another process has written the same meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, suffix=".tmp"))
@@ -168,7 +157,4 @@ def _write_folder(path: Path, key: str, arrays: Arrays) -> None:
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _warn_not_kept(path: Path, error: Exception) -> None:
-    warnings.warn(f"The arrays cannot be kept in {path} ({error}); set MIRRORSHOT_CACHE.", stacklevel=6)
+    return _map(path)

@@ -36,17 +36,7 @@ def decode(
 ) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """Decode an image to bytes (channels, size, size), antialiased; also return its own width and height.
 
-    Raises:
-        ImageError: it is damaged, of another format, or exceeds the bounds.
-        OSError: the file cannot be opened, or is no regular file.
-
-    Example:
-        >>> import io
-        >>> file = io.BytesIO()
-        >>> Image.new("L", (4, 2), 255).save(file, "PNG")
-        >>> pixels, original = decode(file.getvalue(), size=3, channels=1)
-        >>> pixels.shape, original
-        ((1, 3, 3), (4, 2))
+    Raises `ImageError` if it is damaged, of another format, or exceeds the bounds, `OSError` if it cannot be opened.
     """
     opened = open_image(_content(encoded), MAX_PIXELS).image
     original, opened.info = opened.size, {}
@@ -82,14 +72,9 @@ def _content(encoded: Encoded) -> bytes:
 
 
 def decode_all(
-    encoded: Sequence[Encoded],
-    size: int,
-    channels: int,
-    resample: Image.Resampling = Image.Resampling.BILINEAR,
-    *,
-    progress: Progress | None,
-    label: str,
-) -> dict[str, NDArray[np.generic]]:
+    encoded: Sequence[Encoded], size: int, channels: int, resample: Image.Resampling = Image.Resampling.BILINEAR,
+    *, progress: Progress | None, label: str,
+) -> dict[str, NDArray[np.generic]]:  # fmt: skip
     """Decode images in parallel: `pictures` (n, channels, size, size) and `sizes` (n, 2), 0 x 0 for damaged ones."""
     n = len(encoded)
     images, sizes = np.zeros((n, channels, size, size), np.uint8), np.zeros((n, 2), np.int32)
@@ -100,13 +85,12 @@ def decode_all(
         except Exception:  # decoders raise all kinds; for 0 x 0 the caller calls `why_damaged`
             sizes[i] = 0
 
+    report = progress or (lambda done, total, label: None)
     with _quiet_pillow(), ThreadPoolExecutor(_n_workers()) as pool:
         for start in range(0, n, _BATCH):
-            if progress is not None:
-                progress(start, n, label)
+            report(start, n, label)
             list(pool.map(one, range(start, min(start + _BATCH, n))))
-    if progress is not None:
-        progress(n, n, label)
+    report(n, n, label)
     return {"pictures": images, "sizes": sizes}
 
 

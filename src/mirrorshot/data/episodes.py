@@ -47,10 +47,8 @@ class EpisodeSampler:
         on_small_class: if a class has fewer than `n_shot + n_query` items: "error", or "fewer_queries", which lowers
             `n_query` for all classes, with a warning.
 
-    Attributes:
-        n_way, n_shot: largest numbers of classes and of labelled items of a class; smaller tasks are padded to them.
-        n_query: items of each class to classify, after a lowering.
-        position: number of the next task. May be set, to resume.
+    Attributes `n_way` and `n_shot` are the largest numbers, to which smaller tasks are padded, and `n_query` is lowered
+    if need be. `position` is the number of the next task; it may be set, to resume.
 
     Raises:
         DataError: the source has too few classes, or classes with too few items. They are named.
@@ -66,15 +64,9 @@ class EpisodeSampler:
     """
 
     def __init__(
-        self,
-        source: ClassSource,
-        n_way: Range,
-        n_shot: Range,
-        n_query: int,
-        *,
-        seed: int | torch.Generator,
+        self, source: ClassSource, n_way: Range, n_shot: Range, n_query: int, *, seed: int | torch.Generator,
         on_small_class: Literal["error", "fewer_queries"] = "error",
-    ) -> None:
+    ) -> None:  # fmt: skip
         if on_small_class not in ("error", "fewer_queries"):
             raise InvalidInputError(
                 f"Expected `on_small_class` to be 'error' or 'fewer_queries', but got {on_small_class!r}."
@@ -83,9 +75,7 @@ class EpisodeSampler:
         self.n_way, self.n_shot = self._ways[1], self._shots[1]
         _check_n_classes(source, self.n_way)
         self.n_query = _check_counts(source, self.n_shot, _as_range("n_query", n_query, 1)[1], on_small_class)
-        self.source = source
-        self.seed = _as_seed(seed)
-        self.position = 0
+        self.source, self.seed, self.position = source, _as_seed(seed), 0
         labels = source.labels.cpu().numpy()
         self._order = np.argsort(labels, kind="stable")  # items, class by class
         self._counts = np.bincount(labels, minlength=source.n_classes)
@@ -101,9 +91,13 @@ class EpisodeSampler:
 
     def tasks(self, numbers: Sequence[int] | NDArray[np.int64]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """Return the tasks of these numbers, counted from 0, and leave `position` as it is."""
-        index = self.index(numbers)
-        is_padded = bool((index.query < 0).any() or (index.support < 0).any())
-        return gather_tasks(self.source.items, index, is_padded=is_padded)
+        index, items = self.index(numbers), self.source.items
+        is_padded = bool((index.query < 0).any() or (index.support < 0).any())  # read before they are on a device
+        support, query = index.support.to(items.device), index.query.to(items.device)
+        if not is_padded:
+            return make_tasks(items[support], items[query], index.n_way)
+        x, query_x = items[support.clamp(min=0)], items[query.clamp(min=0)]
+        return make_tasks(x, query_x, index.n_way, support_real=support >= 0, query_real=query >= 0)
 
     def index(self, numbers: Sequence[int] | NDArray[np.int64]) -> EpisodeIndex:
         """Return the indices of the items of these tasks; on the CPU, for gathering elsewhere or later."""
@@ -129,28 +123,10 @@ class EpisodeSampler:
         return self._ways[0] < self._ways[1] or self._shots[0] < self._shots[1]
 
 
-def gather_tasks(
-    items: Shaped[Tensor, "n ..."], index: EpisodeIndex, *, is_padded: bool
-) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-    """Gather the items of tasks on the device of `items`; also return the labels of the queries.
-
-    `is_padded` says whether `index` has negative entries. It is not read here, as its device may be busy.
-    """
-    support, query = index.support.to(items.device), index.query.to(items.device)
-    if not is_padded:
-        return make_tasks(items[support], items[query], index.n_way)
-    x, query_x = items[support.clamp(min=0)], items[query.clamp(min=0)]
-    return make_tasks(x, query_x, index.n_way, support_real=support >= 0, query_real=query >= 0)
-
-
 def make_tasks(
-    support_x: Shaped[Tensor, "T N *item"],
-    query_x: Shaped[Tensor, "T M *item"],
-    n_way: int,
-    *,
-    support_real: Bool[Tensor, "T N"] | None = None,
-    query_real: Bool[Tensor, "T M"] | None = None,
-) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
+    support_x: Shaped[Tensor, "T N *item"], query_x: Shaped[Tensor, "T M *item"], n_way: int,
+    *, support_real: Bool[Tensor, "T N"] | None = None, query_real: Bool[Tensor, "T M"] | None = None,
+) -> tuple[TaskBatch, Int[Tensor, "T M"]]:  # fmt: skip
     """Build tasks from class-major items, as many of each class; also return the labels of the queries.
 
     Items for which `support_real` or `query_real` is false become padding. Nothing is read back from the device.
@@ -162,11 +138,8 @@ def make_tasks(
     """
     support_x, support_y, support_weight = _points(support_x, n_way, support_real)
     query_x, query_y, query_weight = _points(query_x, n_way, query_real)
-    shape = (len(query_x), n_way)
-    if query_real is None:
-        class_mask = torch.ones(shape, dtype=torch.bool, device=query_x.device)
-    else:
-        class_mask = query_real.reshape(*shape, -1).any(-1)
+    real = query_weight > 0 if query_real is None else query_real
+    class_mask = real.reshape(len(query_x), n_way, -1).any(-1)
     return TaskBatch(support_x, support_y, query_x, n_way, support_weight, query_weight, class_mask), query_y
 
 

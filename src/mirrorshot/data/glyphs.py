@@ -51,13 +51,9 @@ class _Typeface(NamedTuple):
 
 
 def load_glyphs(
-    split: Literal["train", "val", "test"],
-    *,
-    n_classes: int | None = None,
-    n_per_class: int = 20,
-    seed: int = 0,
+    split: Literal["train", "val", "test"], *, n_classes: int | None = None, n_per_class: int = 20, seed: int = 0,
     cache: bool = True,
-) -> ClassSource:
+) -> ClassSource:  # fmt: skip
     """Load a split of glyphs -> digits, as images (n, 1, 28, 28) of white ink on black.
 
     No class is in two splits. A character is for validation if the CRC-32 of its UTF-8 code is a multiple of 5.
@@ -70,8 +66,7 @@ def load_glyphs(
         seed: seed of the small random rotations, shears, scales and shifts of characters.
         cache: keep the images in the folder `MIRRORSHOT_CACHE` (default `~/.cache/mirrorshot`).
 
-    Returns:
-        The images. Treat them as read-only: loading the same again in one process gives the same tensors.
+    Treat the images as read-only: loading the same again in one process gives the same tensors.
 
     Example:
         >>> digits = load_glyphs("test")
@@ -82,30 +77,25 @@ def load_glyphs(
         return _digits()
     if split not in ("train", "val"):
         raise InvalidInputError(f"Expected `split` to be 'train', 'val' or 'test', but got {split!r}.")
-    for name, value in (("n_classes", n_classes), ("n_per_class", n_per_class)):
-        if value is not None and value < 1:
-            raise InvalidInputError(f"Expected `{name}` to be at least 1, but got {value}.")
-    if seed < 0:
-        raise InvalidInputError(f"Expected `seed` to be at least 0, but got {seed}.")
+    for name, value, least in (("n_classes", n_classes, 1), ("n_per_class", n_per_class, 1), ("seed", seed, 0)):
+        if value is not None and value < least:
+            raise InvalidInputError(f"Expected `{name}` to be at least {least}, but got {value}.")
     return _glyphs(split, n_classes, n_per_class, seed, cache)
 
 
 @functools.lru_cache(maxsize=4)
 def _glyphs(split: str, n_classes: int | None, n_per_class: int, seed: int, cache: bool) -> ClassSource:
-    make = functools.partial(_render, split, n_classes, n_per_class, seed)
+    def make() -> Arrays:
+        codes = _choose(split, n_classes)
+        items = np.concatenate([render_class(chr(code), n_per_class, seed) for code in codes])
+        return {"items": items, "codes": np.array(codes, dtype=np.int64)}
+
     versions = f"{version('matplotlib')}-{version('pillow')}"  # they have the fonts and draw them
     key = f"glyphs-{_FORMAT}-{versions}-{split}-{n_classes or 'all'}-{n_per_class}-{seed}"
     kept = cached_npz(cache_folder() / f"{key}.npz", make, _check_kept) if cache else make()
     codes = kept["codes"].tolist()
     labels = torch.arange(len(codes)).repeat_interleave(n_per_class)
     return ClassSource(torch.from_numpy(kept["items"]), labels, tuple(map(chr, codes)))
-
-
-def _render(split: str, n_classes: int | None, n_per_class: int, seed: int) -> Arrays:
-    """Draw images (n, 1, 28, 28), class by class, and return them with the code point of each class."""
-    codes = _choose(split, n_classes)
-    items = np.concatenate([render_class(chr(code), n_per_class, seed) for code in codes])
-    return {"items": items, "codes": np.array(codes, dtype=np.int64)}
 
 
 def _check_kept(arrays: Arrays) -> None:
@@ -192,8 +182,7 @@ def _distinct(codes: list[int], n_taken: int) -> list[int]:
     """
     images = [_unit_images(code) for code in codes]
     kept: list[int] = []
-    shapes = np.zeros((len(codes), *images[0].shape), dtype=np.float32)
-    n = 0
+    shapes, n = np.zeros((len(codes), *images[0].shape), dtype=np.float32), 0
     for i, (code, image) in enumerate(zip(codes, images, strict=True)):
         if not image.any(axis=-1).all():
             continue

@@ -23,14 +23,9 @@ _FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
 def read_folder(
-    path: str | Path,
-    *,
-    size: int,
-    channels: int = 3,
-    skip_corrupt: bool = False,
-    progress: Progress | None = None,
+    path: str | Path, *, size: int, channels: int = 3, skip_corrupt: bool = False, progress: Progress | None = None,
     cache: bool = True,
-) -> ClassSource:
+) -> ClassSource:  # fmt: skip
     """Read a folder that has one folder of images for each class.
 
     Images are files with one of the `SUFFIXES`, directly in the class folder; of an animation the first frame counts.
@@ -58,29 +53,26 @@ def read_folder(
         (torch.Size([2, 3, 32, 32]), ('cat', 'dog'), [[40, 30], [40, 30]])
     """
     root = Path(path)
-    files = class_files(root)
     return read_files(
-        files, root=root, size=size, channels=channels, skip_corrupt=skip_corrupt, progress=progress, cache=cache
-    )
+        class_files(root), root=root, size=size, channels=channels, skip_corrupt=skip_corrupt, progress=progress,
+        cache=cache,
+    )  # fmt: skip
 
 
 def read_files(
-    files: Mapping[str, Sequence[Path]],
-    *,
-    root: Path,
-    size: int,
-    channels: int = 3,
-    resample: Image.Resampling = Image.Resampling.BILINEAR,
-    skip_corrupt: bool = False,
-    progress: Progress | None = None,
-    cache: bool = True,
-) -> ClassSource:
+    files: Mapping[str, Sequence[Path]], *, root: Path, size: int, channels: int = 3,
+    resample: Image.Resampling = Image.Resampling.BILINEAR, skip_corrupt: bool = False,
+    progress: Progress | None = None, cache: bool = True,
+) -> ClassSource:  # fmt: skip
     """Read the images of each class, wherever they are; see `read_folder`.
 
     `root` is a name for messages and for the cache, which holds one set for each `root`. `resample` is Pillow's filter,
     antialiased in any case.
     """
-    _check_size(size, channels)
+    if size < 1:
+        raise InvalidInputError(f"Expected `size` to be at least 1, but got {size}.")
+    if channels not in (1, 3):
+        raise InvalidInputError(f"Expected `channels` to be 1 or 3, but got {channels}.")
     paths = [path for of_class in files.values() for path in of_class]
     check_bytes(len(paths), channels * size**2, root)
 
@@ -97,13 +89,8 @@ def read_files(
             f"Expected every class of {root} to have a readable image, but {len(empty)} have none: {first(empty)}; "
             "remove their folders or repair the images."
         )
-    items, sizes = (kept[name] if good.all() else kept[name][good] for name in ("pictures", "sizes"))
-    return ClassSource(
-        torch.from_numpy(items),
-        torch.from_numpy(labels[good]),
-        tuple(files),
-        torch.from_numpy(sizes.astype(np.int64)),
-    )
+    items, sizes = (torch.from_numpy(kept[n] if good.all() else kept[n][good]) for n in ("pictures", "sizes"))
+    return ClassSource(items, torch.from_numpy(labels[good]), tuple(files), sizes.long())
 
 
 def class_files(root: Path) -> dict[str, list[Path]]:
@@ -111,8 +98,8 @@ def class_files(root: Path) -> dict[str, list[Path]]:
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         raise DataError(f"Expected a folder of class folders at {root}, but it {problem}; check the path.")
-    inside = _visible(root)
-    folders = [entry for entry in inside if entry.is_dir() and not _leads_back(entry, root)]
+    inside, above = _visible(root), {root.resolve(), *root.resolve().parents}  # no links that lead back
+    folders = [entry for entry in inside if entry.is_dir() and not (entry.is_symlink() and entry.resolve() in above)]
     if not folders:
         raise DataError(
             f"Expected {root} to have a folder for each class, but it has none and {len(_images(inside))} images; "
@@ -138,12 +125,6 @@ def _images(entries: Iterable[Path]) -> list[Path]:
     return [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
 
 
-def _leads_back(entry: Path, root: Path) -> bool:
-    """Return whether a link leads to the folder that it is in, or above it."""
-    target = entry.resolve()
-    return entry.is_symlink() and (target == root.resolve() or target in root.resolve().parents)
-
-
 def _key(paths: Sequence[Path]) -> str:
     stats = [path.stat() for path in paths]
     files = (f"{path.absolute()}:{s.st_size}:{s.st_mtime_ns}" for path, s in zip(paths, stats, strict=True))
@@ -153,13 +134,6 @@ def _key(paths: Sequence[Path]) -> str:
 def digest(parts: Iterable[str]) -> str:
     """Return a short name for any number of strings."""
     return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
-
-
-def _check_size(size: int, channels: int) -> None:
-    if size < 1:
-        raise InvalidInputError(f"Expected `size` to be at least 1, but got {size}.")
-    if channels not in (1, 3):
-        raise InvalidInputError(f"Expected `channels` to be 1 or 3, but got {channels}.")
 
 
 def _check_good(bad: Sequence[Path], skip_corrupt: bool) -> None:

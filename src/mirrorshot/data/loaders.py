@@ -58,23 +58,13 @@ _FILES = {
 
 
 def check_present(name: str, folder: Path | None = None) -> None:
-    """Look for the files of a benchmark data set, without reading them.
+    """Look for the files of a benchmark data set, without reading them; `folder` as in `load_dataset`.
 
-    Args:
-        name: name of the data set.
-        folder: where to look. None: the environment variable `MIRRORSHOT_DATA`.
-
-    Raises:
-        DataError: files are missing. The message says where to get them.
+    Raises `DataError`, which says where to get files that are missing.
     """
     where = folder or os.environ.get("MIRRORSHOT_DATA")
     request = Request(Path(where) if where else None, None, False)
-    parts = {
-        "glyphs": (),
-        "mini_imagenet_to_cub": ("mini_imagenet", "cub"),
-        "omniglot_to_emnist": ("omniglot", "emnist"),
-    }
-    for part in parts.get(name, (name,)):
+    for part in () if name == "glyphs" else name.split("_to_"):
         _locate(request, part)
 
 

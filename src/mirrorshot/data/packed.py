@@ -27,12 +27,9 @@ _FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
 def read_packed(
-    paths: str | Path | Sequence[str | Path],
-    *,
-    split: str | None = None,
-    progress: Progress | None = None,
+    paths: str | Path | Sequence[str | Path], *, split: str | None = None, progress: Progress | None = None,
     cache: bool = True,
-) -> ClassSource:
+) -> ClassSource:  # fmt: skip
     """Read packed images, from one archive or from several that are parts of one set.
 
     All images get the size of the first one, which is square. The source has `sizes` if the archive has them.
@@ -42,23 +39,12 @@ def read_packed(
         split: "train", "val" or "test" for the classes of one split. None: all classes.
         progress: called while images are decoded.
         cache: keep the decoded images in the cache folder, until a file changes.
-
-    Example:
-        >>> import io, tempfile
-        >>> from PIL import Image
-        >>> file = io.BytesIO()
-        >>> Image.new("RGB", (8, 8)).save(file, "PNG")
-        >>> data = np.frombuffer(file.getvalue(), np.uint8)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "one.npz"
-        ...     np.savez(path, data=data, offsets=[0, len(data)], labels=[0], class_names=["a"], class_split=["train"])
-        ...     source = read_packed(path, cache=False)
-        >>> source.items.shape, source.class_names
-        (torch.Size([1, 3, 8, 8]), ('a',))
     """
     parts = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     archives = [_open(path) for path in parts]
-    _check_same_classes(archives, parts)
+    for archive, path in zip(archives, parts, strict=True):
+        if not all(np.array_equal(archive[key], archives[0][key]) for key in ("class_names", "class_split")):
+            raise DataError(f"Expected {path} to have the classes of {parts[0]}, but they differ; copy both again.")
     chosen = _classes(archives[0], split, parts[0])
     images = [_images(a, path, progress, cache) for a, path in zip(archives, parts, strict=True)]
     place = np.full(len(archives[0]["class_names"]), -1)
@@ -71,13 +57,10 @@ def read_packed(
             f"Expected every class of {', '.join(map(str, parts))} to have images, but {len(empty)} have none: "
             f"{first(empty)}; is a part missing?"
         )
-    has_sizes = all("orig_size_wh" in a for a in archives)
-    return ClassSource(
-        torch.from_numpy(_join(images, keep)),
-        torch.from_numpy(labels),
-        names,
-        torch.from_numpy(_join([a["orig_size_wh"] for a in archives], keep).astype(np.int64)) if has_sizes else None,
-    )
+    sizes = None
+    if all("orig_size_wh" in a for a in archives):
+        sizes = torch.from_numpy(_join([a["orig_size_wh"] for a in archives], keep).astype(np.int64))
+    return ClassSource(torch.from_numpy(_join(images, keep)), torch.from_numpy(labels), names, sizes)
 
 
 def _images(archive: Arrays, path: Path, progress: Progress | None, cache: bool) -> NDArray[np.uint8]:
@@ -147,9 +130,3 @@ def _classes(archive: Arrays, split: str | None, path: Path) -> NDArray[np.int64
             f"Expected {path} to have classes of split {split!r}, but it has {sorted(set(splits.tolist()))}."
         )
     return chosen
-
-
-def _check_same_classes(archives: Sequence[Arrays], paths: Sequence[Path]) -> None:
-    for archive, path in zip(archives, paths, strict=True):
-        if not all(np.array_equal(archive[key], archives[0][key]) for key in ("class_names", "class_split")):
-            raise DataError(f"Expected {path} to have the classes of {paths[0]}, but they differ; copy both again.")

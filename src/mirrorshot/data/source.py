@@ -19,10 +19,9 @@ class ClassSource(NamedTuple):
 
     Attributes:
         items: images (n, channels, height, width) as uint8, or embeddings (n, D) as floats.
-        labels: class of each item, 0 to `n_classes - 1`, (n,).
+        labels: class of each item, 0 to `n_classes - 1`.
         class_names: name of each class.
-        sizes: width and height of the original images, (n, 2), where those of `items` are squashed to a square.
-            None: `items` have the shape of the originals.
+        sizes: width and height of the original images where `items` are squashed to a square, else None.
 
     Example:
         >>> source = ClassSource.from_arrays([[0.0], [1.0], [2.0], [3.0]], ["cat", "cat", "dog", "dog"])
@@ -48,8 +47,7 @@ class ClassSource(NamedTuple):
             y: a label of each item: anything that can be sorted or, with `class_names`, positions in them.
             class_names: None: the distinct labels, sorted.
 
-        Raises:
-            DataError: no items, a class without items, a value that is not finite, or `X` and `y` do not match.
+        Raises `DataError`: no items, a class without items, a value that is not finite, or `X` and `y` do not match.
         """
         items = _as_items(X)
         targets = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)

@@ -62,12 +62,7 @@ def __getattr__(name: str) -> Any:
 
 
 def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
-    """Build the method of that name.
-
-    Args:
-        name: a key of `METHODS`.
-        backbone: from items to features.
-        **options: keyword arguments of its class, see `method_options`.
+    """Build the method of that name in `METHODS`, with options of its class (see `method_options`).
 
     Example:
         >>> import torch
@@ -89,8 +84,7 @@ def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
         )
     for option, value in options.items():
         _check_type(name, option, value, known[option])
-    method: FewShotMethod = METHODS[name](backbone, **options)
-    return method
+    return METHODS[name](backbone, **options)
 
 
 def _check_type(name: str, option: str, value: Any, default: Any) -> None:
@@ -112,10 +106,6 @@ def method_options(name: str) -> dict[str, Any]:
     """
     from mirrorshot.methods import base
 
-    options: dict[str, Any] = {}
-    for cls in reversed(METHODS[name].__mro__):
-        if issubclass(cls, base.FewShotMethod) and "__init__" in vars(cls):
-            for parameter in inspect.signature(cls.__init__).parameters.values():
-                if parameter.kind is parameter.KEYWORD_ONLY:
-                    options[parameter.name] = parameter.default
-    return options
+    classes = [cls for cls in reversed(METHODS[name].__mro__) if issubclass(cls, base.FewShotMethod)]
+    parameters = [p for cls in classes for p in inspect.signature(cls.__init__).parameters.values()]
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}

@@ -16,18 +16,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from mirrorshot.methods import shared
 from mirrorshot.methods.per_task import AdaptedMethod, LabelledItems, call_network, compiled, side_by_side
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.shared import (
-    check_at_least,
-    check_choice,
-    check_positive,
-    mean_nll,
-    mean_of_softmax,
-    slot_log_softmax,
-    used_slots,
-    xavier_rows,
-)
+from mirrorshot.methods.shared import check_at_least, check_choice, check_positive
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -89,8 +81,6 @@ class ABML(AdaptedMethod):
         kl_step: "proximal", or "gradient" as the references.
         initial_log_sigma: mean of log sigma before training, which is drawn within 0.5 of it. With the references' -3.5
             sigma is half the size of Conv4's weights.
-        seed: of the initial weights of the head and of log sigma; the trainer derives it from that of the run.
-        **options: those of `AdaptedMethod`.
     """
 
     # The paper gives no settings. With a step size of 0.01 and a weight of 0.1, as in public code, the prior pins the
@@ -105,18 +95,10 @@ class ABML(AdaptedMethod):
     )
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        n_samples: int = 5,
-        n_test_samples: int = 10,
-        kl_weight: float = 0.1,
-        n_iterations: int = 60_000,
-        kl_step: KLStep = "proximal",
-        initial_log_sigma: float = -3.5,
-        seed: int = 0,
+        self, backbone: Backbone, *, n_samples: int = 5, n_test_samples: int = 10, kl_weight: float = 0.1,
+        n_iterations: int = 60_000, kl_step: KLStep = "proximal", initial_log_sigma: float = -3.5, seed: int = 0,
         **options: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
         check_at_least(1, n_steps=self.n_steps, n_test_steps=self.n_test_steps, n_iterations=n_iterations)
         check_at_least(1, n_samples=n_samples, n_test_samples=n_test_samples)
@@ -127,7 +109,7 @@ class ABML(AdaptedMethod):
         self.n_samples, self.n_test_samples, self.n_iterations = n_samples, n_test_samples, n_iterations
         self.kl_weight, self.kl_step = kl_weight, kl_step
         generator = torch.Generator().manual_seed(seed)
-        self.head = nn.Parameter(xavier_rows(1, self.n_way, backbone.out_features, generator)[0])
+        self.head = nn.Parameter(shared.xavier_rows(1, self.n_way, backbone.out_features, generator)[0])
         self._shapes = {name: parameter.shape for name, parameter in self.named_parameters()}
         n_weights = sum(map(math.prod, self._shapes.values()))
         spread = torch.rand(n_weights, generator=generator) - 0.5
@@ -142,7 +124,7 @@ class ABML(AdaptedMethod):
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Mean cross-entropy of the queries over samples, divergence from the prior, and the hyper-prior."""
-        used, prior = used_slots(tasks, self.n_way), self.prior
+        used, prior = shared.used_slots(tasks, self.n_way), self.prior
         posterior = self.adapt(tasks, used, self.n_steps)
         weights = posterior.sample(self._noise(self.n_samples))
         nll = self._functions[1](self, weights, LabelledItems(tasks.query_x, query_y, tasks.query_weight), used)
@@ -151,9 +133,9 @@ class ABML(AdaptedMethod):
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Logarithm of the mean softmax of networks sampled from the posterior."""
-        used = used_slots(tasks, self.n_way)
+        used = shared.used_slots(tasks, self.n_way)
         weights = self.adapt(tasks, used, self.n_test_steps).sample(self._noise(self.n_test_samples))
-        return mean_of_softmax(self._logits(weights, tasks.query_x, tasks.query_weight), used, tasks.class_mask)
+        return shared.mean_of_softmax(self._logits(weights, tasks.query_x, tasks.query_weight), used, tasks.class_mask)
 
     def adapt(self, tasks: TaskBatch, used: Bool[Tensor, "T S"], n_steps: int) -> Gaussian:
         """Posteriors of the tasks after `n_steps` steps from the prior."""
@@ -197,20 +179,11 @@ class ABML(AdaptedMethod):
 
 
 def _step(
-    method: ABML,
-    q: Gaussian,
-    prior: Gaussian,
-    tasks: TaskBatch,
-    used: Bool[Tensor, "T S"],
-    noise: Float[Tensor, "L V"],
+    method: ABML, q: Gaussian, prior: Gaussian, tasks: TaskBatch, used: Bool[Tensor, "T S"], noise: Float[Tensor, "L V"]
 ) -> Gaussian:
     """Posteriors after a step of descent on the sampled evidence bound of the support."""
     support = LabelledItems(tasks.support_x, tasks.support_y, tasks.support_weight)
-
-    def fit(q: Gaussian) -> Tensor:
-        return _nll(method, q.sample(noise), support, used).sum()
-
-    slope = method._slope(fit, q)
+    slope = method._slope(lambda q: _nll(method, q.sample(noise), support, used).sum(), q)
     rate = method.step_size * method.kl_weight
     # ∂KL/∂m_q = (m_q - mu) / sigma^2, ∂KL/∂log σ_q = σ_q^2 / σ^2 - 1
     pull = rate * (-2 * prior.log_sigma).exp()
@@ -226,5 +199,5 @@ def _nll(
     method: ABML, weights: Float[Tensor, "T L V"], points: LabelledItems, used: Bool[Tensor, "T S"]
 ) -> Float[Tensor, " T"]:
     """Mean cross-entropy of labelled points, averaged over the sampled networks."""
-    log_prob = slot_log_softmax(method._logits(weights, points.x, points.counts), used).mean(1)
-    return mean_nll(log_prob, points.y, points.counts)
+    log_prob = shared.slot_log_softmax(method._logits(weights, points.x, points.counts), used).mean(1)
+    return shared.mean_nll(log_prob, points.y, points.counts)

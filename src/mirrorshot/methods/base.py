@@ -4,7 +4,7 @@ import abc
 import copy
 import itertools
 from collections.abc import Callable
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -18,7 +18,7 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 
 
 class FewShotMethod(nn.Module, abc.ABC):
-    """Base of all methods. A new method is one file with two functions, `loss` and `predict`.
+    """Base of all methods. A new method is one file with `predict` and, if training has another objective, `loss`.
 
     Items of the tasks are inputs of the backbone: normalised floating-point images, or embeddings. The docstring of
     `make_method` has an example.
@@ -27,6 +27,9 @@ class FewShotMethod(nn.Module, abc.ABC):
     `predict` never read values from the device (no `.item()`), so that a whole training step can be recorded
     once and replayed; `tune` may. Stochastic methods draw from `generator` alone, which the caller seeds: the same seed
     and tasks give the same result, before and after a resume.
+
+    Options that a class documents are its own; those of its base classes come on top. The trainer fills in `n_way` and
+    `n_base_classes`, and derives `seed`, that of the initial weights besides the network's, from that of the run.
 
     Attributes:
         network_dtype: type in which the backbone computes, for instance bfloat16; None: that of its parameters.
@@ -44,16 +47,17 @@ class FewShotMethod(nn.Module, abc.ABC):
         super().__init__()
         self.backbone = backbone
         self.network_dtype: torch.dtype | None = None
-        self._seed, self._generator = 0, cast("torch.Generator | None", None)
+        self._seed = 0
+        self._generator: torch.Generator | None = None
 
     @classmethod
     def all_recipes(cls) -> list[Recipe]:
         """Return the recipes of the method and of its base classes, the general ones first."""
         return [recipe for base in reversed(cls.__mro__) for recipe in vars(base).get("recipes", ())]
 
-    @abc.abstractmethod
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-        """Training loss of each task, in nats per point."""
+        """Training loss of each task, in nats per point. Default: mean cross-entropy of the queries."""
+        return query_nll(self.predict(tasks), tasks, query_y)
 
     @abc.abstractmethod
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
@@ -105,8 +109,7 @@ class FewShotMethod(nn.Module, abc.ABC):
     def on_features(self) -> "FewShotMethod | None":
         """A copy of the method that takes features in place of items; None if it needs more than a vector of them.
 
-        Design note: in eval mode the features of an item do not depend on the items beside it. They can be computed
-        once for all tasks, and the predictions are those of the whole method, up to rounding.
+        In eval mode the features of an item do not depend on the others: predictions are the same up to rounding.
         """
         if not self.is_by_features or len(self.backbone.out_shape) > 1:
             return None
@@ -135,10 +138,9 @@ class FewShotMethod(nn.Module, abc.ABC):
 
 
 class PretrainedMethod(FewShotMethod):
-    """Base of methods that learn to tell all training classes apart, from batches of single items.
+    """Base of methods that learn to tell all `n_base_classes` training classes apart, from batches of single items.
 
-    New tasks get a head of their own on the features of the trained network. The trainer fills in `n_base_classes`,
-    the number of training classes.
+    New tasks get a head of their own on the features of the trained network.
     """
 
     # 64 images a step: validation accuracy on mini-ImageNet -> CUB, 1 / 5 shots, Baseline++ after 24,000 steps, is
@@ -160,11 +162,7 @@ class PretrainedMethod(FewShotMethod):
 
     @abc.abstractmethod
     def classification_loss(self, x: Shaped[Tensor, "N ..."], y: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-        """Training loss of each item of a training class, in nats."""
-
-    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-        """Mean NLL of the queries; training does not use it."""
-        return query_nll(self.predict(tasks), tasks, query_y)
+        """Training loss of each item of a training class, in nats. Training does not use `loss`."""
 
 
 class FittedTemperature(FewShotMethod):

@@ -51,8 +51,6 @@ class BaselinePP(FeatureTransfer):
     Args:
         scale: factor of the logits in training. None: 2 for up to 200 training classes and 10 for more.
         head_scale: the same in the heads of new tasks.
-        seed: of the initial weights of the classifier; the trainer derives it from that of the run.
-        **options: those of `FeatureTransfer`.
     """
 
     def __init__(

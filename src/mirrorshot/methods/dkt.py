@@ -37,20 +37,12 @@ class DKT(GPMethod):
         batch_norm: whether the features are normalised over the batch before the kernel; with the cosine kernel that
             is the paper's BNCosSim, without it its CosSim. At test the statistics are those of training.
         per_class_mean: whether each class slot has a prior mean of its own.
-        n_way: number of classes, for `per_class_mean`.
-        **options: those of `GPMethod`.
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        noise: float = 0.1,
-        batch_norm: bool = False,
-        per_class_mean: bool = False,
-        n_way: int = 5,
-        **options: Any,
-    ) -> None:
+        self, backbone: Backbone, *, noise: float = 0.1, batch_norm: bool = False, per_class_mean: bool = False,
+        n_way: int = 5, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
         check_positive(noise=noise)
         self.noise = noise

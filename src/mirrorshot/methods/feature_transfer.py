@@ -8,7 +8,7 @@ and a new linear layer is fitted to the features of the support, by stochastic g
 softmax of its outputs on the queries is the prediction.
 """
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,17 +21,6 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 
 Head: TypeAlias = tuple[Tensor, ...]
 """Parameters of the layers of all tasks; tasks and classes come first."""
-
-
-class SGD(NamedTuple):
-    """Settings of the descent of a head, as those of `torch.optim.SGD`."""
-
-    n_passes: int
-    batch_size: int
-    lr: float
-    momentum: float
-    dampening: float
-    weight_decay: float
 
 
 class FeatureTransfer(FrozenFeatureMethod):
@@ -51,24 +40,22 @@ class FeatureTransfer(FrozenFeatureMethod):
         momentum: of the descent.
         dampening: of the momentum; with as much of it as of momentum, steps have the length of plain descent.
         weight_decay: of all parameters of the head.
-        **options: those of `FrozenFeatureMethod`.
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        n_passes: int = 100,
-        batch_size: int = 4,
-        lr: float = 0.01,
-        momentum: float = 0.9,
-        dampening: float = 0.9,
-        weight_decay: float = 1e-3,
-        **options: Any,
-    ) -> None:
+        self, backbone: Backbone, *, n_passes: int = 100, batch_size: int = 4, lr: float = 0.01, momentum: float = 0.9,
+        dampening: float = 0.9, weight_decay: float = 1e-3, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
-        self.sgd = SGD(n_passes, batch_size, lr, momentum, dampening, weight_decay)
-        _check_sgd(self.sgd)
+        check_at_least(1, n_passes=n_passes, batch_size=batch_size)
+        check_positive(lr=lr)
+        for name, value in (("momentum", momentum), ("dampening", dampening)):
+            if not 0.0 <= value < 1.0:
+                raise InvalidInputError(f"Expected `{name}` in [0, 1), but got {value}.")
+        if not 0.0 <= weight_decay < float("inf"):
+            raise InvalidInputError(f"Expected `weight_decay` not to be negative, but got {weight_decay}.")
+        self.n_passes, self.batch_size, self.lr = n_passes, batch_size, lr
+        self.momentum, self.dampening, self.weight_decay = momentum, dampening, weight_decay
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of the outputs of a head that was fitted to the support."""
@@ -78,18 +65,31 @@ class FeatureTransfer(FrozenFeatureMethod):
     @torch.no_grad()
     def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> Head:
         """The heads of the tasks, by stochastic gradient descent on the mean cross-entropy of a batch."""
-        draws = _draw(max(tasks.n_way, z.shape[1]), z.shape[2] + 1 + self.sgd.n_passes, self.generator).to(z)
+        draws = _draw(max(tasks.n_way, z.shape[1]), z.shape[2] + 1 + self.n_passes, self.generator).to(z)
         start, places = draws[: tasks.n_way, : z.shape[2] + 1], draws[: z.shape[1], z.shape[2] + 1 :]
         head = tuple(part.expand(len(z), *part.shape).clone() for part in self._start(2 * start - 1))
         order, target = _orders(tasks.support_weight > 0, places), support_one_hot(tasks, z.dtype).mT
         velocity: Head | None = None
-        for index in (part for one_pass in order for part in one_pass.split(self.sgd.batch_size, 1)):
+        for index in (part for one_pass in order for part in one_pass.split(self.batch_size, 1)):
             z_part, target_part = (torch.take_along_dim(part, index[..., None], 1) for part in (z, target))
             residual = _residual(self._logits(head, z_part), target_part, tasks.class_mask)
             gradient = self._gradient(head, z_part, residual)
             is_real = target_part.sum((1, 2)) > 0
-            head, velocity = _step(head, gradient, velocity, is_real, self.sgd)
+            head, velocity = self._step(head, gradient, velocity, is_real)
         return head
+
+    def _step(
+        self, head: Head, gradient: Head, velocity: Head | None, is_real: Bool[Tensor, " T"]
+    ) -> tuple[Head, Head]:
+        """One step of the tasks that have points in this batch; the first gradient is not dampened, as in torch."""
+        new_head, new_velocity = [], []
+        for i, (p, g) in enumerate(zip(head, gradient, strict=True)):
+            use = is_real.view(-1, *[1] * (p.ndim - 1))
+            g = g + self.weight_decay * p
+            v = g if velocity is None else self.momentum * velocity[i] + (1 - self.dampening) * g
+            new_head.append(torch.where(use, p - self.lr * v, p))
+            new_velocity.append(v if velocity is None else torch.where(use, v, velocity[i]))
+        return tuple(new_head), tuple(new_velocity)
 
     def _start(self, draws: Float[Tensor, "C D1"]) -> Head:
         """Parameters (C, ...) from which all tasks start, of numbers uniform in [-1, 1]."""
@@ -126,27 +126,3 @@ def _residual(
     prob = torch.softmax(logits.masked_fill(~class_mask[:, None, :], -torch.inf), -1)
     weight = target.sum(-1, keepdim=True)
     return (weight * prob - target) / weight.sum(1, keepdim=True).clamp(min=1.0)
-
-
-def _step(
-    head: Head, gradient: Head, velocity: Head | None, is_real: Bool[Tensor, " T"], sgd: SGD
-) -> tuple[Head, Head]:
-    """One step of the tasks that have points in this batch; the first gradient is not dampened, as in torch."""
-    new_head, new_velocity = [], []
-    for i, (p, g) in enumerate(zip(head, gradient, strict=True)):
-        use = is_real.view(-1, *[1] * (p.ndim - 1))
-        g = g + sgd.weight_decay * p
-        v = g if velocity is None else sgd.momentum * velocity[i] + (1 - sgd.dampening) * g
-        new_head.append(torch.where(use, p - sgd.lr * v, p))
-        new_velocity.append(v if velocity is None else torch.where(use, v, velocity[i]))
-    return tuple(new_head), tuple(new_velocity)
-
-
-def _check_sgd(sgd: SGD) -> None:
-    check_at_least(1, n_passes=sgd.n_passes, batch_size=sgd.batch_size)
-    check_positive(lr=sgd.lr)
-    for name in ("momentum", "dampening"):
-        if not 0.0 <= getattr(sgd, name) < 1.0:
-            raise InvalidInputError(f"Expected `{name}` in [0, 1), but got {getattr(sgd, name)}.")
-    if not 0.0 <= sgd.weight_decay < float("inf"):
-        raise InvalidInputError(f"Expected `weight_decay` not to be negative, but got {sgd.weight_decay}.")

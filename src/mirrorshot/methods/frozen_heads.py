@@ -18,12 +18,7 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 class FrozenFeatureMethod(PretrainedMethod):
     """Pre-training with a linear layer for all training classes; features of new tasks are fixed, maps flattened.
 
-    With backbone "identity" there is no network to train: pre-training moves only the layer, which new tasks do not
-    use.
-
-    Args:
-        n_base_classes: number of training classes; the trainer fills it in.
-        seed: of the initial weights of the layer; the trainer derives it from that of the run.
+    With backbone "identity" there is no network to train, and new tasks do not use the layer.
     """
 
     def __init__(self, backbone: Backbone, *, n_base_classes: int = 0, seed: int = 0) -> None:
@@ -46,9 +41,7 @@ class FrozenFeatureMethod(PretrainedMethod):
 class TemperedMethod(FrozenFeatureMethod, FittedTemperature):
     """A frozen-feature method whose probabilities are the softmax of scores over a temperature.
 
-    Args:
-        temperature: divides the scores. None: `tune` fits it to training tasks; until then it is 1.
-        **options: those of `FrozenFeatureMethod`.
+    `temperature` divides the scores. None: `tune` fits it to training tasks; until then it is 1.
     """
 
     def __init__(self, backbone: Backbone, *, temperature: float | None = None, **options: Any) -> None:

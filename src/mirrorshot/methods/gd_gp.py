@@ -33,16 +33,9 @@ class GradientGP(GPMethod):
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        n_steps: int = 3,
-        n_test_steps: int = 50,
-        step_size: float = 1.0,
-        form: Literal["plain", "cholesky"] = "cholesky",
-        noise: float = 0.01,
-        **options: Any,
-    ) -> None:
+        self, backbone: Backbone, *, n_steps: int = 3, n_test_steps: int = 50, step_size: float = 1.0,
+        form: Literal["plain", "cholesky"] = "cholesky", noise: float = 0.01, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
         if self.objective == "pl":
             raise InvalidInputError(
@@ -75,8 +68,7 @@ class GradientGP(GPMethod):
     def _with_noise(self, K: Float[Tensor, "T _ N N"]) -> Float[Tensor, "T _ N N"]:
         diagonal = K.diagonal(dim1=-2, dim2=-1)
         # a point without variance (a zero feature under a cosine) needs some too
-        least = diagonal.mean(-1, keepdim=True)
-        return K + torch.diag_embed(self.noise * torch.maximum(diagonal, least))
+        return K + torch.diag_embed(self.noise * torch.maximum(diagonal, diagonal.mean(-1, keepdim=True)))
 
     def _log_prob(
         self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool

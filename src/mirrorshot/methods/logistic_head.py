@@ -43,17 +43,10 @@ class LogisticHead(FrozenFeatureMethod):
         C: weight of the cross-entropy against the penalty, as in scikit-learn: the larger, the surer.
         normalise: whether features are scaled to length one.
         max_steps: Newton steps after which to give up, with an error.
-        **options: those of `FrozenFeatureMethod`.
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        C: float = 1.0,
-        normalise: bool = True,
-        max_steps: int = 100,
-        **options: Any,
+        self, backbone: Backbone, *, C: float = 1.0, normalise: bool = True, max_steps: int = 100, **options: Any
     ) -> None:
         super().__init__(backbone, **options)
         check_positive(C=C)
@@ -78,16 +71,10 @@ class LogisticHead(FrozenFeatureMethod):
 
 
 class Problem(NamedTuple):
-    """Logistic regression of each task, in the space of points.
+    """Logistic regression of each task, in the space of points."""
 
-    Attributes:
-        K: inner products of the points, times `C`.
-        target: one-hot labels, zero for padding.
-        class_mask: which classes exist.
-    """
-
-    K: Float[Tensor, "T N N"]
-    target: Float[Tensor, "T C N"]
+    K: Float[Tensor, "T N N"]  # inner products of the points, times `C`
+    target: Float[Tensor, "T C N"]  # one-hot labels, zero for padding
     class_mask: Bool[Tensor, "T C"]
 
 
@@ -109,8 +96,7 @@ class Point(NamedTuple):
 def fit_logistic(problem: Problem, *, max_steps: int = 100) -> Point:
     """Minimise `sum_n CE_n + sum_c a_c^T K a_c / 2` over `a` and bias, by Newton's method with backtracking.
 
-    Raises:
-        NumericalError: if a task has not converged after `max_steps`.
+    Raises `NumericalError` if a task has not converged after `max_steps`.
 
     Example:
         >>> K = target = torch.eye(2, dtype=torch.float64)[None]  # two points at right angles, one of each class

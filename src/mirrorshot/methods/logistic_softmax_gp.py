@@ -16,18 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mirrorshot.gp import logistic_softmax as ls
 from mirrorshot.gp.gaussian import GaussianPosterior, predict_latent
-from mirrorshot.gp.logistic_softmax import (
-    Labels,
-    MeanField,
-    Start,
-    augmented_evidence,
-    augmented_posterior,
-    gibbs,
-    make_labels,
-    mean_field,
-    mean_field_elbo,
-)
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.shared import check_choice, check_positive, class_log_prob
@@ -63,21 +53,13 @@ class LogisticSoftmaxGP(GPMethod):
     recipes = (Recipe({"method_options": {"start": "labels"}}, preset="default"),)
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        inference: Inference = "mean_field",
-        likelihood_temperature: float = 0.2,
-        n_steps: int | None = None,
-        n_test_steps: int | None = None,
-        n_chains: int = 20,
-        prior_mean: float = 0.0,
-        start: Start = "prior",
-        **options: Any,
-    ) -> None:
+        self, backbone: Backbone, *, inference: Inference = "mean_field", likelihood_temperature: float = 0.2,
+        n_steps: int | None = None, n_test_steps: int | None = None, n_chains: int = 20, prior_mean: float = 0.0,
+        start: ls.Start = "prior", **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
         check_choice(Inference, inference=inference)
-        check_choice(Start, start=start)
+        check_choice(ls.Start, start=start)
         if inference == "gibbs" and self.objective == "cml":
             raise InvalidInputError(
                 "Expected `objective` to be 'ml' or 'pl', but got 'cml': draws for all points and for the support do "
@@ -94,31 +76,31 @@ class LogisticSoftmaxGP(GPMethod):
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         # the latents f / tau have covariance K / tau^2
         K, a = K / self.likelihood_temperature**2, self.prior_mean / self.likelihood_temperature
-        labels = make_labels(y, weight, class_mask, K.dtype)
+        labels = ls.make_labels(y, weight, class_mask, K.dtype)
         if self.inference == "mean_field":
-            q = mean_field(K, labels, n_steps=self.n_steps, prior_mean=a, start=self.start)
+            q = ls.mean_field(K, labels, n_steps=self.n_steps, prior_mean=a, start=self.start)
             return self._elbo(q, labels, a)
-        K, labels = self._chains(K), Labels(*(self._chains(part) for part in labels))
-        draw = gibbs(K, labels, n_steps=self.n_steps, generator=self.generator, prior_mean=a)
-        return self._mean_over_chains(augmented_evidence(K, labels, draw, prior_mean=a))
+        K, labels = self._chains(K), ls.Labels(*(self._chains(part) for part in labels))
+        draw = ls.gibbs(K, labels, n_steps=self.n_steps, generator=self.generator, prior_mean=a)
+        return self._mean_over_chains(ls.augmented_evidence(K, labels, draw, prior_mean=a))
 
     def _log_prob(
         self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
     ) -> Float[Tensor, "T M C"]:
         K, K_cross, prior_var = (x / self.likelihood_temperature**2 for x in (K, K_cross, prior_var))
         mask, is_gibbs = tasks.class_mask, self.inference == "gibbs"
-        labels = make_labels(tasks.support_y, tasks.support_weight, mask, K.dtype)
+        labels = ls.make_labels(tasks.support_y, tasks.support_weight, mask, K.dtype)
         if is_gibbs:
             K, K_cross, prior_var, mask = (self._chains(x) for x in (K, K_cross, prior_var, mask))
-            labels = Labels(*(self._chains(part) for part in labels))
+            labels = ls.Labels(*(self._chains(part) for part in labels))
         a = self.prior_mean / self.likelihood_temperature
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
             posterior = self._posterior(K, labels, a, self.n_steps if differentiable else self.n_test_steps)
             mean, var = predict_latent(posterior, K_cross, prior_var)
             return self._log_likelihood(a + mean, var, mask, tasks.class_mask)
 
-    def _elbo(self, q: MeanField, labels: Labels, a: float) -> Float[Tensor, " T"]:
-        return mean_field_elbo(q, labels, prior_mean=a)
+    def _elbo(self, q: ls.MeanField, labels: ls.Labels, a: float) -> Float[Tensor, " T"]:
+        return ls.mean_field_elbo(q, labels, prior_mean=a)
 
     def _log_likelihood(
         self, mean: Tensor, var: Tensor, mask: Tensor, class_mask: Bool[Tensor, "T C"]
@@ -126,11 +108,11 @@ class LogisticSoftmaxGP(GPMethod):
         prob = logistic_softmax_prob(mean, var, mask)
         return class_log_prob(self._mean_over_chains(prob) if self.inference == "gibbs" else prob, class_mask)
 
-    def _posterior(self, K: Tensor, labels: Labels, a: float, n_steps: int) -> GaussianPosterior:
+    def _posterior(self, K: Tensor, labels: ls.Labels, a: float, n_steps: int) -> GaussianPosterior:
         if self.inference == "mean_field":
-            return mean_field(K, labels, n_steps=n_steps, prior_mean=a, start=self.start).posterior
-        draw = gibbs(K, labels, n_steps=n_steps, generator=self.generator, prior_mean=a)
-        return augmented_posterior(K, labels, draw, prior_mean=a)
+            return ls.mean_field(K, labels, n_steps=n_steps, prior_mean=a, start=self.start).posterior
+        draw = ls.gibbs(K, labels, n_steps=n_steps, generator=self.generator, prior_mean=a)
+        return ls.augmented_posterior(K, labels, draw, prior_mean=a)
 
     def _chains(self, x: Tensor) -> Tensor:
         """Each task once for every chain."""

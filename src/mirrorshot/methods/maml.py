@@ -48,7 +48,6 @@ class MAML(AdaptedMethod):
 
     Args:
         transductive: normalise the queries by their own statistics, not those of the support.
-        seed: of the initial weights of the head, whose biases are zero; the trainer derives it from that of the run.
         **options: those of `AdaptedMethod`. The references take 5 steps of 0.01, for characters one of 0.1.
     """
 
@@ -130,11 +129,7 @@ def _laid_out(weight: Tensor) -> Tensor:
 
 
 def _classify(
-    method: MAML,
-    weights: Weights,
-    x: Shaped[Tensor, "N ..."],
-    counts: Float[Tensor, " N"],
-    class_mask: Bool[Tensor, " C"],
+    method: MAML, weights: Weights, x: Shaped[Tensor, "N ..."], counts: Float[Tensor, " N"], mask: Bool[Tensor, " C"]
 ) -> Float[Tensor, "N C"]:
     """Log-probabilities of the items of one task; `counts`: how much each counts in batch normalisation."""
-    return class_log_softmax(call_network(method, weights, method._norms, x, counts), class_mask)
+    return class_log_softmax(call_network(method, weights, method._norms, x, counts), mask)

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS
 from mirrorshot.methods.shared import initial_weights_, support_one_hot
 from mirrorshot.networks.backbones import Backbone
@@ -39,9 +39,6 @@ class MatchingNet(FewShotMethod):
     that of `f` is also applied once. A step so needs a third of the work. The maps of the LSTMs belong to the network
     and compute in its type, similarities do not. Rejected: packed sequences, which need the lengths of the tasks on the
     host.
-
-    Args:
-        seed: of the initial weights of the LSTMs, uniform as in torch; the trainer derives it from that of the run.
     """
 
     recipes = (MUON_ON_PHOTOGRAPHS,)
@@ -52,10 +49,6 @@ class MatchingNet(FewShotMethod):
         self.forward_cell = _lstm_cell(D, D, generator)
         self.backward_cell = _lstm_cell(D, D, generator)
         self.query_cell = _lstm_cell(2 * D, D, generator)
-
-    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-        """Mean cross-entropy of the queries."""
-        return query_nll(self.predict(tasks), tasks, query_y)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Logarithm of the attention that the queries pay to the items of each class."""

@@ -40,7 +40,6 @@ class MirrorGP(GPMethod):
             fixed, which is cheaper and right where the steps come close to the optimum.
         start: "prior" as in the paper, or "amortised": sites predicted from the kernel by a linear map that `tune`
             fits to solved training tasks.
-        **options: those of `GPMethod`.
     """
 
     recipes = (
@@ -66,15 +65,9 @@ class MirrorGP(GPMethod):
     )  # fmt: skip
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        n_steps: int = 3,
-        step_size: float = 1.0,
-        start: Start = "prior",
-        gradient: TrainingGradient = "unroll",
-        **options: Any,
-    ) -> None:
+        self, backbone: Backbone, *, n_steps: int = 3, step_size: float = 1.0, start: Start = "prior",
+        gradient: TrainingGradient = "unroll", **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
         if not 0.0 < step_size <= 1.0:
             raise InvalidInputError(f"Expected `step_size` in (0, 1], but got {step_size}.")
@@ -129,8 +122,7 @@ class MirrorGP(GPMethod):
     def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
         """Prior covariance of support and query together, with the features of training (one view)."""
         z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1), one_view=True)
-        K: Tensor = self.kernel(z, centre=self._centre(tasks, z[:, : tasks.support_x.shape[1]]))
-        return K
+        return self.kernel(z, centre=self._centre(tasks, z[:, : tasks.support_x.shape[1]]))  # type: ignore[no-any-return]
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
         """If the fused kernels take the tasks; objective "pl" reads back whether it has converged."""

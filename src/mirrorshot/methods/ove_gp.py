@@ -15,14 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mirrorshot.gp.one_vs_each import (
-    condition_pairs,
-    gibbs_pairs,
-    make_pairs,
-    one_vs_each_scores,
-    pairs_evidence,
-    predict_pairs,
-)
+from mirrorshot.gp import one_vs_each as ove
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.methods.shared import check_at_least, mean_of_softmax
@@ -64,26 +57,26 @@ class OneVsEachGP(GPMethod):
 
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         """Mean evidence given the draws, over the chains."""
-        pairs = make_pairs(K, y, weight, class_mask)
-        omega = gibbs_pairs(pairs, n_steps=self.n_steps, generator=self.generator, n_chains=self.n_chains)
-        return pairs_evidence(pairs, omega).mean(1)
+        pairs = ove.make_pairs(K, y, weight, class_mask)
+        return ove.pairs_evidence(pairs, self._draws(pairs, self.n_steps)).mean(1)
 
     def _log_prob(
         self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
     ) -> Float[Tensor, "T M C"]:
-        n_steps = self.n_steps if differentiable else self.n_test_steps
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            pairs = make_pairs(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
-            omega = gibbs_pairs(pairs, n_steps=n_steps, generator=self.generator, n_chains=self.n_chains)
+            pairs = ove.make_pairs(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
+            omega = self._draws(pairs, self.n_steps if differentiable else self.n_test_steps)
             pairs = pairs.repeat(self.n_chains)
-            posterior = condition_pairs(pairs, omega.flatten(0, 1))
-            cross, prior = (x.repeat_interleave(self.n_chains, 0) for x in (K_cross, prior_var))
-            mean, covariance = predict_pairs(pairs, posterior, cross, prior)
-            scores = self._scores(mean, covariance, tasks.class_mask.repeat_interleave(self.n_chains, 0))
+            posterior = ove.condition_pairs(pairs, omega.flatten(0, 1))
+            cross, prior, mask = (x.repeat_interleave(self.n_chains, 0) for x in (K_cross, prior_var, tasks.class_mask))
+            scores = self._scores(*ove.predict_pairs(pairs, posterior, cross, prior), mask)
             return self._combine(scores.unflatten(0, (-1, self.n_chains)), tasks)
 
+    def _draws(self, pairs: ove.Pairs, n_steps: int) -> Tensor:
+        return ove.gibbs_pairs(pairs, n_steps=n_steps, generator=self.generator, n_chains=self.n_chains)
+
     def _scores(self, mean: Tensor, covariance: Tensor, class_mask: Tensor) -> Float[Tensor, "TS M C"]:
-        return one_vs_each_scores(mean, covariance, class_mask)
+        return ove.one_vs_each_scores(mean, covariance, class_mask)
 
     def _combine(self, scores: Float[Tensor, "T S M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         return mean_of_softmax(scores, tasks.class_mask, tasks.class_mask)

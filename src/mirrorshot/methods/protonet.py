@@ -6,10 +6,10 @@ A class is the mean of the features of its labelled items. A query belongs to th
 the squared Euclidean distances. Training descends the cross-entropy of the queries.
 """
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from mirrorshot.methods.base import FewShotMethod, query_nll
+from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS
 from mirrorshot.methods.shared import class_log_softmax, class_means
 from mirrorshot.types import TaskBatch
@@ -19,10 +19,6 @@ class ProtoNet(FewShotMethod):
     """Prototypical network."""
 
     recipes = (MUON_ON_PHOTOGRAPHS,)
-
-    def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-        """Mean cross-entropy of the queries."""
-        return query_nll(self.predict(tasks), tasks, query_y)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of minus the squared distance to the mean of each class."""

@@ -7,28 +7,19 @@ Kind = Literal["characters", "photographs"]
 
 
 class Case(NamedTuple):
-    """A training run, as far as recipes depend on it.
-
-    Attributes:
-        preset: name of the preset.
-        kind: kind of the images; own data count as photographs.
-        is_benchmark: whether the data are those of the paper's experiments.
-        n_shot: labelled items of each class.
-    """
+    """A training run, as far as recipes depend on it."""
 
     preset: str
-    kind: Kind
-    is_benchmark: bool
+    kind: Kind  # own data count as photographs
+    is_benchmark: bool  # of the paper's experiments
     n_shot: int
 
 
 class Recipe(NamedTuple):
-    """Settings for all cases that meet its conditions; None is no condition.
+    """Settings, fields of `Config`, for all cases that meet its conditions; None is no condition.
 
-    Attributes:
-        settings: fields of `Config`; `method_options` are merged. `same_steps`: whether `n_episodes` grows with
-            `tasks_per_step`, so that a method makes as many steps as one that takes a single task.
-        preset, kind, is_benchmark, n_shot: the conditions, as in `Case`.
+    `method_options` are merged. With `same_steps`, `n_episodes` grows with `tasks_per_step`, so that a method makes as
+    many steps as one that takes a single task.
     """
 
     settings: Mapping[str, Any]

@@ -43,10 +43,8 @@ class RelationNet(FewShotMethod):
     added for each pair: 85 maps in place of 400, of half the channels.
 
     Args:
-        backbone: from items to feature maps.
         loss: "mse" or "softmax".
         momentum: of the running statistics of the relation network.
-        seed: of its initial weights; the trainer derives it from that of the run.
     """
 
     recipes = (

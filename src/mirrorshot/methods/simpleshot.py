@@ -31,9 +31,7 @@ class SimpleShot(TemperedMethod):
     Design note: rejected was a running average during pre-training, which mixes the features of many earlier networks
     and of augmented images.
 
-    Args:
-        transform: of the features. "cl2n" centres and scales to length one, "l2n" only scales, "un" leaves them.
-        **options: those of `TemperedMethod`.
+    Option `transform` of the features: "cl2n" centres and scales to length one, "l2n" only scales, "un" leaves them.
     """
 
     centre: Tensor

@@ -164,11 +164,7 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
 
 
 def make_backbone(name: str, **options: Any) -> Backbone:
-    """Build the backbone of that name.
-
-    Args:
-        name: a key of `BACKBONES`.
-        **options: arguments of its entry there; all but "identity" need a `generator`.
+    """Build the backbone of that name in `BACKBONES`, whose entries take the options; most need a `generator`.
 
     Example:
         >>> import torch

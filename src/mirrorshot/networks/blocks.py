@@ -95,12 +95,6 @@ def hold_subtracted_biases(network: nn.Module) -> None:
     Design note: their gradient is zero but for rounding errors, of which Adam makes steps as long as any other. The
     running mean lags behind these steps, so that features in eval mode would depend on the order in which sums were
     taken, as with the number of processes. Rejected: no biases, which checkpoints have.
-
-    Example:
-        >>> block = ConvNorm(1, 4, 3, torch.Generator().manual_seed(0))
-        >>> hold_subtracted_biases(block)
-        >>> [name for name, weight in block.named_parameters() if not weight.requires_grad]
-        ['conv.bias']
     """
     for part in network.modules():
         if not isinstance(part, ConvNorm) or part.conv.bias is None:

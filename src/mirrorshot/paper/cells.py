@@ -30,27 +30,19 @@ FREE = ("device", "save_every", "tensorboard")
 class Cell(NamedTuple):
     """One number of a table.
 
-    Attributes:
-        row: name of a row of the paper's tables, or of another method.
-        data: name or path of the data.
-        n_shot: labelled items of a class.
-        preset, budget, seed: of its training.
-        tag: ending of the name, where settings were changed.
-        changes: these changes, `name=value`.
-
     Example:
         >>> Cell("dkt", "cub", 5, seed=2).name
         'accuracy_cub_5shot_dkt_paper_seed2'
     """
 
-    row: str
-    data: str
+    row: str  # of the paper's tables, or another method
+    data: str  # name or path
     n_shot: int
     preset: str = "paper"
     budget: str = "paper"
-    seed: int = 1
-    tag: str = ""
-    changes: tuple[str, ...] = ()
+    seed: int = 1  # of training
+    tag: str = ""  # ending of the name, where settings were changed
+    changes: tuple[str, ...] = ()  # these changes, `name=value`
 
     @property
     def name(self) -> str:
@@ -109,8 +101,7 @@ class Result(NamedTuple):
     @property
     def evaluation(self) -> dict[str, Any]:
         """Metrics of the test."""
-        found: dict[str, Any] = self.record["evaluation"]
-        return found
+        return self.record["evaluation"]  # type: ignore[no-any-return]
 
 
 def parse_name(name: str) -> Cell | None:
@@ -120,18 +111,14 @@ def parse_name(name: str) -> Cell | None:
         >>> parse_name("accuracy_omniglot_to_emnist_1shot_paper_envelope")[:3]
         ('mirror_gp', 'omniglot_to_emnist', 1)
     """
-    rows, presets = _any_of({*all_rows(), *METHODS}), _any_of(PRESETS)
-    budgets = _any_of(budget for budget in BUDGETS if budget != "paper")
-    pattern = rf"accuracy_(.+?)_(\d+)shot(?:_({rows}))?_({presets})(?:_({budgets}))?(?:_seed(\d+))?(_.*)?"
+    longest_first = (sorted(names, key=len, reverse=True) for names in ({*all_rows(), *METHODS}, PRESETS, BUDGETS))
+    rows, presets, budgets = ("|".join(map(re.escape, names)) for names in longest_first)
+    pattern = rf"accuracy_(.+?)_(\d+)shot(?:_({rows}))?_({presets})(?:_(?!paper)({budgets}))?(?:_seed(\d+))?(_.*)?"
     found = re.fullmatch(pattern, name)
     if found is None:
         return None
     data, n_shot, row, preset, budget, seed, tag = found.groups()
     return Cell(row or "mirror_gp", data, int(n_shot), preset, budget or "paper", int(seed or 1), tag or "")
-
-
-def _any_of(names: Any) -> str:
-    return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
 
 
 def read_results(folder: Path) -> list[Result]:
@@ -191,12 +178,7 @@ def has_result(cell: Cell, folder: Path) -> bool:
 def save_result(path: Path, result: Mapping[str, Any], *, command: str, seed: int, started: float) -> None:
     """Write a result with its provenance, atomically; entries of `result` win over those of the provenance.
 
-    Args:
-        path: name of the file; its folder is made.
-        result: the numbers, ready for JSON.
-        command: the command that repeats it.
-        seed: seed of every random draw.
-        started: `time.perf_counter()` at the start.
+    `command` repeats it, and `started` is `time.perf_counter()` at the start.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {

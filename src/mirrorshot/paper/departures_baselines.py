@@ -1,6 +1,7 @@
 """Departures of the released codes of CDKT and OVE, each a small experiment."""
 
 import itertools
+from typing import get_args
 
 import torch
 
@@ -35,16 +36,6 @@ def _largest_fall(curve: list[float]) -> float:
     return max(0.0, *(before - after for before, after in itertools.pairwise(curve)))
 
 
-_COLLAPSE: tuple[tuple[Start, int, bool], ...] = (  # start, steps (2 in training), as released
-    ("prior", 2, False),
-    ("prior", 2, True),
-    ("prior", 300, False),
-    ("labels", 2, False),
-    ("labels", 2, True),
-    ("labels", 300, False),
-)
-
-
 def collapse() -> dict[str, float]:
     """The bound of 85 points with features, over that with one and the same feature for all items, nats per point.
 
@@ -53,8 +44,8 @@ def collapse() -> dict[str, float]:
     """
     K, y, _ = synthetic_tasks(17, 1.0)
     labels = make_labels(y, torch.ones(y.shape), torch.ones(len(y), 5, dtype=torch.bool), K.dtype)
-    found = {}
-    for start, n_steps, is_released in _COLLAPSE:
+    found, starts, steps = {}, get_args(Start), ((2, False), (2, True), (300, False))  # 2 steps in training
+    for start, (n_steps, is_released) in itertools.product(starts, steps):
         elbo = released_elbo if is_released else mean_field_elbo
         own, alike = (
             elbo(mean_field(k / 0.2**2, labels, n_steps=n_steps, start=start), labels).mean()
@@ -77,8 +68,7 @@ def support_rows() -> dict[str, float]:
 
 def quadrature() -> dict[str, float]:
     """Probability of the first of five classes, whose mean is ahead by 2."""
-    found = {}
-    mask = torch.ones(1, 5, dtype=torch.bool)
+    found, mask = {}, torch.ones(1, 5, dtype=torch.bool)
     mean = torch.tensor([2.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)[None, :, None]
     for var in (0.1, 0.5, 4.0):
         spread = torch.diag_embed(torch.full((1, 1, 5), var, dtype=torch.float64))
@@ -91,8 +81,5 @@ def quadrature() -> dict[str, float]:
 def averages() -> dict[str, float]:
     """Averages of two chains that disagree."""
     chains = torch.tensor([[0.98, 0.01, 0.01], [0.2, 0.4, 0.4]], dtype=torch.float64)
-    geometric = chains.log().mean(0).softmax(0)
-    return {
-        "first class, mean of probabilities": float(chains.mean(0)[0]),
-        "first class, mean of logarithms": float(geometric[0]),
-    }
+    means = {"probabilities": chains.mean(0), "logarithms": chains.log().mean(0).softmax(0)}
+    return {f"first class, mean of {name}": float(mean[0]) for name, mean in means.items()}

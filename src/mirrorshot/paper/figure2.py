@@ -17,11 +17,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
 
 
 def figure_of_groups(groups: Sequence[Group], folder: Path) -> "matplotlib.figure.Figure":
-    """Draw the rows that have stored bins.
-
-    Raises:
-        DataError: none of them, in the folder of results, has any.
-    """
+    """Draw the rows that have stored bins; raises `DataError` if none of them, in the folder of results, has any."""
     found = {
         f"{group.title}, {column_title(group.cell.data, group.cell.n_shot)}": group.first
         for group in groups

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mirrorshot.gp import amortise, gradient_descent, mirror_descent
 from mirrorshot.paper.episodes import N_WAY, Laboratory, best_elbo, covariances
-from mirrorshot.paper.natural_gradient import natural_descent
+from mirrorshot.paper.natural_gradient import NaturalDescent, natural_descent
 from mirrorshot.paper.released import released_descent
 from mirrorshot.paper.tables import Record, Sheet, shots
 from mirrorshot.views.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, VERMILION
@@ -27,45 +27,40 @@ SIZES: dict[str, dict[str, int]] = {"smoke": {"n_steps": 4, "n_fresh": 1, "n_kno
 
 Loop = Callable[[Tensor, Tensor], Tensor]
 MIRROR, PLAIN, FAIR = f"MD, rho = {RHO}", f"GD, plain, rho = {RHO}", "GD, safeguarded"
-NATURAL, RELEASED = f"natural gradient by GPyTorch, {RHO}", f"released formula, rho = {RHO}"
-_STYLES: dict[str, dict[str, Any]] = {  # colour: the algorithm; line and marker: its variant
-    MIRROR: {"color": BLUE, "marker": "o"},
-    PLAIN: {"color": VERMILION, "marker": "s"},
-    FAIR: {"color": VERMILION, "linestyle": "--", "marker": "D"},
-    NATURAL: {"color": INK, "linestyle": ":", "marker": "x"},
-    RELEASED: {"color": PURPLE, "marker": "v"},
-    "MD, rho = 0.5": {"color": BLUE, "linestyle": "--", "marker": "^"},
-    "released formula, rho = 0.5": {"color": PURPLE, "linestyle": "--", "marker": "P"},
-    "MD, rho = 1": {"color": BLUE, "linestyle": ":", "marker": "*"},
-    "MD, safeguarded": {"color": GREEN, "marker": "D"},
-    "MD, safeguarded, amortised start": {"color": ORANGE, "marker": "o"},
-}
+NATURAL, AMORTISED = f"natural gradient by GPyTorch, {RHO}", "MD, safeguarded, amortised start"
 _SMALLEST_GAP = 1e-7  # nats per point that are shown
+
+
+def _natural(K: Tensor, y: Tensor, **options: Any) -> tuple[None, NaturalDescent]:
+    """Natural-gradient descent of each task, in the form of the other loops."""
+    found = [natural_descent(k, t, **options) for k, t in zip(K[:, 0], y, strict=True)]
+    return None, NaturalDescent(*map(torch.stack, zip(*found, strict=True)))
+
+
+# Algorithm and options; colour: the algorithm, line and marker: its variant.
+_LOOPS: dict[str, tuple[Callable[..., Any], dict[str, Any], str, str, str]] = {
+    MIRROR: (mirror_descent, {"step_size": RHO}, BLUE, "-", "o"),
+    PLAIN: (gradient_descent, {"step_size": RHO, "form": "plain"}, VERMILION, "-", "s"),
+    FAIR: (gradient_descent, {"step_size": RHO, "form": "cholesky"}, VERMILION, "--", "D"),
+    NATURAL: (_natural, {"step_size": RHO}, INK, ":", "x"),
+    f"released formula, rho = {RHO}": (released_descent, {"step_size": RHO}, PURPLE, "-", "v"),
+    "MD, rho = 0.5": (mirror_descent, {"step_size": 0.5}, BLUE, "--", "^"),
+    "released formula, rho = 0.5": (released_descent, {"step_size": 0.5}, PURPLE, "--", "P"),
+    "MD, rho = 1": (mirror_descent, {"step_size": 1.0}, BLUE, ":", "*"),
+    "MD, safeguarded": (mirror_descent, {"tol": 1e-9}, GREEN, "-", "D"),
+    AMORTISED: (mirror_descent, {"tol": 1e-9}, ORANGE, "-", "o"),
+}
 
 
 def inner_loops(n_steps: int, start: Any) -> dict[str, Loop]:
     """Inner loops by name: from covariances and labels to the bound at the start and after each step."""
-    sizes: dict[str, int] = {"n_way": N_WAY, "max_steps": n_steps}
 
-    def loop(descent: Callable[..., Any], **options: Any) -> Loop:
-        return lambda K, y: descent(K, y, **sizes, **options)[1].elbo
+    def loop(name: str) -> Loop:
+        descent, options, *_ = _LOOPS[name]
+        options = options | ({"start": start} if name == AMORTISED else {})
+        return lambda K, y: descent(K, y, n_way=N_WAY, max_steps=n_steps, **options)[1].elbo
 
-    def natural(K: Tensor, y: Tensor) -> Tensor:
-        one = zip(K[:, 0], y, strict=True)
-        return torch.stack([natural_descent(k, t, **sizes, step_size=RHO).elbo for k, t in one])
-
-    return {
-        MIRROR: loop(mirror_descent, step_size=RHO),
-        PLAIN: loop(gradient_descent, step_size=RHO, form="plain"),
-        FAIR: loop(gradient_descent, step_size=RHO, form="cholesky"),
-        NATURAL: natural,
-        RELEASED: loop(released_descent, step_size=RHO),
-        "MD, rho = 0.5": loop(mirror_descent, step_size=0.5),
-        "released formula, rho = 0.5": loop(released_descent, step_size=0.5),
-        "MD, rho = 1": loop(mirror_descent, step_size=1.0),
-        "MD, safeguarded": loop(mirror_descent, tol=1e-9),
-        "MD, safeguarded, amortised start": loop(mirror_descent, tol=1e-9, start=start),
-    }
+    return {name: loop(name) for name in _LOOPS}
 
 
 def measure_inner_loop(
@@ -95,13 +90,14 @@ def measure_inner_loop(
             "steps_to_optimum": _first_close((optimum - elbo[0]) / n_points),
             "steps_to_optimum_fresh_median": _median([_first_close(gap) for gap in gaps]),
         }
-    above = {other: [_above(a, b) for a, b in zip(found[MIRROR], found[other], strict=True)] for other in (PLAIN, FAIR)}
+    above = {}
+    for other in (PLAIN, FAIR):  # share of the tasks in which mirror descent is above at every step
+        pairs = zip(found[MIRROR], found[other], strict=True)
+        fixed, share = (float((a[:, 1:] > b[:, 1:]).all(1).double().mean()) for a, b in pairs)
+        above[other] = {"fixed": fixed == 1.0, "share_of_fresh": share}
     return {
         "data": data, "n_shot": n_shot, "n_steps": n_steps, "n_points": n_points, "optimum": float(optimum),
-        "smallest_eigenvalue": float(torch.linalg.eigvalsh(K).min()), "curves": curves,
-        "mirror_above": {
-            other: {"fixed": fixed == 1.0, "share_of_fresh": share} for other, (fixed, share) in above.items()
-        },
+        "smallest_eigenvalue": float(torch.linalg.eigvalsh(K).min()), "curves": curves, "mirror_above": above,
     }  # fmt: skip
 
 
@@ -114,11 +110,6 @@ def _median(values: list[int | None]) -> float | None:
     """Lower median, where None is larger than every number."""
     middle = sorted(values, key=lambda v: float("inf") if v is None else v)[(len(values) - 1) // 2]
     return None if middle is None else float(middle)
-
-
-def _above(mirror: Tensor, other: Tensor) -> float:
-    """Share of the tasks in which mirror descent is above at every step."""
-    return float((mirror[:, 1:] > other[:, 1:]).all(1).double().mean())
 
 
 def _seconds(loop: Loop, K: Tensor, y: Tensor, n_repeats: int) -> float:
@@ -168,14 +159,14 @@ def inner_loop_figure(record: Record) -> "matplotlib.figure.Figure":
     figure, axes = panels(3)
     n, optimum = record["n_points"], record["optimum"]
     for name, curve in record["curves"].items():
-        style = {"linewidth": 1.6, "markersize": 5, "markeredgecolor": "white", "label": name, **_STYLES[name]}
-        if style["marker"] == "x":
-            style["markeredgecolor"] = style["color"]
+        _, _, colour, line, marker = _LOOPS[name]
+        style = {"color": colour, "linestyle": line, "marker": marker, "label": name, "linewidth": 1.6, "markersize": 5,
+                 "markeredgecolor": colour if marker == "x" else "white"}  # fmt: skip
         steps = range(len(curve["elbo"]))
         every = max(1, len(steps) // 8)
         gap = [max(_SMALLEST_GAP, (optimum - value) / n) for value in curve["elbo"]]
         seconds = [1e3 * curve["seconds"] * step / max(1, curve["n_steps"]) for step in steps]
-        if name in list(_STYLES)[:5]:
+        if name in list(_LOOPS)[:5]:
             axes[0].plot(steps, [value / n for value in curve["elbo"]], markevery=every, **style)
         axes[1].semilogy(steps, gap, markevery=every, **style)
         taken = slice(1, curve["n_steps"] + 1)

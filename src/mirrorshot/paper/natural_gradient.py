@@ -30,7 +30,13 @@ def natural_descent(
     `K` is the prior covariance of every class, positive definite, since natural parameters need its inverse; the step
     size is the paper's rho. Raises `InvalidInputError` if GPyTorch is not installed.
     """
-    gpytorch = _gpytorch()
+    try:
+        import gpytorch
+    except ImportError as error:
+        raise InvalidInputError(
+            "Expected GPyTorch to be installed for natural-gradient descent, but it is not. "
+            "Run: pip install 'mirrorshot[gpytorch]'"
+        ) from error
     C, N = n_way, len(y)
     prior = torch.distributions.MultivariateNormal(K.new_zeros(C, N), K.expand(C, N, N))
     q = gpytorch.variational.NaturalVariationalDistribution(N, batch_shape=torch.Size([C])).to(K)
@@ -61,14 +67,3 @@ def _bound(q: Any, prior: Any, y: Tensor, max_std: float) -> Float[Tensor, ""]:
     plain = torch.distributions.MultivariateNormal(mean, covariance)
     bound: Tensor = expected.sum() - torch.distributions.kl_divergence(plain, prior).sum()
     return bound
-
-
-def _gpytorch() -> Any:
-    try:
-        import gpytorch
-    except ImportError as error:
-        raise InvalidInputError(
-            "Expected GPyTorch to be installed for natural-gradient descent, but it is not. "
-            "Run: pip install 'mirrorshot[gpytorch]'"
-        ) from error
-    return gpytorch

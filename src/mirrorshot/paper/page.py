@@ -97,10 +97,7 @@ def overview_page(found: Sequence[Result], footnotes: list[str], details: str) -
 
 
 def chosen(groups: Sequence[Group]) -> Group | None:
-    """The result of a row that stands for it: of the preset `default`, with as few other settings as there are.
-
-    Budgets but the paper's do not count.
-    """
+    """The result with the paper's budget that stands for a row: of the preset `default`, the fewest other settings."""
     run = [group for group in groups if group.first and group.cell.budget == "paper"]
     return min(run, key=lambda g: (g.cell.preset != "default", len(g.changes), g.cell.tag), default=None)
 

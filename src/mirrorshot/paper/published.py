@@ -167,23 +167,13 @@ def known_rows(target: str) -> list[str]:
 
 
 def rows_in_paper(target: str, data: str, n_shot: int) -> list[str]:
-    """Rows that a table of the paper has for a data set and a number of shots.
-
-    Example:
-        >>> rows_in_paper("table2", "omniglot_to_emnist", 5)[-3:]
-        ['ove_gp', 'ove_gp_pl', 'mirror_gp']
-    """
+    """Rows that a table of the paper has for a data set and a number of shots."""
     if target == "table3":
         return known_rows(target) * ((data, n_shot) == (CUB, 1))
     return [row for row in known_rows(target) if (data, n_shot) in TABLE_1[row]]
 
 
 def all_rows() -> dict[str, Row]:
-    """Rows of tables 1 and 3 by name.
-
-    Example:
-        >>> sorted(all_rows()["mirror_gp_rbf"].options.items())
-        [('kernel', 'rbf')]
-    """
+    """Rows of tables 1 and 3 by name."""
     studied = {key: row for study in STUDIES.values() for key, row in study.items()}
     return studied | ROWS

@@ -5,9 +5,10 @@ within `imitation`, a run whose settings name one is built from the subclass her
 """
 
 import contextlib
+import inspect
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,10 +25,11 @@ from mirrorshot.methods import bayesian_maml as bmaml
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
 from mirrorshot.methods.ove_gp import OneVsEachGP
 from mirrorshot.methods.relationnet import RelationNet
+from mirrorshot.methods.shared import check_choice, class_log_softmax
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.logistic import mean_log_sigmoid
 from mirrorshot.training.config import Config
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
 
 
 def released_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites:
@@ -79,7 +81,7 @@ class ReleasedOneVsEachGP(OneVsEachGP):
     def _combine(self, scores: Float[Tensor, "T S M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         if not self.geometric:
             return super()._combine(scores, tasks)
-        return torch.log_softmax(scores.mean(1).masked_fill(~tasks.class_mask[:, None, :], -torch.inf), -1)
+        return class_log_softmax(scores.mean(1), tasks.class_mask)
 
 
 class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
@@ -89,14 +91,9 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        released_bound: bool = False,
-        test_prior_mean: float | None = None,
-        geometric: bool = False,
-        **options: Any,
-    ) -> None:
+        self, backbone: Backbone, *, released_bound: bool = False, test_prior_mean: float | None = None,
+        geometric: bool = False, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
         self.test_prior_mean = self.prior_mean if test_prior_mean is None else test_prior_mean
         self.released_bound, self.geometric = released_bound, geometric
@@ -118,8 +115,8 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
         if not self.geometric:
             return super()._log_likelihood(mean, var, mask, class_mask)
         score = mean_log_sigmoid(mean, var)
-        score = (self._mean_over_chains(score) if self.inference == "gibbs" else score).mT
-        return torch.log_softmax(score.masked_fill(~class_mask[:, None, :], -torch.inf), -1)
+        score = self._mean_over_chains(score) if self.inference == "gibbs" else score
+        return class_log_softmax(score.mT, class_mask)
 
 
 class ReleasedRelationNet(RelationNet):
@@ -130,12 +127,13 @@ class ReleasedRelationNet(RelationNet):
 
     def __init__(self, backbone: Backbone, *, probabilities: str = "normalised", **options: Any) -> None:
         super().__init__(backbone, **options)
-        self.probabilities = _checked("probabilities", probabilities, ("normalised", "sigmoid_logits"))
+        check_choice(Literal["normalised", "sigmoid_logits"], probabilities=probabilities)
+        self.probabilities = probabilities
 
     def _log_prob(self, scores: Float[Tensor, "T M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         if self.loss_name != "mse" or self.probabilities == "normalised":
             return super()._log_prob(scores, tasks)
-        return scores.sigmoid().masked_fill(~tasks.class_mask[:, None, :], -torch.inf).log_softmax(-1)
+        return class_log_softmax(scores.sigmoid(), tasks.class_mask)
 
 
 def released_direction(theta: Float[Tensor, "T P V"], gradient: Float[Tensor, "T P V"]) -> Float[Tensor, "T P V"]:
@@ -164,7 +162,8 @@ class ReleasedBayesianMAML(bmaml.BayesianMAML):
 
     def __init__(self, backbone: Backbone, *, rule: str = "svgd", **options: Any) -> None:
         super().__init__(backbone, **options)
-        self.rule = _checked("rule", rule, ("svgd", "ove"))
+        check_choice(Literal["svgd", "ove"], rule=rule)
+        self.rule = rule
 
     def _direction(self, theta: Tensor, gradient: Tensor) -> Float[Tensor, "T P V"]:
         return released_direction(theta, gradient) if self.rule == "ove" else super()._direction(theta, gradient)
@@ -191,21 +190,20 @@ class ReleasedChaserBayesianMAML(ReleasedBayesianMAML, bmaml.ChaserBayesianMAML)
     """Bayesian MAML with the chaser loss; options as `ReleasedBayesianMAML` and `ChaserBayesianMAML`."""
 
 
-RELEASED: dict[str, tuple[type[FewShotMethod], dict[str, Any]]] = {
-    "ove_gp": (ReleasedOneVsEachGP, {"released_quadrature": False, "geometric": False}),
-    "logistic_softmax_gp": (
-        ReleasedLogisticSoftmaxGP, {"released_bound": False, "test_prior_mean": None, "geometric": False}
-    ),
-    "relationnet": (ReleasedRelationNet, {"probabilities": "normalised"}),
-    "bayesian_maml": (ReleasedBayesianMAML, {"rule": "svgd"}),
-    "bayesian_maml_chaser": (ReleasedChaserBayesianMAML, {"rule": "svgd"}),
-}  # fmt: skip
-"""Subclasses by the name of the method, and their further options; with these defaults they do as the method."""
+RELEASED: dict[str, type[FewShotMethod]] = {
+    "ove_gp": ReleasedOneVsEachGP,
+    "logistic_softmax_gp": ReleasedLogisticSoftmaxGP,
+    "relationnet": ReleasedRelationNet,
+    "bayesian_maml": ReleasedBayesianMAML,
+    "bayesian_maml_chaser": ReleasedChaserBayesianMAML,
+}
+"""Subclasses by the name of the method; with the defaults of their further options they do as the method."""
 
 
 def released_options(name: str) -> dict[str, Any]:
     """Further options of the imitation of a method, with their defaults; empty where there is none."""
-    return RELEASED[name][1] if name in RELEASED else {}
+    parameters = inspect.signature(RELEASED[name].__init__).parameters.values() if name in RELEASED else ()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 @contextlib.contextmanager
@@ -215,14 +213,8 @@ def imitation(config: Config) -> Iterator[None]:
     if not set(config.method_options) & set(released_options(name)):
         yield
         return
-    own, METHODS[name] = METHODS[name], RELEASED[name][0]
+    own, METHODS[name] = METHODS[name], RELEASED[name]
     try:
         yield
     finally:
         METHODS[name] = own
-
-
-def _checked(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise InvalidInputError(f"Expected `{name}` to be {' or '.join(map(repr, known))}, but got {value!r}.")
-    return value

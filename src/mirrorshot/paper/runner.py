@@ -69,16 +69,9 @@ def plan(cells: Sequence[Cell], places: Places, *, again: bool = False) -> list[
 
 
 def run_cells(
-    cells: Sequence[Cell],
-    places: Places,
-    *,
-    say: Say,
-    n_jobs: int = 1,
-    seconds: float = float("inf"),
-    again: bool = False,
-    train_only: bool = False,
-    progress: Callable[[str], Progress] | None = None,
-) -> list[Outcome]:
+    cells: Sequence[Cell], places: Places, *, say: Say, n_jobs: int = 1, seconds: float = float("inf"),
+    again: bool = False, train_only: bool = False, progress: Callable[[str], Progress] | None = None,
+) -> list[Outcome]:  # fmt: skip
     """Run the cells that have no result; with `again` also the others, whose runs begin anew.
 
     Of several jobs each is a process of its own, so that a crash or a full memory costs one cell only. They are started
@@ -166,16 +159,12 @@ def _read_training(path: Path) -> dict[str, Any]:
 
 def _test(cell: Cell, places: Places, dataset: Dataset, trained: dict[str, Any], progress: Progress, say: Say) -> None:
     started, budget, folder = time.perf_counter(), BUDGETS[cell.budget], places.runs / cell.name
+    run = load_run(folder, dataset, device="cuda" if torch.cuda.is_available() else "cpu")
     found = evaluate_run(
-        load_run(folder, dataset, device="cuda" if torch.cuda.is_available() else "cpu"),
-        dataset,
-        n_query=N_QUERY,
-        n_tasks=budget.n_tasks,
-        seeds=budget.seeds,
-        n_validation_tasks=budget.n_tasks,
+        run, dataset, n_query=N_QUERY, n_tasks=budget.n_tasks, seeds=budget.seeds, n_validation_tasks=budget.n_tasks,
         two_temperatures=cell.n_shot > 1 and cell.budget != "smoke",  # table 2 is of 5 shots; the search takes a minute
         progress=progress,
-    )
+    )  # fmt: skip
     log, path, seconds = read_log(folder), places.results / f"{cell.name}.json", time.perf_counter() - started
     record = {
         **trained,  # commit and device are those of the training
@@ -210,28 +199,22 @@ class TenSeconds:
             self.say(f"  {self.name}: {done}/{total} {label}")
 
 
-def _run_task(task: dict[str, Any], say: Say) -> None:
-    """Run the cell that `_in_process` has described."""
-    cell, places = Cell._make(task["cell"]), Places._make(map(Path, task["places"]))
-    cell = cell._replace(changes=tuple(cell.changes))
-    options = {"train_only": task["train_only"], "again": task["again"]}
-    try:
-        run_cell(cell, places, load_dataset(cell.data), progress=TenSeconds(say, cell.name), say=say, **options)
-    except RunError as error:
-        raise RunError(f"{error} If another machine runs this cell, nothing is lost.") from error
-
-
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """Run the cell of the command line; exit code 1 and one line on stderr if it fails."""
+    """Run the cell that `_in_process` has described; exit code 1 and one line on stderr if it fails."""
+    task = json.loads(sys.argv[1])
+    cell, places = Cell._make(task["cell"]), Places._make(map(Path, task["places"]))
+    cell, bar = cell._replace(changes=tuple(cell.changes)), TenSeconds(_say, cell.name)
+    options = {"train_only": task["train_only"], "again": task["again"]}
     try:
-        _run_task(json.loads(sys.argv[1]), _say)
+        run_cell(cell, places, load_dataset(cell.data), progress=bar, say=_say, **options)
     except MirrorshotError as error:
-        sys.stderr.write(" ".join(str(error).split()) + "\n")
+        hint = " If another machine runs this cell, nothing is lost." if isinstance(error, RunError) else ""
+        sys.stderr.write(" ".join(f"{error}{hint}".split()) + "\n")
         return 1
     return 0
 

@@ -21,14 +21,16 @@ def calibration_sheets(groups: Sequence[Group], *, show_missing: bool = True) ->
     sheets = []
     for title, plain, tagged in columns_of(groups):
         if plain:
-            shown = [group for group in plain if show_missing or group.first]
-            rows = [_row(calibration_record(group), group) for group in shown]
             records, notes = [calibration_record(group) for group in plain], run_notes(plain, "table2")
+            rows = [_row(r, g) for r, g in zip(records, plain, strict=True) if show_missing or g.first]
             general = general_notes([*plain, *tagged], _GENERAL)
             sheets.append(Sheet(f"ECE / MCE: {title}", _COLUMNS, rows, records, notes, general))
         if tagged:
             records, notes = [calibration_record(group) for group in tagged], run_notes(tagged, "table2")
-            rows = [_other_row(r, group) for r, group in zip(records, tagged, strict=True)]
+            rows = [
+                [r["method"], group.preset, r["tag"], r["settings"] or "nothing", *_kinds(r)]
+                for r, group in zip(records, tagged, strict=True)
+            ]
             head = f"Other settings, ECE / MCE: {title}"
             sheets.append(Sheet(head, _OTHER_COLUMNS, rows, records, notes, is_part=bool(plain)))
     return sheets
@@ -69,10 +71,6 @@ def _errors(group: Group) -> dict[str, tuple[float, float] | None]:
 def _row(record: Record, group: Group) -> list[str]:
     protocol = "-" if record["ece_paper"] is None else record["protocol_paper"]
     return [record["method"], group.preset, _text(record, "paper", "-"), protocol, *_kinds(record)]
-
-
-def _other_row(record: Record, group: Group) -> list[str]:
-    return [record["method"], group.preset, record["tag"], record["settings"] or "nothing", *_kinds(record)]
 
 
 def _kinds(record: Record) -> list[str]:

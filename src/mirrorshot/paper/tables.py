@@ -84,12 +84,7 @@ def _csv(records: Sequence[Record]) -> str:
 
 
 def with_spread(mean: float | None, spread: float | None, digits: int = 2) -> str:
-    """A number and its spread, where they are known.
-
-    Example:
-        >>> with_spread(65.447, 0.42), with_spread(1.0, None, 1), with_spread(None, None)
-        ('65.45 ± 0.42', '1.0', '-')
-    """
+    """A number and its spread, where they are known: "65.45 ± 0.42", "1.0", "-"."""
     if mean is None:
         return "-"
     return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
@@ -175,12 +170,7 @@ def columns_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group], list
 
 
 def column_title(data: str, n_shot: int) -> str:
-    """A data set and a number of shots, in words.
-
-    Example:
-        >>> column_title("cub", 5)
-        'CUB, 5 shots'
-    """
+    """A data set and a number of shots, in words: "CUB, 5 shots"."""
     return f"{DATA_TITLES.get(data, data)}, {shots(n_shot)}"
 
 

@@ -69,19 +69,16 @@ def place_method(method: FewShotMethod, config: Config, device: torch.device) ->
 
 def resolve_options(config: Config, dataset: Dataset) -> Config:
     """Fill in the options of the method that follow from the task and the data."""
-    known = method_options(config.method)
-    found: dict[str, Any] = {"n_way": config.n_way}
-    if dataset.train is not None:
-        found["n_base_classes"] = dataset.train.n_classes
+    known, given = method_options(config.method), config.method_options
+    found = {"n_way": config.n_way} | ({} if dataset.train is None else {"n_base_classes": dataset.train.n_classes})
+    found = {key: value for key, value in found.items() if key in known}
     for key, value in found.items():
-        given = config.method_options.get(key, value)
-        if key in known and given != value:
+        if given.get(key, value) != value:
             raise InvalidInputError(
-                f"Expected method_options.{key} to be {value}, as tasks and data have it, but got {given}. Leave it "
-                "out."
+                f"Expected method_options.{key} to be {value}, as tasks and data have it, but got {given[key]}. Leave "
+                "it out."
             )
-    missing = {key: value for key, value in found.items() if key in known and key not in config.method_options}
-    return config.replace(method_options=missing) if missing else config
+    return config.replace(method_options=found) if set(found) - set(given) else config
 
 
 def backbone_name(config: Config, dataset: Dataset) -> str:

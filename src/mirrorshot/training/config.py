@@ -5,8 +5,10 @@ The command line imports this module before torch, so that `--help` is quick.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import functools
 import json
 import math
 import sys
@@ -97,12 +99,11 @@ class Config:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        hints = field_types()
-        for name, hint in hints.items():
+        for name, hint in field_types().items():
             value = getattr(self, name)
             if not _fits(value, hint):
                 raise InvalidInputError(f"Expected setting `{name}` to be {_describe(hint)}, but got {value!r}.")
-        for name, low, high in _BOUNDS:
+        for name, (low, high) in _BOUNDS.items():
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidInputError(f"Expected setting `{name}` to be between {low} and {high}, but got {value}.")
@@ -140,26 +141,15 @@ class Config:
         return dataclasses.replace(self, **changes)
 
 
-_BOUNDS: tuple[tuple[str, float, float], ...] = (
-    ("n_way", 2, 1000),
-    ("n_shot", 1, 1000),
-    ("n_query", 1, 1000),
-    ("n_episodes", 1, 10**9),
-    ("tasks_per_step", 1, 4096),
-    ("batch_size", 1, 65536),
-    ("lr", 0.0, 10.0),
-    ("kernel_lr", 0.0, 10.0),
-    ("ema", 0.0, 0.999999),
-    ("clip", 0.0, 1e9),
-    ("crop_area", 0.001, 1.0),
-    ("validate_every", 1, 10**9),
-    ("n_validation_tasks", 1, 10**6),
-    ("n_tune_tasks", 1, 10**5),
-    ("save_every", 0.0, 1e9),
-    ("seed", 0, 2**62),
-)
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "n_way": (2, 1000), "n_shot": (1, 1000), "n_query": (1, 1000), "n_episodes": (1, 10**9),
+    "tasks_per_step": (1, 4096), "batch_size": (1, 65536), "lr": (0.0, 10.0), "kernel_lr": (0.0, 10.0),
+    "ema": (0.0, 0.999999), "clip": (0.0, 1e9), "crop_area": (0.001, 1.0), "validate_every": (1, 10**9),
+    "n_validation_tasks": (1, 10**6), "n_tune_tasks": (1, 10**5), "save_every": (0.0, 1e9), "seed": (0, 2**62),
+}  # fmt: skip
 
 
+@functools.cache
 def field_types() -> dict[str, Any]:
     """Return the names and types of all settings."""
     hints = typing.get_type_hints(Config)
@@ -173,11 +163,7 @@ def from_dict(settings: Mapping[str, Any]) -> Config:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read the settings in a TOML file.
-
-    Raises:
-        InvalidInputError: there is no such file, it is not TOML, or it has a setting that does not exist.
-    """
+    """Read the settings in a TOML file; raises `InvalidInputError` if it has others, or cannot be read."""
     try:
         with open_regular(path) as file:
             text = file.read().decode("utf-8")
@@ -203,7 +189,10 @@ def parse_override(text: str) -> dict[str, Any]:
     if not equals or not head:
         raise InvalidInputError(f"Expected name=value, for instance lr=3e-4, but got {text!r}.")
     _check_names({head: None})
-    value = raw.strip() if field_types()[head] is str else _parse_value(raw.strip())
+    value: Any = raw.strip()
+    if field_types()[head] is not str:
+        with contextlib.suppress(json.JSONDecodeError):  # else a bare word; the type check says if it does not fit
+            value = json.loads(value)
     if not dot:
         return {head: value}
     if head != "method_options":
@@ -214,13 +203,6 @@ def parse_override(text: str) -> dict[str, Any]:
     for key in reversed(keys):
         value = {key: value}
     return {head: value}
-
-
-def _parse_value(raw: str) -> Any:
-    try:
-        return json.loads(raw)
-    except json.JSONDecodeError:
-        return raw  # a bare word; the type check says if it does not fit
 
 
 def merged(old: Any, new: Any) -> Any:
@@ -241,7 +223,7 @@ def _check_json(options: Mapping[str, Any]) -> None:
 
 
 def _check_names(settings: Mapping[str, Any], where: str = "") -> None:
-    known = [f.name for f in dataclasses.fields(Config)]
+    known = list(field_types())
     for name in settings:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

@@ -11,14 +11,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from mirrorshot.files.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    CheckpointWriteError,
-    load_checkpoint,
-    save_checkpoint,
-    write_atomically,
-)
+from mirrorshot.files import checkpoint
+from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, CheckpointWriteError, load_checkpoint
 from mirrorshot.files.lock import RunError, RunLock
 
 CONFIG, LOG = "config.json", "log.jsonl"
@@ -57,8 +51,7 @@ class RunFolder:
     def create(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
         """Begin a run in a folder, which is made if it does not exist. `config` has all settings of it, as JSON.
 
-        Raises:
-            RunError: the folder already holds a run, or another process is writing there.
+        Raises `RunError` if the folder already holds a run, or another process is writing there.
         """
         path = Path(path)
         document = json.dumps(config, indent=2, allow_nan=False) + "\n"
@@ -66,7 +59,7 @@ class RunFolder:
         lock = RunLock.acquire(path)
         try:
             _check_no_run(path)
-            write_atomically(path / CONFIG, document.encode())
+            checkpoint.write_atomically(path / CONFIG, document.encode())
             return cls(path, json.loads(document), lock)
         except BaseException:
             lock.release()
@@ -76,8 +69,7 @@ class RunFolder:
     def resume(cls, path: Path) -> "RunFolder":
         """Resume a run: its log is cut back to the step of its last checkpoint, if it has one, else emptied.
 
-        Raises:
-            RunError: the folder holds no run, or another process is writing there.
+        Raises `RunError` if the folder holds no run, or another process is writing there.
         """
         path = Path(path)
         config = read_config(path)
@@ -85,7 +77,9 @@ class RunFolder:
         try:
             for leftover in path.glob(".*.tmp"):  # of a process that was killed while it wrote
                 leftover.unlink(missing_ok=True)
-            _cut_log(path, _last_step(path))
+            step = _last_step(path)
+            kept = [json.dumps(record) + "\n" for record in read_log(path) if record.get("step", 0) <= step]
+            checkpoint.write_atomically(path / LOG, "".join(kept).encode())
             return cls(path, config, lock)
         except BaseException:
             lock.release()
@@ -95,8 +89,9 @@ class RunFolder:
         """Append a record, JSON with an integer "step", to the log. Numbers that are not finite become null."""
         if not isinstance(record.get("step"), int):
             raise RunError(f"Expected a record with an integer 'step', but got {dict(record)!r}.")
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
         try:
-            self._log.write(json.dumps({key: _finite(value) for key, value in record.items()}, allow_nan=False) + "\n")
+            self._log.write(json.dumps(finite, allow_nan=False) + "\n")
             self._log.flush()
         except OSError as error:
             message = f"Expected to append to {self.path / LOG}, but got: {error.strerror}. Make room, then --resume."
@@ -106,7 +101,7 @@ class RunFolder:
         """Write the last or the best checkpoint. See `save_checkpoint`; `info` of the last one has its "step"."""
         if name == "last" and not isinstance(info.get("step"), int):
             raise RunError(f"Expected `info` with an integer 'step', but got the keys {sorted(info)}.")
-        save_checkpoint(self.checkpoint_path(name), tensors, info)
+        checkpoint.save_checkpoint(self.checkpoint_path(name), tensors, info)
 
     def load(self, name: Name) -> Checkpoint:
         """Read the last or the best checkpoint. See `load_checkpoint`."""
@@ -142,11 +137,7 @@ class RunFolder:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read the configuration of a run.
-
-    Raises:
-        RunError: the folder holds no run.
-    """
+    """Read the configuration of a run; raises `RunError` if the folder holds none."""
     try:
         config = json.loads((Path(path) / CONFIG).read_text(encoding="utf-8"))
         if not isinstance(config, dict):
@@ -161,8 +152,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Read the records of a run, which may be in progress: a last line that was only half written is left out.
 
-    Raises:
-        RunError: a line is damaged.
+    Raises `RunError` if a line is damaged.
     """
     file = Path(path) / LOG
     lines = file.read_bytes().split(b"\n") if file.exists() else []
@@ -183,15 +173,6 @@ def _last_step(path: Path) -> int:
     if type(step) is not int:
         raise CheckpointError(f"Expected {file} to have the number of its step, but got {str(step)[:40]!r}.")
     return step
-
-
-def _cut_log(path: Path, step: int) -> None:
-    kept = [json.dumps(record) + "\n" for record in read_log(path) if record.get("step", 0) <= step]
-    write_atomically(path / LOG, "".join(kept).encode())
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _make_folder(path: Path) -> None:

@@ -23,10 +23,8 @@ _LIKE_ADAM = 0.2  # root mean square of a step of Adam, in learning rates
 def make_optimizers(method: FewShotMethod, config: Config, *, is_cuda: bool) -> list[torch.optim.Optimizer]:
     """Make optimisers with the learning rates of the settings and an initialised state.
 
-    On a GPU learning rates are tensors, which a recorded step reads anew each time.
-
-    Raises:
-        InvalidInputError: there is nothing to train.
+    On a GPU learning rates are tensors, which a recorded step reads anew each time. Raises `InvalidInputError` if there
+    is nothing to train.
     """
     rates = {"network": config.lr, "kernel": config.kernel_lr}
     parts = {name: parameters for name, parameters in method.parameter_groups().items() if parameters}

@@ -1,7 +1,7 @@
 """Finished runs: loading the trained method of a run folder, and evaluating it on new classes."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -27,14 +27,7 @@ _TASKS_AT_ONCE = {"features": 64, "images": 8}
 
 
 class Run(NamedTuple):
-    """A trained method.
-
-    Attributes:
-        config: settings of the run.
-        method: with the weights of the run, in eval mode.
-        info: facts of the checkpoint: its step, its validation.
-        device: device of the method.
-    """
+    """A trained method, in eval mode, with its settings and facts of its checkpoint: step, validation."""
 
     config: Config
     method: FewShotMethod
@@ -43,13 +36,9 @@ class Run(NamedTuple):
 
 
 def load_run(
-    folder: Path,
-    dataset: Dataset,
-    *,
-    checkpoint: Which = "best",
-    device: torch.device | str = "cpu",
+    folder: Path, dataset: Dataset, *, checkpoint: Which = "best", device: torch.device | str = "cpu",
     average_flips: bool | None = None,
-) -> Run:
+) -> Run:  # fmt: skip
     """Load the trained method of a run.
 
     Args:
@@ -59,14 +48,15 @@ def load_run(
         device: where to compute.
         average_flips: features are the mean of those of an image and of its mirror image. None: as in training.
 
-    Raises:
-        RunError: there is no run.
-        CheckpointError: it has no checkpoint yet, or cannot take items like those of the data.
+    Raises `RunError` if there is no run, `CheckpointError` if it has no checkpoint yet or takes other items.
     """
     if checkpoint not in ("best", "last"):
         raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")
     settings = read_config(folder)
-    saved = _averaged(_load(Path(folder), checkpoint))
+    saved = _load(Path(folder), checkpoint)
+    # the last checkpoint may have running averages of the weights
+    average = {f"method.{name[8:]}": t for name, t in saved.tensors.items() if name.startswith("average.")}
+    saved = Checkpoint(saved.tensors | average, saved.info)
     # the settings of the checkpoint include the options that follow from the training data
     config = _read_settings(saved, settings, folder)
     if average_flips is not None:
@@ -98,22 +88,12 @@ def stand_in(data: str, saved: Checkpoint) -> Dataset:
 
 
 def evaluate_run(
-    run: Run,
-    dataset: Dataset,
-    *,
-    n_way: int | None = None,
-    n_shot: int | None = None,
-    n_query: int = 15,
-    n_tasks: int = 600,
-    seeds: Sequence[int] = (1, 2, 3, 4, 5),
-    n_validation_tasks: int = 600,
-    two_temperatures: bool = False,
-    progress: Progress | None = None,
+    run: Run, dataset: Dataset, *, n_way: int | None = None, n_shot: int | None = None, **options: Any
 ) -> Evaluation:
     """Evaluate a run on the test classes of a data set, with a temperature fitted on its validation classes.
 
-    `n_way` and `n_shot` are those of training if they are None; the other arguments are those of
-    `mirrorshot.training.evaluation.evaluate`.
+    `n_way` and `n_shot` are those of training if they are None; the options are those of
+    `mirrorshot.training.evaluation.evaluate`: `n_query`, `n_tasks`, `seeds`, `progress` and so on.
     """
     run, dataset = on_features(run, dataset)
     if dataset.test is None:
@@ -124,15 +104,10 @@ def evaluate_run(
         dataset.test,
         n_way=n_way or run.config.n_way,
         n_shot=n_shot or run.config.n_shot,
-        n_query=n_query,
-        n_tasks=n_tasks,
-        seeds=seeds,
         prepare=lambda items: preprocess(items.to(run.device)),
         batch_size=_TASKS_AT_ONCE["images" if dataset.image_size else "features"],
         validation=dataset.val,
-        n_validation_tasks=n_validation_tasks,
-        two_temperatures=two_temperatures,
-        progress=progress,
+        **options,
     )
 
 
@@ -160,8 +135,7 @@ def embed(run: Run, source: ClassSource, preprocess: Preprocess) -> ClassSource:
 def load_method_state(method: nn.Module, checkpoint: Checkpoint, *, method_name: str) -> None:
     """Load the parameters and buffers of a method, the tensors `method.*` of a checkpoint.
 
-    Raises:
-        CheckpointError: another method, or one of other size. The message says what differs.
+    Raises `CheckpointError`, which says what differs, for another method or one of other size.
     """
     saved_name = checkpoint.info.get("method")
     if saved_name != method_name:
@@ -232,12 +206,6 @@ def _build(config: Config, dataset: Dataset, folder: Path) -> FewShotMethod:
         raise CheckpointError(
             f"Expected the run in {folder} to have settings of a method, but got: {type(error).__name__}: {error}."
         ) from error
-
-
-def _averaged(saved: Checkpoint) -> Checkpoint:
-    """Replace the weights of the last checkpoint by their running average, if it has one."""
-    average = {f"method.{name[8:]}": t for name, t in saved.tensors.items() if name.startswith("average.")}
-    return Checkpoint(saved.tensors | average, saved.info)
 
 
 def _check_same_items(saved: Checkpoint, method: FewShotMethod, folder: Path, dataset: Dataset, data: str) -> None:

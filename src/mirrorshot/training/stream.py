@@ -37,20 +37,13 @@ class Stream(abc.ABC):
         preprocess: from images to the input of the backbone. None: items are embeddings.
         groups_per_step: tasks, or single items, of one step, over all processes.
         seed: seed of the augmentation.
-        rank: number of this process.
-        world_size: number of all processes.
+        rank, world_size: number of this process, and of all.
     """
 
     def __init__(
-        self,
-        sampler: EpisodeSampler,
-        preprocess: Preprocess | None,
-        groups_per_step: int,
-        *,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
+        self, sampler: EpisodeSampler, preprocess: Preprocess | None, groups_per_step: int,
+        *, seed: int, rank: int = 0, world_size: int = 1,
+    ) -> None:  # fmt: skip
         self.sampler, self.preprocess, self.groups_per_step, self.seed = sampler, preprocess, groups_per_step, seed
         self.share = slice(rank * groups_per_step // world_size, (rank + 1) * groups_per_step // world_size)
         self.source: ClassSource = sampler.source
@@ -72,9 +65,10 @@ class Stream(abc.ABC):
     def block(self, first_step: int, n_steps: int) -> Block:
         """Return the items of some steps, by one copy to the device without waiting for it."""
         rows = self._rows(first_step, n_steps)
-        draws = self._draws(first_step, rows.shape)
-        mine = [part[:, self.share].contiguous() for part in (rows, draws)]
-        return Block(*(_send(part, self.device) for part in mine))
+        mine = [part[:, self.share].contiguous() for part in (rows, self._draws(first_step, rows.shape))]
+        if self.device.type == "cuda":
+            mine = [part.pin_memory() for part in mine]
+        return Block(*(part.to(self.device, non_blocking=True) for part in mine))
 
     def compile(self) -> None:
         """Compile gathering and augmentation; pays on a GPU."""
@@ -196,9 +190,3 @@ def _prepare(
 ) -> Float[Tensor, "n c s s"]:
     """Gather images and prepare them."""
     return preprocess(items[rows], None if sizes is None else sizes[rows], draws)
-
-
-def _send(tensor: Tensor, device: torch.device) -> Tensor:
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)

@@ -10,16 +10,7 @@ from torch import Tensor
 
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.files.checkpoint import save_checkpoint
-from mirrorshot.methods import FewShotMethod
-from mirrorshot.training.build import (
-    build_method,
-    build_preprocess,
-    build_stream,
-    place_method,
-    resolve_options,
-    training_sampler,
-    validation_sampler,
-)
+from mirrorshot.training import build
 from mirrorshot.training.config import Config
 from mirrorshot.training.folder import RunFolder
 from mirrorshot.training.learner import BlockStats, Learner, NotFiniteError
@@ -35,19 +26,12 @@ _FINAL_TUNING = 4  # times as many tasks as before a validation
 
 
 class TrainResult(NamedTuple):
-    """Result of a finished run.
+    """Result of a finished run; times are those of this session, without loading of data and recording of graphs."""
 
-    Attributes:
-        best: record of the best validation.
-        n_episodes: tasks trained on in all, earlier sessions included.
-        seconds: wall time of this session's training, loading of data and recording of graphs left out.
-        episodes_per_second: speed of this session, validations included.
-    """
-
-    best: dict[str, Any]
-    n_episodes: int
+    best: dict[str, Any]  # record of the best validation
+    n_episodes: int  # in all, earlier sessions included
     seconds: float
-    episodes_per_second: float
+    episodes_per_second: float  # validations included
 
 
 class Trainer:
@@ -58,16 +42,16 @@ class Trainer:
     ) -> None:
         if dataset.train is None or dataset.val is None:
             raise InvalidInputError("Expected a data set with classes for training and validation.")
-        config = resolve_options(config, dataset)
+        config = build.resolve_options(config, dataset)
         self.config, self.world, self.folder = config, world, run
         self.progress = progress or (lambda done, total, label: None)
-        method = place_method(build_method(config, dataset), config, world.device)
-        sampler = training_sampler(config, dataset.train.to(world.device))
-        self.stream = build_stream(config, dataset, sampler, rank=world.rank, world_size=world.size)
+        method = build.place_method(build.build_method(config, dataset), config, world.device)
+        sampler = build.training_sampler(config, dataset.train.to(world.device))
+        self.stream = build.build_stream(config, dataset, sampler, rank=world.rank, world_size=world.size)
         # augmented as in training: a temperature tuned on images that the network has memorised is overconfident
         tuning = NumberedTasks(sampler, self.stream.preprocess, augment=True)
-        validation = validation_sampler(config, dataset.val.to(world.device))
-        tested = NumberedTasks(validation, build_preprocess(dataset))
+        validation = build.validation_sampler(config, dataset.val.to(world.device))
+        tested = NumberedTasks(validation, build.build_preprocess(dataset))
         self.validator = Validator(method, tuning, tested, world)
         if world.device.type == "cuda" and config.accelerate:
             method.accelerate()
@@ -146,11 +130,13 @@ class Trainer:
             "precision=float32."
         )
 
+    @torch.no_grad()
     def _weigh(self) -> Tensor:
         """Tune the present weights, and predict the validation tasks with them."""
         self.world.mean_(b for b in self.learner.method.buffers() if b.is_floating_point())
         self.validator.tune(self.learner.weights(), self.config.n_tune_tasks)
-        _copy_buffers(self.validator.method, self.learner.method)
+        for name, buffer in self.learner.method.named_buffers():
+            buffer.copy_(self.validator.method.get_buffer(name))
         return self.validator.weigh(self.config.n_validation_tasks)
 
     def _record(self, stats: BlockStats, score: Score, seconds: float, steps: int) -> None:
@@ -225,12 +211,6 @@ class Trainer:
 def _rank(record: dict[str, Any]) -> tuple[float, float]:
     """Return a key that is larger for better validations; an NLL that is not finite is the worst one."""
     return record["val_accuracy"], -math.inf if record["val_nll"] is None else -record["val_nll"]
-
-
-@torch.no_grad()
-def _copy_buffers(source: FewShotMethod, target: FewShotMethod) -> None:
-    for name, buffer in target.named_buffers():
-        buffer.copy_(source.get_buffer(name))
 
 
 def _check_same(own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:

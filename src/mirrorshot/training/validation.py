@@ -29,11 +29,7 @@ class Score(NamedTuple):
 class Validator:
     """Evaluates weights in `method`, a copy in eval mode of the method in training.
 
-    Args:
-        method: the method; it is copied.
-        tuning: tasks of training classes, for `tune`.
-        validation: tasks of validation classes.
-        world: the processes that share the validation tasks.
+    `tuning` are tasks of training classes, for `tune`; the processes of `world` share those of validation.
     """
 
     def __init__(self, method: FewShotMethod, tuning: NumberedTasks, validation: NumberedTasks, world: World) -> None:
@@ -61,10 +57,6 @@ class Validator:
             self.method.tune(*self._tuning.tasks(range(_FIRST_TUNING_TASK, _FIRST_TUNING_TASK + n_tasks)))
         self._world.share_(self.method.buffers())
 
-    def score(self, n_tasks: int) -> Score:
-        """Score the present weights on the validation tasks, shared between the processes."""
-        return self.read(self.weigh(n_tasks))
-
     @torch.no_grad()
     def weigh(self, n_tasks: int) -> Float[Tensor, "4"]:
         """Sum right answers, NLL, NaN and queries of this process's tasks; on a GPU they are only enqueued."""
@@ -85,8 +77,7 @@ class Validator:
     def read(self, sums: Float[Tensor, "4"]) -> Score:
         """Return the score from the sums of all processes.
 
-        Raises:
-            NumericalError: a prediction is NaN. A probability of zero is none: the NLL is infinity then.
+        Raises `NumericalError` if a prediction is NaN. With a probability of zero the NLL is infinity.
         """
         right, lost, n_nan, n = self._world.sum_(sums).tolist()
         if n_nan:

@@ -92,10 +92,10 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"devices of type {device.type} are not supported")
     except RuntimeError as error:
         raise InvalidInputError(f"Expected `device` to be auto, cpu, cuda or cuda:N, but got {name!r}.") from error
-    if device.type not in ("cpu", "cuda"):
-        raise InvalidInputError(f"Expected `device` to be auto, cpu, cuda or cuda:N, but got {name!r}.")
     if device.type == "cuda":
         n_devices = torch.cuda.device_count()
         index = local_rank if local_rank is not None else device.index or 0

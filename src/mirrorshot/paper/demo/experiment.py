@@ -21,10 +21,7 @@ from mirrorshot.views import EpisodeDisplay
 Stage = Callable[[str], Callable[[int, int, str], None]]
 """Called with the name of a stage; returns the progress callback of that stage."""
 
-METHODS: dict[str, dict[str, Any]] = {
-    "mirror_gp": {"kernel": "rbf"},
-    "protonet": {},
-}
+METHODS: dict[str, dict[str, Any]] = {"mirror_gp": {"kernel": "rbf"}, "protonet": {}}
 """Methods of the demo with their options, ours first."""
 
 N_WAY, N_SHOTS, N_QUERY = 5, (1, 5), 15
@@ -33,24 +30,14 @@ _N_DRAWN = 3  # tasks drawn in the report
 
 
 class DemoSettings(NamedTuple):
-    """How much work the demo is.
+    """How much work the demo is."""
 
-    Attributes:
-        n_episodes: tasks that each method trains on.
-        n_classes: characters to train on; None: all.
-        n_validations: how often it is validated meanwhile.
-        n_validation_tasks: tasks of a validation, and tasks that a method is tuned on.
-        n_tasks: test tasks for each of the seeds.
-        n_temperature_tasks: validation tasks that the temperature is fitted on.
-        n_threads: of torch.
-    """
-
-    n_episodes: int
-    n_classes: int | None
-    n_validations: int
-    n_validation_tasks: int
-    n_tasks: int
-    n_temperature_tasks: int
+    n_episodes: int  # tasks that each method trains on
+    n_classes: int | None  # characters to train on; None: all
+    n_validations: int  # during training
+    n_validation_tasks: int  # tasks of a validation; a method is tuned on half as many
+    n_tasks: int  # test tasks of each seed
+    n_temperature_tasks: int  # validation tasks that the temperature is fitted on
     n_threads: int
 
 
@@ -59,43 +46,23 @@ QUICK = DemoSettings(8, 40, 2, 2, 3, 6, 1)
 
 
 class DemoResult(NamedTuple):
-    """Results of the demo.
-
-    Attributes:
-        settings: how much work it was.
-        seed: seed of the training.
-        evaluations: for each number of examples and each method, its results on the digits.
-        logs: records of each training.
-        cards: the first test tasks with one example per class, as each method predicts them.
-        seconds: wall time of its parts.
-        n_classes: numbers of training and validation classes.
-    """
+    """Results of the demo on the digits, by number of examples and by method."""
 
     settings: DemoSettings
     seed: int
     evaluations: dict[int, dict[str, Evaluation]]
     logs: dict[str, list[dict[str, Any]]]
-    cards: dict[str, list[EpisodeDisplay]]
+    cards: dict[str, list[EpisodeDisplay]]  # the first test tasks with one example per class
     seconds: dict[str, float]
-    n_classes: tuple[int, int]
+    n_classes: tuple[int, int]  # for training and validation
 
 
 def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stage: Stage | None = None) -> DemoResult:
     """Train the methods on characters and test them on digits.
 
-    Args:
-        folder: gets the runs, in `runs`; those of an earlier demo are replaced.
-        settings: how much work to do.
-        seed: seed of weights and training tasks.
-        stage: told what goes on.
-
-    Example:
-        >>> import tempfile
-        >>> result = run_demo(Path(tempfile.mkdtemp()), settings=QUICK)
-        >>> sorted(result.evaluations), sorted(result.evaluations[1])
-        ([1, 5], ['mirror_gp', 'protonet'])
+    `folder` gets the runs, in `runs`; those of an earlier demo are replaced.
     """
-    stage = stage or _silent
+    stage = stage or (lambda name: lambda done, total, label: None)
     seconds: dict[str, float] = {}
     folders = {name: folder / "runs" / name for name in METHODS}
     with threads(settings.n_threads):
@@ -104,7 +71,8 @@ def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stag
             dataset = load_characters(settings.n_classes)
         for name, run in folders.items():
             with _timed(f"training {name}", seconds):
-                _clear(run)
+                if (run / "config.json").exists():  # of an earlier demo
+                    remove_run(run)
                 train(demo_config(name, settings, seed), run, dataset=dataset, progress=stage(f"Training {name}"))
         with _timed("testing", seconds):
             runs = {name: load_run(run, dataset) for name, run in folders.items()}
@@ -131,20 +99,12 @@ def load_characters(n_classes: int | None) -> Dataset:
 def demo_config(method: str, settings: DemoSettings, seed: int) -> Config:
     """Settings of a training; the same for all methods but for their own options."""
     return Config(
-        method=method,
-        method_options=METHODS[method],
-        n_way=N_WAY,
-        n_shot=1,
-        n_query=10,
-        n_episodes=settings.n_episodes,
-        kernel_lr=1e-2,
-        ema=0.98,
+        method=method, method_options=METHODS[method], n_way=N_WAY, n_shot=1, n_query=10,
+        n_episodes=settings.n_episodes, kernel_lr=1e-2, ema=0.98,
         validate_every=-(-settings.n_episodes // settings.n_validations),
-        n_validation_tasks=settings.n_validation_tasks,
-        n_tune_tasks=max(1, settings.n_validation_tasks // 2),
-        seed=seed,
-        device="cpu",
-    )
+        n_validation_tasks=settings.n_validation_tasks, n_tune_tasks=max(1, settings.n_validation_tasks // 2),
+        seed=seed, device="cpu",
+    )  # fmt: skip
 
 
 def _evaluate(
@@ -152,17 +112,11 @@ def _evaluate(
 ) -> dict[str, Evaluation]:
     return {
         name: evaluate_run(
-            run,
-            features,
-            n_shot=n_shot,
-            n_query=N_QUERY,
-            n_tasks=settings.n_tasks,
-            seeds=SEEDS,
-            n_validation_tasks=settings.n_temperature_tasks,
-            progress=stage(f"Testing {name}, {n_shot} per class"),
+            run, features, n_shot=n_shot, n_query=N_QUERY, n_tasks=settings.n_tasks, seeds=SEEDS,
+            n_validation_tasks=settings.n_temperature_tasks, progress=stage(f"Testing {name}, {n_shot} per class"),
         )
         for name, (run, features) in ready.items()
-    }
+    }  # fmt: skip
 
 
 def _cards(runs: dict[str, Run], dataset: Dataset) -> dict[str, list[EpisodeDisplay]]:
@@ -177,18 +131,8 @@ def _cards(runs: dict[str, Run], dataset: Dataset) -> dict[str, list[EpisodeDisp
     }
 
 
-def _clear(folder: Path) -> None:
-    """Remove the run of an earlier demo, unless another process is writing it."""
-    if (folder / "config.json").exists():
-        remove_run(folder)
-
-
 @contextmanager
 def _timed(name: str, seconds: dict[str, float]) -> Iterator[None]:
     start = time.perf_counter()
     yield
     seconds[name] = round(time.perf_counter() - start, 2)
-
-
-def _silent(name: str) -> Callable[[int, int, str], None]:
-    return lambda done, total, label: None

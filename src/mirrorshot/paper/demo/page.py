@@ -6,22 +6,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from mirrorshot import views
 from mirrorshot.paper.demo.experiment import METHODS, DemoResult
 from mirrorshot.training.evaluation import Calibration, Evaluation, paired_difference
-from mirrorshot.views import (
-    Image,
-    ReliabilityDisplay,
-    Section,
-    Table,
-    difference_table,
-    evaluation_table,
-    learning_section,
-    reliability_figure,
-    reliability_section,
-    risk_section,
-    save_figure,
-    write_report,
-)
+from mirrorshot.views import Image, ReliabilityDisplay, Section, Table
 
 OURS, OTHER = METHODS
 
@@ -53,16 +41,18 @@ _HOW_TO_GO_ON = (
 def write_demo(result: DemoResult, folder: Path) -> dict[str, Any]:
     """Write `report.html`, `results.json` and `reliability.png`; return the content of the JSON."""
     reliability = _reliability(result)
-    save_figure(reliability.figure, folder / "reliability.png")
+    views.save_figure(reliability.figure, folder / "reliability.png")
+    n_train, n_val = result.n_classes
+    learning = _LEARNING.format(n_episodes=result.settings.n_episodes, n_train=n_train, n_val=n_val)
     sections = [
         Section("What came out", [in_words(result), *_all_tables(result)]),
-        reliability_section(reliability),
-        risk_section(result.evaluations[1]),
+        views.reliability_section(reliability),
+        views.risk_section(result.evaluations[1]),
         Section("Three tasks", [_TASKS, *_tasks(result)]),
-        *learning_section(result.logs, _learning_text(result)),
+        *views.learning_section(result.logs, learning),
         Section("How to go on", [text.format(folder=folder) for text in _HOW_TO_GO_ON]),
     ]
-    write_report(
+    views.write_report(
         folder / "report.html", title="Handwritten digits from one example each", intro=_INTRO, sections=sections
     )
     record = as_record(result)
@@ -73,7 +63,7 @@ def write_demo(result: DemoResult, folder: Path) -> dict[str, Any]:
 def demo_tables(result: DemoResult) -> list[Table]:
     """The results at each number of examples per class."""
     return [
-        evaluation_table(found, caption=f"Handwritten digits, {_examples(n_shot)}")
+        views.evaluation_table(found, caption=f"Handwritten digits, {_examples(n_shot)}")
         for n_shot, found in result.evaluations.items()
     ]
 
@@ -99,16 +89,12 @@ def as_record(result: DemoResult) -> dict[str, Any]:
             for name, evaluation in found.items()
         ],
         "differences": [
-            {
-                "n_shot": n_shot,
-                "method": OURS,
-                "minus": OTHER,
-                "accuracy": paired_difference(found[OURS], found[OTHER])._asdict(),
-                "nll": paired_difference(found[OURS], found[OTHER], "nll")._asdict(),
-            }
+            {"n_shot": n_shot, "method": OURS, "minus": OTHER,
+             "accuracy": paired_difference(found[OURS], found[OTHER])._asdict(),
+             "nll": paired_difference(found[OURS], found[OTHER], "nll")._asdict()}
             for n_shot, found in result.evaluations.items()
         ],
-    }
+    }  # fmt: skip
 
 
 def _compare(n_shot: int, found: Mapping[str, Evaluation]) -> str:
@@ -135,7 +121,7 @@ def _all_tables(result: DemoResult) -> list[Table]:
     tables = []
     for results, (n_shot, found) in zip(demo_tables(result), result.evaluations.items(), strict=True):
         caption = f"On the same tasks, {_examples(n_shot)}"
-        tables += [results, difference_table(found, reference=OTHER, caption=caption)]
+        tables += [results, views.difference_table(found, reference=OTHER, caption=caption)]
     return tables
 
 
@@ -147,7 +133,7 @@ def _reliability(result: DemoResult) -> Image:
     ]
     alt = "Reliability diagrams: accuracy over confidence, for both methods with one and with five examples per class."
     caption = "Predictions as they are, without a temperature fitted on validation tasks."
-    return Image(reliability_figure(rows), alt, caption)
+    return Image(views.reliability_figure(rows), alt, caption)
 
 
 def _tasks(result: DemoResult) -> list[Image]:
@@ -158,11 +144,6 @@ def _tasks(result: DemoResult) -> list[Image]:
         n = len(card.y)
         images.append(Image(card.plot().figure_, alt, f"6 of {n} queries. Right among all {n}: {right}."))
     return images
-
-
-def _learning_text(result: DemoResult) -> str:
-    n_train, n_val = result.n_classes
-    return _LEARNING.format(n_episodes=result.settings.n_episodes, n_train=n_train, n_val=n_val)
 
 
 def _examples(n_shot: int) -> str:

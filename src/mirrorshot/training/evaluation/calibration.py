@@ -9,22 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mirrorshot.metrics import (
-    CalibrationBins,
-    Interval,
-    aurc,
-    bootstrap_bins,
-    bootstrap_intervals,
-    calibration_bins,
-    class_calibration_bins,
-    class_calibration_error,
-    correctness_auroc,
-    excess_aurc,
-    expected_calibration_error,
-    maximum_calibration_error,
-    risk_coverage,
-    task_statistics,
-)
+from mirrorshot import metrics
+from mirrorshot.metrics import CalibrationBins, Interval
 from mirrorshot.training.evaluation.predictions import Predictions
 
 N_RESAMPLES = 1000
@@ -109,33 +95,28 @@ def calibration_of(predictions: Predictions) -> Calibration:
     # from the logarithms: the exponential of -800 is zero
     nll = -predictions.log_prob.gather(-1, y[..., None])[..., 0]
     nll = torch.where(weight > 0, nll, 0.0).sum(-1)
-    statistics = task_statistics(prob, y, weight=weight)._replace(nll=nll)
-    intervals = bootstrap_intervals(statistics, _generator(), N_RESAMPLES, metrics=_BOOTSTRAPPED)
-    bins = calibration_bins(prob, y, weight=weight)
+    statistics = metrics.task_statistics(prob, y, weight=weight)._replace(nll=nll)
+    intervals = metrics.bootstrap_intervals(statistics, _generator(), N_RESAMPLES, metrics=_BOOTSTRAPPED)
+    bins = metrics.calibration_bins(prob, y, weight=weight)
+    of_equal_mass = metrics.calibration_bins(prob, y, weight=weight, equal_mass=True)
+    is_any_full = float(bins.counts.max()) >= MIN_COUNT
     return Calibration(
         **{name: intervals[name].value for name in _MAIN},
         bins=bins,
         scores={
             "accuracy": intervals["accuracy"].value,
-            "adaptive_ece": float(
-                expected_calibration_error(calibration_bins(prob, y, weight=weight, equal_mass=True))
-            ),
-            "class_ece": float(class_calibration_error(class_calibration_bins(prob, y, weight=weight))),
+            "adaptive_ece": float(metrics.expected_calibration_error(of_equal_mass)),
+            "class_ece": float(metrics.class_calibration_error(metrics.class_calibration_bins(prob, y, weight=weight))),
             "debiased_ece": intervals["debiased_ece"].value,
-            "aurc": float(aurc(prob, y, weight)),
-            "excess_aurc": float(excess_aurc(prob, y, weight)),
-            "correctness_auroc": float(correctness_auroc(prob, y, weight)),
-            "mce_full_bins": _mce_of_full_bins(bins),
+            "aurc": float(metrics.aurc(prob, y, weight)),
+            "excess_aurc": float(metrics.excess_aurc(prob, y, weight)),
+            "correctness_auroc": float(metrics.correctness_auroc(prob, y, weight)),
+            "mce_full_bins": float(metrics.maximum_calibration_error(bins, MIN_COUNT)) if is_any_full else math.nan,
         },
         intervals=intervals,
-        bin_intervals=torch.stack(bootstrap_bins(statistics, _generator(), N_RESAMPLES)),
-        risk=risk_coverage(prob, y, weight, _N_COVERAGES).risk,
+        bin_intervals=torch.stack(metrics.bootstrap_bins(statistics, _generator(), N_RESAMPLES)),
+        risk=metrics.risk_coverage(prob, y, weight, _N_COVERAGES).risk,
     )
-
-
-def _mce_of_full_bins(bins: CalibrationBins) -> float:
-    is_any_full = float(bins.counts.max()) >= MIN_COUNT
-    return float(maximum_calibration_error(bins, MIN_COUNT)) if is_any_full else math.nan
 
 
 def finite(value: float) -> float | None:

@@ -23,17 +23,11 @@ _Part = TypeVar("_Part")
 
 
 class Predictions(NamedTuple):
-    """Predictions of tasks, on the CPU.
-
-    Attributes:
-        log_prob: logarithm of the class probabilities, `-inf` for classes that a task does not have.
-        y: labels.
-        weight: one for queries, zero for padding.
-    """
+    """Log-probabilities, `-inf` for classes that a task does not have, labels and weights of tasks; on the CPU."""
 
     log_prob: Float[Tensor, "T M C"]
     y: Int[Tensor, "T M"]
-    weight: Float[Tensor, "T M"]
+    weight: Float[Tensor, "T M"]  # zero for padding
 
 
 class Latents(NamedTuple):
@@ -44,26 +38,12 @@ class Latents(NamedTuple):
 
 
 def predict_tasks(
-    method: FewShotMethod,
-    sampler: EpisodeSampler,
-    numbers: Sequence[int],
-    *,
-    prepare: Prepare,
-    batch_size: int,
+    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare, batch_size: int,
     progress: Progress | None = None,
-) -> Predictions:
+) -> Predictions:  # fmt: skip
     """Predict the queries of the tasks of these numbers, in eval mode and without gradients.
 
-    `progress` is called after each batch of `batch_size` tasks.
-
-    Example:
-        >>> from mirrorshot.networks.backbones import make_backbone
-        >>> from mirrorshot.methods import make_method
-        >>> source = ClassSource.from_arrays(torch.arange(40.0)[:, None], torch.arange(40) // 10)
-        >>> sampler = EpisodeSampler(source, n_way=2, n_shot=1, n_query=3, seed=0)
-        >>> method = make_method("protonet", make_backbone("identity", in_features=1))
-        >>> predict_tasks(method, sampler, range(5), prepare=torch.Tensor.float, batch_size=2).log_prob.shape
-        torch.Size([5, 6, 2])
+    `progress` is called after each batch of `batch_size` tasks. `evaluate` has an example.
     """
 
     def predict(tasks: TaskBatch, y: Tensor) -> Predictions:
@@ -81,14 +61,9 @@ def predict_tasks(
 
 
 def predict_latents(
-    method: FewShotMethod,
-    sampler: EpisodeSampler,
-    numbers: Sequence[int],
-    *,
-    prepare: Prepare,
-    batch_size: int,
+    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare, batch_size: int,
     progress: Progress | None = None,
-) -> Latents | None:
+) -> Latents | None:  # fmt: skip
     """Compute the latents of some tasks, with the arguments of `predict_tasks`; None for methods without latents."""
 
     def predict(tasks: TaskBatch, _: Tensor) -> Latents | None:
@@ -109,27 +84,15 @@ class Passes:
     """
 
     def __init__(
-        self,
-        method: FewShotMethod,
-        sizes: tuple[int, int, int],
-        prepare: Prepare,
-        batch_size: int,
-        progress: Progress | None,
-        total: int,
-    ) -> None:
+        self, method: FewShotMethod, sizes: tuple[int, int, int], prepare: Prepare, batch_size: int,
+        progress: Progress | None, total: int,
+    ) -> None:  # fmt: skip
         self.method, self.sizes, self.prepare, self.batch_size = method, sizes, prepare, batch_size
         self._report, self._done, self._total = progress, 0, total
 
     def predictions(self, source: ClassSource, seed: int, n_tasks: int, label: str) -> Predictions:
-        """Predict all tasks of a seed, in float64.
-
-        Raises:
-            NumericalError: a prediction is NaN.
-        """
-        found = predict_tasks(
-            self.method, EpisodeSampler(source, *self.sizes, seed=seed), range(n_tasks),
-            prepare=self.prepare, batch_size=self.batch_size, progress=self.progress(label, n_tasks),
-        )  # fmt: skip
+        """Predict all tasks of a seed, in float64; raises `NumericalError` if a prediction is NaN."""
+        found = self._over(predict_tasks, source, seed, n_tasks, label)
         is_bad = (found.log_prob.isnan().any(-1) & (found.weight > 0)).any(-1)
         if bool(is_bad.any()):
             raise NumericalError(
@@ -141,10 +104,12 @@ class Passes:
 
     def latents(self, source: ClassSource, seed: int, n_tasks: int, label: str) -> Latents | None:
         """Compute the latents of all tasks of a seed; None for methods without latents."""
-        return predict_latents(
-            self.method, EpisodeSampler(source, *self.sizes, seed=seed), range(n_tasks),
-            prepare=self.prepare, batch_size=self.batch_size, progress=self.progress(label, n_tasks),
-        )  # fmt: skip
+        return self._over(predict_latents, source, seed, n_tasks, label)
+
+    def _over(self, predict: Callable[..., _Part], source: ClassSource, seed: int, n_tasks: int, label: str) -> _Part:
+        sampler, progress = EpisodeSampler(source, *self.sizes, seed=seed), self.progress(label, n_tasks)
+        options = {"prepare": self.prepare, "batch_size": self.batch_size, "progress": progress}
+        return predict(self.method, sampler, range(n_tasks), **options)
 
     def progress(self, label: str, size: int) -> Progress | None:
         """Return the progress of the next pass."""
@@ -156,14 +121,9 @@ class Passes:
 
 
 def _of_batches(
-    compute: Callable[[TaskBatch, Tensor], _Part | None],
-    method: FewShotMethod,
-    sampler: EpisodeSampler,
-    numbers: Sequence[int],
-    prepare: Prepare,
-    batch_size: int,
-    progress: Progress | None,
-) -> list[_Part]:
+    compute: Callable[[TaskBatch, Tensor], _Part | None], method: FewShotMethod, sampler: EpisodeSampler,
+    numbers: Sequence[int], prepare: Prepare, batch_size: int, progress: Progress | None,
+) -> list[_Part]:  # fmt: skip
     """Compute the results of all batches of tasks; none if `compute` returns None for the first one."""
     if batch_size < 1 or len(numbers) == 0:
         raise InvalidInputError(

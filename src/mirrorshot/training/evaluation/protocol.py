@@ -10,15 +10,10 @@ from torch import Tensor
 from mirrorshot.data import ClassSource
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.metrics import PAPER_GRID, apply_temperature, fit_temperature
+from mirrorshot.training.evaluation import temperatures
 from mirrorshot.training.evaluation.calibration import calibration_of
 from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare, Progress
 from mirrorshot.training.evaluation.results import Evaluation, Protocol, interval_95
-from mirrorshot.training.evaluation.temperatures import (
-    Tempered,
-    fit_likelihood_temperature,
-    fit_two_temperatures,
-    tempered_calibrations,
-)
 from mirrorshot.types import InvalidInputError
 
 
@@ -59,9 +54,7 @@ def evaluate(
             one chosen by the ECE and by the MCE of the validation tasks; see `mirrorshot.metrics.two_temperatures`.
         progress: called after each batch.
 
-    Raises:
-        NumericalError: a prediction is NaN.
-        DataError: the data have too few classes or items for such tasks.
+    Raises `NumericalError` if a prediction is NaN, `DataError` if the data have too few classes or items.
 
     Example:
         >>> from mirrorshot.networks.backbones import make_backbone
@@ -76,18 +69,11 @@ def evaluate(
     once = n_validation_tasks * (validation is not None) + n_tasks * len(seeds)
     total = once + (once + len(PAPER_GRID)) * two_temperatures
     passes = Passes(method, (n_way, n_shot, n_query), prepare, batch_size, progress, total)
+    fitted_on = (0, 0) if validation is None else (n_validation_tasks, validation.n_classes)
     protocol = Protocol(
-        n_way=n_way,
-        n_shot=n_shot,
-        n_query=n_query,
-        n_tasks=n_tasks,
-        seeds=tuple(map(int, seeds)),
-        n_test_classes=test.n_classes,
-        n_test_items=test.n_items,
-        n_validation_tasks=0 if validation is None else n_validation_tasks,
-        n_validation_classes=0 if validation is None else validation.n_classes,
-        episodes=_fingerprint(test),
-    )
+        n_way, n_shot, n_query, n_tasks, tuple(map(int, seeds)), test.n_classes, test.n_items, *fitted_on,
+        _fingerprint(test),
+    )  # fmt: skip
     validated = validation and passes.predictions(validation, seeds[0], n_validation_tasks, "validation")
     tested = [passes.predictions(test, seed, n_tasks, f"test, seed {seed}") for seed in seeds]
     found = _summary(protocol, tested, fit_temperature(*validated) if validated else None)
@@ -99,19 +85,16 @@ def evaluate(
 
 
 def _tempered(
-    validated: Predictions,
-    fitted: Latents | None,
-    tested: Sequence[Predictions],
-    latents: Sequence[Latents | None],
+    validated: Predictions, fitted: Latents | None, tested: Sequence[Predictions], latents: Sequence[Latents | None],
     passes: Passes,
-) -> tuple[Tempered, ...]:
+) -> tuple[temperatures.Tempered, ...]:  # fmt: skip
     progress = passes.progress("two temperatures", len(PAPER_GRID))
     report = None if progress is None else lambda done, of: progress(done, of, "")
-    pairs = fit_two_temperatures(fitted, validated, report)
-    likelihood = None if fitted is None else fit_likelihood_temperature(fitted, validated)
+    pairs = temperatures.fit_two_temperatures(fitted, validated, report)
+    likelihood = None if fitted is None else temperatures.fit_likelihood_temperature(fitted, validated)
     parts = [part for part in latents if part is not None]
     joined = Latents(*map(torch.cat, zip(*parts, strict=True))) if parts else None
-    return tempered_calibrations(likelihood, pairs, joined, _together(tested))
+    return temperatures.tempered_calibrations(likelihood, pairs, joined, _together(tested))
 
 
 def _together(passes: Sequence[Predictions]) -> Predictions:
@@ -156,13 +139,9 @@ def _fingerprint(source: ClassSource) -> str:
 
 
 def _check_arguments(
-    test: ClassSource,
-    validation: ClassSource | None,
-    n_tasks: int,
-    n_validation_tasks: int,
-    seeds: Sequence[int],
+    test: ClassSource, validation: ClassSource | None, n_tasks: int, n_validation_tasks: int, seeds: Sequence[int],
     two_temperatures: bool,
-) -> None:
+) -> None:  # fmt: skip
     if two_temperatures and validation is None:
         raise InvalidInputError(
             "Expected `validation` classes to choose the two temperatures on, but got None. Pass them, or leave out "

@@ -16,27 +16,18 @@ Z_95 = 1.96  # as the references round it
 
 
 class Protocol(NamedTuple):
-    """Settings of an evaluation.
-
-    Attributes:
-        n_way, n_shot, n_query: size of the tasks.
-        n_tasks: tasks of each seed.
-        seeds: of the passes.
-        n_test_classes, n_test_items: of the data.
-        n_validation_tasks, n_validation_classes: of the fit of the temperature; 0 without one.
-        episodes: fingerprint of the labels that the episodes are drawn from; equal for equal episodes.
-    """
+    """Settings of an evaluation."""
 
     n_way: int
     n_shot: int
     n_query: int
-    n_tasks: int
+    n_tasks: int  # of each seed
     seeds: tuple[int, ...]
     n_test_classes: int
     n_test_items: int
-    n_validation_tasks: int
+    n_validation_tasks: int  # 0 without a temperature
     n_validation_classes: int
-    episodes: str
+    episodes: str  # fingerprint of the labels that they are drawn from
 
 
 class Evaluation(NamedTuple):
@@ -87,11 +78,7 @@ class Evaluation(NamedTuple):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Evaluation":
-        """Invert `record(with_tasks=True)`.
-
-        Raises:
-            InvalidInputError: the record is not of that kind, or without tasks.
-        """
+        """Invert `record(with_tasks=True)`; raises `InvalidInputError` for other records."""
         try:
             protocol = Protocol(**{**record["protocol"], "seeds": tuple(record["protocol"]["seeds"])})
             calibrated = record["calibrated"]
@@ -133,8 +120,7 @@ def paired_difference(
 ) -> PairedDifference:
     """Return the mean of `a - b` over the tasks. They are the same for both, so their difficulty cancels.
 
-    Raises:
-        InvalidInputError: the evaluations differ in protocol or episodes.
+    Raises `InvalidInputError` if the evaluations differ in protocol or episodes.
     """
     if metric not in ("accuracy", "nll"):
         raise InvalidInputError(f"Expected `metric` to be 'accuracy' or 'nll', but got {metric!r}.")

@@ -12,14 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mirrorshot import metrics
 from mirrorshot.gp.threads import one_thread
-from mirrorshot.metrics import (
-    PAPER_GRID,
-    TwoTemperatures,
-    apply_temperature,
-    minimise_over_temperature,
-    search_two_temperatures,
-)
+from mirrorshot.metrics import PAPER_GRID, TwoTemperatures
 from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.training.evaluation.calibration import Calibration, calibration_of
 from mirrorshot.training.evaluation.predictions import Latents, Predictions
@@ -30,18 +25,14 @@ _MAX_NLL_QUERIES = 6_000  # that the likelihood temperature by NLL is fitted on,
 
 
 class Tempered(NamedTuple):
-    """Calibration at temperatures of the paper's kind.
+    """Calibration of the test tasks at temperatures of the paper's kind.
 
-    Attributes:
-        rule: how they were chosen on the validation tasks: "nll" (T1 alone), "ece" or "mce" (both).
-        likelihood: T1, inside the expected softmax; None for methods without Gaussian latents.
-        predictive: T2, on the logarithm of the averaged probability.
-        calibration: of the test tasks.
+    `rule` is how they were chosen on the validation tasks: "nll" (T1 alone), "ece" or "mce" (both).
     """
 
     rule: str
-    likelihood: float | None
-    predictive: float
+    likelihood: float | None  # T1, inside the expected softmax; None for methods without Gaussian latents
+    predictive: float  # T2, on the logarithm of the averaged probability
     calibration: Calibration
 
 
@@ -81,7 +72,7 @@ def fit_likelihood_temperature(latents: Latents, predictions: Predictions) -> fl
     def nll(temperature: float) -> float:
         return -float(latent_log_prob(some, temperature).gather(-1, y)[..., 0][real].mean())
 
-    return minimise_over_temperature(nll)
+    return metrics.minimise_over_temperature(nll)
 
 
 def fit_two_temperatures(
@@ -89,12 +80,12 @@ def fit_two_temperatures(
 ) -> TwoTemperatures:
     """Fit the paper's pairs on validation tasks; without latents T1 is 1 and the grid has T2 alone."""
     if latents is None:
-        return search_two_temperatures(
+        return metrics.search_two_temperatures(
             lambda _: predictions.log_prob, predictions.y, likelihood=(1.0,), weight=predictions.weight
         )
     y, weight = predictions.y.to(latents.mean.device), predictions.weight.to(latents.mean.device)
     with one_thread():  # many small steps: threads would mostly wait for each other
-        return search_two_temperatures(
+        return metrics.search_two_temperatures(
             sampled_log_prob(latents), y, likelihood=PAPER_GRID, weight=weight, progress=progress
         )
 
@@ -111,6 +102,6 @@ def tempered_calibrations(
     found = []
     for rule, T1, T2 in wanted:
         log_prob = predictions.log_prob if latents is None or T1 is None else latent_log_prob(latents, T1)
-        at = predictions._replace(log_prob=apply_temperature(log_prob, T2))
+        at = predictions._replace(log_prob=metrics.apply_temperature(log_prob, T2))
         found.append(Tempered(rule, T1, T2, calibration_of(at)))
     return tuple(found)
