@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from _common import save, table
 
 from mirrorshot import FewShotClassifier
 from mirrorshot.classifier.bulk import in_chunks
@@ -54,6 +53,8 @@ def measure(path: Path, n: int, n_jobs: int) -> dict[str, float]:
 
 
 def main() -> None:
+    from _common import save, table  # not in the processes that are measured: it needs torch
+
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.npy"

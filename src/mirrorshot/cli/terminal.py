@@ -107,7 +107,7 @@ def short_work() -> Iterator[None]:
     """`errors_as_messages` for a block that computes little, with threads that wait without spinning.
 
     Design note: the work is a second of imports and some small products. Threads that spin between these take the
-    processor from other programs, and on a busy machine from this one. OpenMP reads the setting when NumPy or torch is imported.
+    processor from other programs, and on a busy machine from this one. OpenMP reads the setting when it is loaded.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with errors_as_messages():
