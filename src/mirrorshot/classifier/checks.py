@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+from mirrorshot.softmax.arrays import diagonal
 
 POSITIVE, FINITE, COUNTS = ("outputscale_", "temperature_"), ("loo_log_likelihood_", "elbo_"), ("n_iter_",)
 POSTERIOR = ("mean", "var", "alpha", "slack")  # (1, C, N) each
@@ -39,14 +39,14 @@ def checked_classes(labels: Any, kind: Any) -> NDArray[Any]:
     return np.array(labels, dtype=dtype)
 
 
-def check_examples(tensors: Mapping[str, Tensor], classes: NDArray[Any]) -> None:
+def check_examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any]) -> None:
     """Refuse tensors that do not fit each other or have numbers that cannot be."""
     x, y, weight = tensors["rows.x"], tensors["rows.y"], tensors["rows.weight"]
     n_way, N = len(classes), int((weight > 0).sum())
     if x.ndim != 2 or x.shape[1] < 1 or N < 1:
         raise ValueError(f"it has {N} examples that count, of shape {tuple(x.shape)}")
     for name, (shape, dtype) in _wanted(tensors, x.shape[0], x.shape[1], n_way, N).items():
-        _check_tensor(name, tensors[name], shape, dtype)
+        _check_array(name, tensors[name], shape, dtype)
     if not 0 <= int(y.min()) <= int(y.max()) < n_way:
         raise ValueError("labels and examples do not match")
     if classes.dtype.kind == "U" and len(x) * classes.dtype.itemsize > 4 * _MAX_LABEL_CHARACTERS:
@@ -56,18 +56,18 @@ def check_examples(tensors: Mapping[str, Tensor], classes: NDArray[Any]) -> None
     for name in ("sites.precision", "posterior.var"):
         if bool((tensors[name] < 0).any()):
             raise ValueError(f"{name} has negative numbers")
-    if not bool((tensors["posterior.chol"].diagonal(dim1=-2, dim2=-1) > 0).all()):
+    if not bool((diagonal(tensors["posterior.chol"]) > 0).all()):
         raise ValueError("posterior.chol is no Cholesky factor")
 
 
 def _wanted(
-    tensors: Mapping[str, Tensor], n: int, D: int, n_way: int, N: int
-) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    tensors: Mapping[str, NDArray[Any]], n: int, D: int, n_way: int, N: int
+) -> dict[str, tuple[tuple[int, ...], type]]:
     """Shape and type of each tensor."""
-    latent, double = (1, n_way, N), torch.float64
+    latent, double = (1, n_way, N), np.float64
     return {
         "rows.x": ((n, D), double),
-        "rows.y": ((n,), torch.int64),
+        "rows.y": ((n,), np.int64),
         "rows.weight": ((n,), double),
         "centre": ((1, 1, D), double),
         "posterior.chol": ((1, n_way, N, N), double),
@@ -77,10 +77,10 @@ def _wanted(
     }
 
 
-def _check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}, not {shape} of {dtype}")
-    if dtype.is_floating_point and not bool((tensor.abs() <= _LARGEST).all()):
+def _check_array(name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: type) -> None:
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"{name} is {array.shape} of {array.dtype}, not {shape} of {dtype.__name__}")
+    if dtype is np.float64 and not bool((abs(array) <= _LARGEST).all()):
         raise ValueError(f"{name} has numbers that are not finite, or too large")
 
 

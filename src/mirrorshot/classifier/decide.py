@@ -3,10 +3,8 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
@@ -44,47 +42,45 @@ class Suspects(NamedTuple):
     label: NDArray[Any]
 
 
-def uncertainty(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> Uncertainty:
+def uncertainty(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> Uncertainty:
     """Return the uncertainty of the label of each query, before the temperature."""
     mean, var = latents(fitted, x, prior_mean)
-    with few_threads(mean.numel()):
-        return Uncertainty(*(part.numpy() for part in decisions.uncertainty(mean, var)))
+    with few_threads(mean.size):
+        return Uncertainty(*decisions.uncertainty(mean, var))
 
 
-def novelty(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> NDArray[np.float64]:
+def novelty(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
     """Return how much each query looks like none of the classes."""
     mean, var = latents(fitted, x, prior_mean)
-    with few_threads(mean.numel()):
-        return np.asarray(decisions.novelty(mean, var, fitted.prior_var(x)[0].mT).numpy())
+    with few_threads(mean.size):
+        return decisions.novelty(mean, var, fitted.prior_var(x)[0].T)
 
 
-@torch.no_grad()
 def novelty_threshold(fitted: Fitted, rate: float) -> float:
     """Return the novelty that a share `rate` of the examples exceeds, each predicted from the others."""
     x, y, weight, n_way, prior_mean = fitted.support
     kept = decisions.kept_without(y, weight, weight, n_way)
-    if not bool(kept.any()):
+    if not kept.any():
         return 1.0
     with few_threads(len(y) * n_way):
         mean, var = loo_latent(fitted.posterior)
         mean = mean if prior_mean is None else mean + prior_mean
-        found = decisions.novelty(mean[0].mT, var[0].mT, fitted.prior_var(x)[0].mT)
+        found = decisions.novelty(mean[0].T, var[0].T, fitted.prior_var(x)[0].T)
     return 1.0 - decisions.conformal_threshold(1.0 - found[kept], weight[kept], 1.0 - rate)
 
 
 def suspects(fitted: Fitted) -> Suspects:
     """Rank the examples by the probability of their label, predicted without them."""
     y, weight = fitted.support.y, fitted.support.weight
-    prob = loo_proba(fitted, torch.ones_like(weight))
-    kept = decisions.kept_without(y, weight, weight, fitted.support.n_way).numpy()
-    own = prob.gather(1, y[:, None])[:, 0].numpy()
+    prob = loo_proba(fitted, np.ones_like(weight))
+    kept = decisions.kept_without(y, weight, weight, fitted.support.n_way)
+    own = prob[np.arange(len(y)), y]
     order = np.flatnonzero(kept)[own[kept].argsort(kind="stable")]
-    best = prob.argmax(1).numpy()[order]
+    best = prob.argmax(1)[order]
     return Suspects(np.flatnonzero(fitted.used)[order], own[order], fitted.classes[best])
 
 
-@torch.no_grad()
-def suggest(fitted: Fitted, pool: Float[Tensor, "1 M D"], k: int) -> NDArray[np.intp]:
+def suggest(fitted: Fitted, pool: Float[NDArray[np.float64], "1 M D"], k: int) -> NDArray[np.intp]:
     """Return the indices of the `k` queries of a pool whose labels would teach most."""
     if fitted.support.prior_mean is not None:
         raise InvalidInputError("Expected a classifier without prior scores, which `suggest` does not support.")

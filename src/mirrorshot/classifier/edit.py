@@ -10,10 +10,8 @@ with a prior standard deviation above 16 are always solved anew.
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from mirrorshot.classifier.examples import Examples, check_index, join_labels
 from mirrorshot.classifier.fit import Settings, learn
@@ -90,7 +88,6 @@ def _check_no_new_class(fitted: Fitted, examples: Examples) -> None:
         )
 
 
-@torch.no_grad()
 def _known_sites(fitted: Fitted, examples: Examples, origin: NDArray[np.intp]) -> GaussianSites:
     """Return sites to start from, by the index each example had before (-1: it is new).
 
@@ -102,46 +99,45 @@ def _known_sites(fitted: Fitted, examples: Examples, origin: NDArray[np.intp]) -
     place = np.cumsum(fitted.used) - 1  # of an example among the sites
     classes = examples.classes()
     before = np.searchsorted(fitted.classes, classes).clip(max=len(fitted.classes) - 1)
-    is_old_class = torch.tensor(fitted.classes[before] == classes)
-    stays = torch.tensor(origin >= 0)
-    own = torch.tensor(np.searchsorted(classes, targets))
-    sites = [torch.zeros(len(classes), len(own), dtype=torch.float64) for _ in range(2)]
+    is_old_class = fitted.classes[before] == classes
+    stays = origin >= 0
+    own = np.searchsorted(classes, targets)
+    sites = [np.zeros((len(classes), len(own))) for _ in range(2)]
     for whole, old in zip(sites, fitted.posterior.sites, strict=True):
-        part = old[0][torch.tensor(before)][:, torch.tensor(place[origin[origin >= 0]])]
-        others = is_old_class[:, None] & (torch.arange(len(classes))[:, None] != own[stays])
-        average = (part * others).sum(0) / others.sum(0).clamp(min=1)
-        whole[:, stays] = torch.where(is_old_class[:, None], part, average)
-    if not bool(stays.all()):
-        prior = None if examples.prior is None else torch.tensor(examples.prior[used][origin < 0].T)
-        x = torch.tensor(examples.x[used][origin < 0])[None]
-        new = _site_alone(fitted, x, is_old_class, torch.tensor(before), own[~stays], prior)
+        part = old[0][before][:, place[origin[stays]]]
+        others = is_old_class[:, None] & (np.arange(len(classes))[:, None] != own[stays])
+        average = (part * others).sum(0) / np.maximum(others.sum(0), 1)
+        whole[:, stays] = np.where(is_old_class[:, None], part, average)
+    if not stays.all():
+        prior = None if examples.prior is None else examples.prior[used][~stays].T
+        x = examples.x[used][~stays][None]
+        new = _site_alone(fitted, x, is_old_class, before, own[~stays], prior)
         for whole, site in zip(sites, new, strict=True):
             whole[:, ~stays] = site
     # a weight that was given to a new point counts the site as often
-    factor = torch.where(stays, 1.0, torch.tensor(examples.weight[used]))
+    factor = np.where(stays, 1.0, examples.weight[used])
     return GaussianSites((sites[0] * factor)[None], (sites[1] * factor)[None])
 
 
 def _site_alone(
     fitted: Fitted,
-    x: Float[Tensor, "1 M D"],
-    is_old_class: Bool[Tensor, " C"],
-    before: Int[Tensor, " C"],
-    own: Int[Tensor, " M"],
-    prior_mean: Float[Tensor, "C M"] | None,
-) -> tuple[Float[Tensor, "C M"], Float[Tensor, "C M"]]:
+    x: Float[NDArray[np.float64], "1 M D"],
+    is_old_class: Bool[NDArray[np.bool_], " C"],
+    before: Int[NDArray[np.int64], " C"],
+    own: Int[NDArray[np.int64], " M"],
+    prior_mean: Float[NDArray[np.float64], "C M"] | None,
+) -> tuple[Float[NDArray[np.float64], "C M"], Float[NDArray[np.float64], "C M"]]:
     """Return the fixed point of the mirror step at each new point by itself, the other sites held."""
     prior_var = fitted.prior_var(x)
     mean, var = (part[0][before] for part in predict_latent(fitted.posterior, fitted.cross(x), prior_var))
-    prior = prior_var[0].double()
-    mean = torch.where(is_old_class[:, None], mean, 0.0)
-    var = torch.where(is_old_class[:, None], var, prior).clamp(min=1e-9)
-    label = one_hot(own, len(mean), torch.float64)
-    b, w = torch.zeros_like(mean), torch.zeros_like(mean)
+    mean = np.where(is_old_class[:, None], mean, 0.0)
+    var = np.maximum(np.where(is_old_class[:, None], var, prior_var[0]), 1e-9)
+    label = one_hot(own, len(mean), np.float64)
+    b = w = np.zeros_like(mean)
     for _ in range(_LOCAL_STEPS):
         v = var / (1 + w * var)
         m = v * (mean / var + b)
-        moments = softmax_moments((m if prior_mean is None else m + prior_mean).mT, v.mT)
-        c = moments.curvature.mT
-        b, w = 0.5 * (b + label - moments.prob.mT + c * m), 0.5 * (w + c)
+        moments = softmax_moments((m if prior_mean is None else m + prior_mean).T, v.T)
+        c = moments.curvature.T
+        b, w = 0.5 * (b + label - moments.prob.T + c * m), 0.5 * (w + c)
     return b, w

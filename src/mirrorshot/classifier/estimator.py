@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor
 
 from mirrorshot.classifier import decide, edit, explain, predict, promise
 from mirrorshot.classifier.decide import Suspects, Uncertainty
@@ -238,12 +236,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             X: embeddings, shape (n_queries, n_features).
             prior_scores: as of `fit`, for the queries; needed if and only if `fit` had them.
         """
-        mean, var = predict.latents(*self._queries(X, prior_scores))
-        return mean.numpy(), var.numpy()
+        return predict.latents(*self._queries(X, prior_scores))
 
     def predict_log_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """Logarithm of the class probabilities, shape (n_queries, n_classes); arguments as in `predict_latent`."""
-        return np.asarray(predict.log_proba(*self._queries(X, prior_scores)).numpy())
+        return predict.log_proba(*self._queries(X, prior_scores))
 
     def predict_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
         """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
@@ -252,7 +249,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[Any]:
         """Most probable class of each query, shape (n_queries,)."""
         fitted, x, prior_mean = self._queries(X, prior_scores)
-        return np.asarray(fitted.classes[predict.log_proba(fitted, x, prior_mean).argmax(1).numpy()])
+        return np.asarray(fitted.classes[predict.log_proba(fitted, x, prior_mean).argmax(1)])
 
     def uncertainty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> Uncertainty:
         """Return the uncertainty of the label of each query, and the part of it that more examples could remove.
@@ -497,7 +494,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return cls.from_state(HeadState(saved.tensors, saved.info), str(path))
 
     def state(self) -> HeadState:
-        """Return the fitted classifier as plain tensors and JSON, for files that hold more than it."""
+        """Return the fitted classifier as plain arrays and JSON, for files that hold more than it."""
         check_is_fitted(self)
         return head_state(self.fitted_, self._settings(), getattr(self, "feature_names_in_", None))
 
@@ -550,14 +547,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self.__dict__ = {**vars(after), **learned, "fitted_": fitted}
         return self
 
-    def _checked(self, X: ArrayLike) -> tuple[Fitted, Tensor]:
-        """Return one fit, and queries that fit it as a tensor (1, M, D)."""
+    def _checked(self, X: ArrayLike) -> tuple[Fitted, NDArray[np.float64]]:
+        """Return one fit, and queries that fit it (1, M, D)."""
         check_is_fitted(self)
         now = self._snapshot()
         x = validate_data(now, to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False)
-        return now.fitted_, torch.tensor(check_embeddings(x, X))[None]
+        return now.fitted_, check_embeddings(x, X)[None]
 
-    def _queries(self, X: ArrayLike, prior_scores: ArrayLike | None) -> tuple[Fitted, Tensor, Tensor]:
+    def _queries(self, X: ArrayLike, prior_scores: ArrayLike | None) -> tuple[Fitted, NDArray[np.float64], NDArray[np.float64]]:
         """Return one fit, queries that fit it, and their prior means (1, C, M)."""
         fitted, x = self._checked(X)
         support = fitted.support

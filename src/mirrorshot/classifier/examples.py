@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mirrorshot.classifier.selection import Support
@@ -37,14 +36,14 @@ class Examples(NamedTuple):
 
 
 def support_of(rows: Examples) -> Support:
-    """The examples that count, as tensors."""
+    """The examples that count, as a batch of one task."""
     used = rows.weight > 0
     return Support(
-        torch.tensor(rows.x[used])[None],
-        torch.tensor(rows.labels()[used]),
-        torch.tensor(rows.weight[used]),
+        rows.x[used][None],
+        rows.labels()[used],
+        rows.weight[used],
         len(rows.classes()),
-        None if rows.prior is None else torch.tensor(rows.prior[used].T.copy())[None],
+        None if rows.prior is None else np.ascontiguousarray(rows.prior[used].T)[None],
     )
 
 

@@ -3,10 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
@@ -30,16 +28,14 @@ class Evidence(NamedTuple):
     influence: NDArray[np.float64]
 
 
-@torch.no_grad()
-def contributions(fitted: Fitted, x: Float[Tensor, "1 M D"]) -> NDArray[np.float64]:
+def contributions(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"]) -> NDArray[np.float64]:
     """Return the contribution of each example to the latent of each class, (M, C, n_examples)."""
     with few_threads(x.shape[1] * fitted.support.n_way):
-        added = decisions.contributions(fitted.posterior, fitted.cross(x))[0].permute(2, 0, 1).numpy()
+        added = decisions.contributions(fitted.posterior, fitted.cross(x))[0].transpose(2, 0, 1)
     return _for_all_examples(fitted, added)
 
 
-@torch.no_grad()
-def influence(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> NDArray[np.float64]:
+def influence(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
     """Return the probability of each class minus the one without each example, (M, C, n_examples)."""
     with few_threads(x.shape[1] * fitted.support.n_way * len(fitted.support.y)):
         cross = fitted.cross(x)
@@ -49,22 +45,22 @@ def influence(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tenso
         # (C, N, M) -> (M, N, C)
         without = _proba(fitted, (mean[:, :, None] - effect.mean)[0], (var[:, :, None] + effect.var)[0])
         whole = _proba(fitted, mean[0][:, None], var[0][:, None])
-    return _for_all_examples(fitted, (whole - without).permute(0, 2, 1).numpy())
+    return _for_all_examples(fitted, (whole - without).transpose(0, 2, 1))
 
 
-def evidence(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"], k: int) -> Evidence:
+def evidence(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"], k: int) -> Evidence:
     """Return the `k` examples that speak most for the predicted class of each query."""
     check_count("k", k, len(fitted.used), "the number of examples")
-    best = log_proba(fitted, x, prior_mean).argmax(1).numpy()[:, None, None]
+    best = log_proba(fitted, x, prior_mean).argmax(1)[:, None, None]
     parts = contributions(fitted, x), influence(fitted, x, prior_mean)
     weight, change = (np.take_along_axis(part, best, 1)[:, 0] for part in parts)
     row = (-weight).argsort(1, kind="stable")[:, :k]
     return Evidence(row, np.take_along_axis(weight, row, 1), np.take_along_axis(change, row, 1))
 
 
-def _proba(fitted: Fitted, mean: Float[Tensor, "C N M"], var: Float[Tensor, "C N M"]) -> Float[Tensor, "M N C"]:
-    latents = (part.permute(2, 1, 0) for part in (mean, var))
-    return log_predictive(*latents, temperature=fitted.temperature).exp()
+def _proba(fitted: Fitted, mean: Float[NDArray[np.float64], "C N M"], var: Float[NDArray[np.float64], "C N M"]) -> Float[NDArray[np.float64], "M N C"]:
+    latents = (part.transpose(2, 1, 0) for part in (mean, var))
+    return np.exp(log_predictive(*latents, temperature=fitted.temperature))
 
 
 def _for_all_examples(fitted: Fitted, part: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fitted import Fitted, few_threads
@@ -14,7 +13,7 @@ from mirrorshot.classifier.memory import check_memory
 from mirrorshot.classifier.selection import Candidate, Support, choose_centre, make_candidates, select
 from mirrorshot.classifier.solve import SCREENING_TOLERANCE, descend, refine, solve
 from mirrorshot.gp.gaussian import GaussianSites
-from mirrorshot.gp.kernels import KERNELS, Kernel
+from mirrorshot.gp.kernels import FAMILIES, Kernel, as_value
 from mirrorshot.types import InvalidInputError
 
 
@@ -52,7 +51,7 @@ def learn(settings: Settings, examples: Examples, start: Callable[[], GaussianSi
     _check_classes(examples)
     check_not_tiny(examples.x[examples.weight > 0])
     support = support_of(examples)
-    with torch.no_grad(), few_threads(len(support.y) * support.n_way):
+    with few_threads(len(support.y) * support.n_way):
         return _infer(settings, examples, support, None if start is None else start())
 
 
@@ -60,7 +59,7 @@ def _infer(settings: Settings, examples: Examples, support: Support, start: Gaus
     candidates = _candidates(settings, support)
     check_memory(len(support.y), support.n_way, len(candidates))
     fixed = None if settings.temperature == "loo" else float(settings.temperature)
-    K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])
+    K = np.concatenate([c.kernel(support.x, centre=c.centre) for c in candidates])
     g, screened = 0, None
     if len(candidates) > 1:
         posteriors, _ = descend(support, K, None, SCREENING_TOLERANCE)
@@ -79,7 +78,7 @@ def _infer(settings: Settings, examples: Examples, support: Support, start: Gaus
         outputscale=candidates[g].outputscale,
         temperature=choice.temperature,
         posterior=solved.posterior,
-        loo_log_likelihood=float(choice.log_likelihood),
+        loo_log_likelihood=float(choice.log_likelihood[0]),
         elbo=solved.elbo,
         gap=solved.gap,
         start=solved.start,
@@ -89,19 +88,19 @@ def _infer(settings: Settings, examples: Examples, support: Support, start: Gaus
 
 def _candidates(settings: Settings, support: Support) -> list[Candidate]:
     centre = choose_centre(support, settings.centre)
-    kernel = settings.kernel
-    if isinstance(kernel, Kernel):
-        scale = float(kernel.diagonal(support.x, centre=centre).detach().mean().clamp(min=1e-12))
+    kernel = as_value(settings.kernel)
+    if kernel is not None:
+        scale = max(float(kernel.diagonal(support.x, centre=centre).mean()), 1e-12)
         return [Candidate(kernel, centre, scale, 0.0)]
     given = [None if v == "loo" else float(v) for v in (settings.outputscale, settings.lengthscale)]
-    return make_candidates(support, kernel, centre, *given)
+    return make_candidates(support, str(settings.kernel), centre, *given)
 
 
 def _check_kernel(kernel: object) -> None:
-    known = [name for name in KERNELS if name != "gpytorch"]
-    if isinstance(kernel, str) and kernel not in known:
-        raise InvalidInputError(f"Expected `kernel` to be one of {', '.join(known)}, or a Kernel, but got {kernel!r}.")
-    if not isinstance(kernel, (str, Kernel)):
+    if isinstance(kernel, str) and kernel not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise InvalidInputError(f"Expected `kernel` to be one of {known}, or a Kernel, but got {kernel!r}.")
+    if not isinstance(kernel, str) and as_value(kernel) is None:
         raise InvalidInputError(
             f"Expected `kernel` to be a name or a mirrorshot Kernel, but got {type(kernel).__name__}. "
             "Wrap a GPyTorch kernel in mirrorshot.gp.kernels.GPyTorchKernel."

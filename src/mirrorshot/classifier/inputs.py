@@ -1,24 +1,23 @@
-"""Checks of what users give a classifier, and its form as arrays and tensors."""
+"""Checks of what users give a classifier, and its form as arrays."""
 
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
+from mirrorshot.softmax.arrays import is_tensor
 from mirrorshot.types import InvalidInputError
 
 LARGEST = 1e100  # absolute value of an embedding; squares of larger ones overflow, of smaller than its inverse vanish
 
 
-def query_prior_mean(scores: ArrayLike | None, n: int, n_way: int, *, is_wanted: bool) -> Float[Tensor, "1 C M"]:
+def query_prior_mean(scores: ArrayLike | None, n: int, n_way: int, *, is_wanted: bool) -> Float[NDArray[np.float64], "1 C M"]:
     """Return the prior means of queries from their scores; zero if the examples have no scores either."""
     check_has_scores(scores, is_wanted)
     if scores is None:
-        return torch.zeros(1, n_way, n, dtype=torch.float64)
-    return torch.tensor(check_scores(scores, n, n_way).T.copy())[None]
+        return np.zeros((1, n_way, n))
+    return np.ascontiguousarray(check_scores(scores, n, n_way).T)[None]
 
 
 def check_scores(scores: ArrayLike, n: int, n_way: int) -> NDArray[np.float64]:
@@ -56,14 +55,14 @@ def check_count(name: str, value: Any, largest: int, meaning: str) -> None:
 
 def to_numpy(data: Any) -> Any:
     """Torch tensors as arrays (NumPy has no bfloat16: it becomes float32); everything else as it is."""
-    if not isinstance(data, Tensor):
+    if not is_tensor(data):
         return data
     data = data.detach().cpu()
-    return (data.float() if data.dtype == torch.bfloat16 else data).numpy()
+    return (data.float() if str(data.dtype) == "torch.bfloat16" else data).numpy()
 
 
 def check_embeddings(X: NDArray[np.float64], original: Any) -> NDArray[np.float64]:
-    """Embeddings as tensors can take them: finite, of a size that can be squared, and laid out in order.
+    """Embeddings as inference takes them: finite, of a size that can be squared, and laid out in order.
 
     Args:
         X: embeddings, shape (n, n_features).

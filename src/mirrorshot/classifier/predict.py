@@ -1,10 +1,8 @@
 """Predictions of a fitted classifier: latents, probabilities, and both without an example."""
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
@@ -14,38 +12,34 @@ from mirrorshot.softmax.moments import log_predictive
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
-@torch.no_grad()
 def latents(
-    fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]
-) -> tuple[Float[Tensor, "M C"], Float[Tensor, "M C"]]:
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> tuple[Float[NDArray[np.float64], "M C"], Float[NDArray[np.float64], "M C"]]:
     """Return mean and variance of the latents at queries, in chunks of bounded memory."""
     n_way = fitted.support.n_way
     chunk = max(1, _QUERY_ELEMENTS // (n_way * len(fitted.support.y)))
     with few_threads(x.shape[1] * n_way):
-        parts = [
-            predict_latent(fitted.posterior, fitted.cross(part), fitted.prior_var(part)) for part in x.split(chunk, 1)
-        ]
-        mean, var = (torch.cat(tensors, -1)[0].mT for tensors in zip(*parts, strict=True))
-        return (mean + prior_mean[0].mT).contiguous(), var.contiguous()
+        pieces = [x[:, i : i + chunk] for i in range(0, max(x.shape[1], 1), chunk)]
+        parts = [predict_latent(fitted.posterior, fitted.cross(piece), fitted.prior_var(piece)) for piece in pieces]
+        mean, var = parts[0] if len(parts) == 1 else (np.concatenate(arrays, -1) for arrays in zip(*parts, strict=True))
+        return np.ascontiguousarray((mean + prior_mean)[0].T), np.ascontiguousarray(var[0].T)
 
 
-@torch.no_grad()
-def log_proba(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> Float[Tensor, "M C"]:
+def log_proba(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> Float[NDArray[np.float64], "M C"]:
     """Return the logarithm of the class probabilities of queries."""
     mean, var = latents(fitted, x, prior_mean)
-    with few_threads(mean.numel()):
+    with few_threads(mean.size):
         return log_predictive(mean, var, temperature=fitted.temperature)
 
 
-def proba(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> NDArray[np.float64]:
+def proba(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
     """Return the class probabilities of queries, (M, C)."""
-    return np.asarray(np.exp(log_proba(fitted, x, prior_mean).numpy()))
+    return np.asarray(np.exp(log_proba(fitted, x, prior_mean)))
 
 
-@torch.no_grad()
 def loo_proba(
-    fitted: Fitted, fraction: Float[Tensor, " N"], leak: Float[Tensor, "1 C N"] | None = None
-) -> Float[Tensor, "N C"]:
+    fitted: Fitted, fraction: Float[NDArray[np.float64], " N"], leak: Float[NDArray[np.float64], "1 C N"] | None = None
+) -> Float[NDArray[np.float64], "N C"]:
     """Return the probabilities of the support, each point without a fraction of itself.
 
     Design note: without `selection.centre_leak` by default. What the centre knows of a point that is left out makes up
@@ -60,4 +54,4 @@ def loo_proba(
             leak=leak,
             prior_mean=support.prior_mean,
         )
-        return log_prob[0].exp()
+        return np.exp(log_prob[0])

@@ -8,10 +8,8 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
@@ -19,6 +17,7 @@ from mirrorshot.classifier.predict import loo_proba, proba
 from mirrorshot.classifier.selection import Candidate, centre_leak
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.gp.linalg import one_hot
+from mirrorshot.softmax.arrays import diagonal
 from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError
 
@@ -50,16 +49,16 @@ class _Countable(NamedTuple):
         fraction: share of the example that is left out.
     """
 
-    y: Int[Tensor, " N"]
-    weight: Float[Tensor, " N"]
-    kept: Bool[Tensor, " N"]
-    fraction: Float[Tensor, " N"]
+    y: Int[NDArray[np.int64], " N"]
+    weight: Float[NDArray[np.float64], " N"]
+    kept: Bool[NDArray[np.bool_], " N"]
+    fraction: Float[NDArray[np.float64], " N"]
 
 
 def predict_set(
     fitted: Fitted,
-    x: Float[Tensor, "1 M D"],
-    prior_mean: Float[Tensor, "1 C M"],
+    x: Float[NDArray[np.float64], "1 M D"],
+    prior_mean: Float[NDArray[np.float64], "1 C M"],
     coverage: float,
     *,
     guarantee: bool,
@@ -81,8 +80,8 @@ def predict_set(
 
 def reject(
     fitted: Fitted,
-    x: Float[Tensor, "1 M D"],
-    prior_mean: Float[Tensor, "1 C M"],
+    x: Float[NDArray[np.float64], "1 M D"],
+    prior_mean: Float[NDArray[np.float64], "1 C M"],
     target_risk: float,
     delta: float | None,
 ) -> Rejection:
@@ -105,8 +104,8 @@ def reject(
     until one fails. If no threshold will do, everything is rejected, with a warning.
     """
     y, weight, kept, fraction = _countable(fitted)
-    best = loo_proba(fitted, fraction)[kept].max(1)
-    top, wrong, weight = best.values, best.indices != y[kept], weight[kept]
+    prob = loo_proba(fitted, fraction)[kept]
+    top, wrong, weight = prob.max(1), prob.argmax(1) != y[kept], weight[kept]
     if delta is None:
         threshold, risk = decisions.expected_risk_threshold(top, weight, target_risk)
         _warn_of_errors(top, wrong, weight)
@@ -119,21 +118,20 @@ def reject(
 
 def _countable(fitted: Fitted) -> _Countable:
     y, weight = fitted.support.y, fitted.support.weight
-    removed = weight.clamp(max=1.0)
+    removed = np.minimum(weight, 1.0)
     return _Countable(y, weight, decisions.kept_without(y, weight, removed, fitted.support.n_way), removed / weight)
 
 
-def _loo_scores(fitted: Fitted) -> tuple[Tensor, Tensor]:
+def _loo_scores(fitted: Fitted) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the probability of the label of each countable example, predicted without it, and the weights."""
     y, weight, kept, fraction = _countable(fitted)
     candidate = Candidate(fitted.kernel, fitted.centre, fitted.outputscale, 0.0)
-    with torch.no_grad(), few_threads(len(y) * fitted.support.n_way):
+    with few_threads(len(y) * fitted.support.n_way):
         leak = centre_leak(fitted.support, candidate, fitted.posterior)
-    return loo_proba(fitted, fraction, leak).gather(1, y[:, None])[kept, 0], weight[kept]
+    return loo_proba(fitted, fraction, leak)[np.arange(len(y)), y][kept], weight[kept]
 
 
-@torch.no_grad()
-def _scores(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor, "1 C M"]) -> NDArray[np.float64]:
+def _scores(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
     """Return the probability of each label at each query, without one (average) example of its class."""
     y, weight, kept, fraction = _countable(fitted)
     C = fitted.support.n_way
@@ -141,16 +139,16 @@ def _scores(fitted: Fitted, x: Float[Tensor, "1 M D"], prior_mean: Float[Tensor,
         cross = fitted.cross(x)
         mean, var = predict_latent(fitted.posterior, cross, fitted.prior_var(x))
         effect = decisions.effects(fitted.posterior, cross, fraction[None])
-        share = one_hot(y, C, mean.dtype).mT * (weight * kept)[:, None]
-        share = share / share.sum(0).clamp(min=torch.finfo(share.dtype).tiny)  # (N, C)
+        share = one_hot(y, C, mean.dtype).T * (weight * kept)[:, None]
+        share = share / np.maximum(share.sum(0), np.finfo(share.dtype).tiny)  # (N, C)
         # latents of class c at a query, without an example of class l: (M, l, c)
-        means = (mean + prior_mean)[0].mT[:, None] - torch.einsum("cnm,nl->mlc", effect.mean[0], share)
-        variances = var[0].mT[:, None] + torch.einsum("cnm,nl->mlc", effect.var[0], share)
+        means = (mean + prior_mean)[0].T[:, None] - (effect.mean[0].mT @ share).transpose(1, 2, 0)
+        variances = var[0].T[:, None] + (effect.var[0].mT @ share).transpose(1, 2, 0)
         log_prob = log_predictive(means, variances, temperature=fitted.temperature)
-    return np.asarray(log_prob.diagonal(dim1=-2, dim2=-1).exp().numpy())
+    return np.exp(diagonal(log_prob))
 
 
-def _warn_of_errors(top: Tensor, wrong: Tensor, weight: Tensor) -> None:
+def _warn_of_errors(top: NDArray[np.float64], wrong: NDArray[np.bool_], weight: NDArray[np.float64]) -> None:
     if decisions.errors_tail(top, wrong, weight) >= _CONTRADICTION:
         return
     expected = float((weight * (1.0 - top)).sum())
@@ -163,7 +161,7 @@ def _warn_of_errors(top: Tensor, wrong: Tensor, weight: Tensor) -> None:
     )
 
 
-def _warn_of_no_threshold(threshold: float, target_risk: float, weight: Tensor) -> None:
+def _warn_of_no_threshold(threshold: float, target_risk: float, weight: NDArray[np.float64]) -> None:
     if math.isinf(threshold):
         warnings.warn(
             f"No threshold keeps the risk at {target_risk:g}, as far as {float(weight.sum()):g} examples can tell: "

@@ -1,12 +1,10 @@
-"""A fitted classifier to and from plain tensors and JSON, never pickled."""
+"""A fitted classifier to and from plain arrays and JSON, never pickled."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mirrorshot.classifier import checks
 from mirrorshot.classifier.examples import Examples, support_of
@@ -17,7 +15,7 @@ from mirrorshot.classifier.predict import log_proba
 from mirrorshot.classifier.selection import Support
 from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, gain_of
-from mirrorshot.gp.kernels import Kernel, build_kernel, describe_kernel
+from mirrorshot.gp.kernels import Kernel, build_kernel, describe_kernel, kernel_state
 from mirrorshot.types import InvalidInputError
 
 HEAD_VERSION = 1
@@ -35,9 +33,9 @@ _PROBED = 4  # examples that a classifier from a file has to classify
 
 
 class HeadState(NamedTuple):
-    """The state of a fitted classifier: tensors by name, and JSON."""
+    """The state of a fitted classifier: arrays by name, and JSON."""
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, NDArray[Any]]
     info: dict[str, Any]
 
 
@@ -79,18 +77,18 @@ def head_state(fitted: Fitted, settings: Settings, feature_names: Sequence[str] 
         },
     }
     tensors = {
-        "rows.x": torch.from_numpy(np.ascontiguousarray(examples.x)),
-        "rows.y": torch.from_numpy(examples.labels().astype(np.int64)),
-        "rows.weight": torch.from_numpy(np.ascontiguousarray(examples.weight)),
-        **({} if examples.prior is None else {"rows.prior": torch.from_numpy(np.ascontiguousarray(examples.prior))}),
+        "rows.x": examples.x,
+        "rows.y": examples.labels().astype(np.int64),
+        "rows.weight": examples.weight,
+        **({} if examples.prior is None else {"rows.prior": examples.prior}),
         "centre": fitted.centre,
         "sites.shift": posterior.sites.shift,
         "sites.precision": posterior.sites.precision,
         "posterior.chol": posterior.chol,
         **{f"posterior.{name}": getattr(posterior, name) for name in checks.POSTERIOR},
-        **{f"kernel.{name}": tensor for name, tensor in fitted.kernel.state_dict().items()},
+        **{f"kernel.{name}": array for name, array in kernel_state(fitted.kernel).items()},
     }
-    return HeadState(tensors, info)
+    return HeadState({name: np.ascontiguousarray(array) for name, array in tensors.items()}, info)
 
 
 def restore_head(state: HeadState, where: str) -> Restored:
@@ -110,7 +108,7 @@ def restore_head(state: HeadState, where: str) -> Restored:
         raise CheckpointError(f"Expected {where} to hold a classifier, but {reason}. Make the file again.") from error
 
 
-def _restored(tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> Restored:
+def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> Restored:
     classes = checks.checked_classes(info["classes"], info["class_kind"])
     checks.check_examples(tensors, classes)
     n_features = tensors["rows.x"].shape[-1]
@@ -135,30 +133,29 @@ def _restored(tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> Restore
     return Restored(fitted, settings, names)
 
 
-def _examples(tensors: Mapping[str, Tensor], classes: NDArray[Any], declared: list[int] | None) -> Examples:
+def _examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any], declared: list[int] | None) -> Examples:
     prior = tensors.get("rows.prior")
     examples = Examples(
-        tensors["rows.x"].numpy(),
-        classes[tensors["rows.y"].numpy()],
-        tensors["rows.weight"].numpy(),
+        tensors["rows.x"],
+        classes[tensors["rows.y"]],
+        tensors["rows.weight"],
         None if declared is None else classes[np.array(declared, dtype=np.intp)],
-        None if prior is None else prior.numpy(),
+        prior,
     )
     if not np.array_equal(examples.classes(), classes):
         raise ValueError("its classes are not those of its examples")
     return examples
 
 
-def _posterior(tensors: Mapping[str, Tensor], kernel: Kernel, support: Support) -> GaussianPosterior:
+def _posterior(tensors: Mapping[str, NDArray[Any]], kernel: Kernel, support: Support) -> GaussianPosterior:
     """Return the posterior; its gain, as large as the factor, is not in the file and made again."""
     sites = GaussianSites(tensors["sites.shift"], tensors["sites.precision"])
-    # by columns, as a factorisation leaves it: another layout has other rounding errors
-    chol = tensors["posterior.chol"].mT.contiguous().mT
+    chol = tensors["posterior.chol"]
     gain = gain_of(kernel(support.x, centre=tensors["centre"]), sites.precision, chol)
-    if not bool(gain.isfinite().all()):
+    if not np.isfinite(gain).all():
         raise ValueError("its kernel does not fit its examples")
     mean, var, alpha, slack = (tensors[f"posterior.{name}"] for name in checks.POSTERIOR)
-    status = torch.zeros(1, support.n_way, dtype=torch.int32)
+    status = np.zeros((1, support.n_way), dtype=np.int32)
     return GaussianPosterior(sites, mean, var, alpha, chol, gain, slack, status)
 
 
@@ -167,7 +164,7 @@ def _check_answers(fitted: Fitted) -> None:
     x, prior = fitted.examples.x[:_PROBED], fitted.examples.prior
     scores = None if prior is None else prior[:_PROBED]
     prior_mean = query_prior_mean(scores, len(x), len(fitted.classes), is_wanted=scores is not None)
-    if not bool(log_proba(fitted, torch.tensor(x)[None], prior_mean).exp().isfinite().all()):
+    if not np.isfinite(np.exp(log_proba(fitted, x[None], prior_mean))).all():
         raise ValueError("it gives probabilities that are not finite")
 
 

@@ -13,12 +13,14 @@ centre hardly moves when any one set is left out.
 import math
 from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
+from numpy.typing import NDArray
 
 from mirrorshot.gp.gaussian import GaussianPosterior, loo_latent
-from mirrorshot.gp.kernels import Cosine, Kernel, ScaledKernel, make_kernel
+from mirrorshot.gp.kernels import Cosine, Kernel, make_kernel
+from mirrorshot.gp.linalg import one_hot
+from mirrorshot.softmax.arrays import log_softmax, logsumexp
 from mirrorshot.softmax.moments import softmax_moments
 
 OUTPUTSCALES = (3.0, 10.0, 30.0)
@@ -26,7 +28,7 @@ LENGTHSCALES = (0.5, 1.0, 2.0)  # in units of the root mean square distance of t
 
 PRIOR_TEMPERATURE = 0.29
 PRIOR_LOG_STD = 0.25
-_TEMPERATURES = torch.logspace(math.log10(0.04), math.log10(3.0), 64, dtype=torch.float64)
+_TEMPERATURES = np.logspace(math.log10(0.04), math.log10(3.0), 64)
 
 
 class Support(NamedTuple):
@@ -40,18 +42,18 @@ class Support(NamedTuple):
         prior_mean: mean of the prior of the latents, (1, C, N); None is zero.
     """
 
-    x: Float[Tensor, "1 N D"]
-    y: Int[Tensor, " N"]
-    weight: Float[Tensor, " N"]
+    x: Float[NDArray[np.float64], "1 N D"]
+    y: Int[NDArray[np.int64], " N"]
+    weight: Float[NDArray[np.float64], " N"]
     n_way: int
-    prior_mean: Float[Tensor, "1 C N"] | None = None
+    prior_mean: Float[NDArray[np.float64], "1 C N"] | None = None
 
 
 class Candidate(NamedTuple):
     """A kernel to choose, the centre it sees the embeddings from, and the logarithm of its prior."""
 
     kernel: Kernel
-    centre: Float[Tensor, "1 1 D"]
+    centre: Float[NDArray[np.float64], "1 1 D"]
     outputscale: float
     log_prior: float
 
@@ -67,13 +69,13 @@ class Selection(NamedTuple):
 
     chosen: int
     temperature: float
-    log_likelihood: Float[Tensor, " G"]
+    log_likelihood: Float[NDArray[np.float64], " G"]
 
 
 def make_candidates(
     support: Support,
     name: str,
-    centre: Float[Tensor, "1 1 D"],
+    centre: Float[NDArray[np.float64], "1 1 D"],
     outputscale: float | None,
     lengthscale: float | None,
 ) -> list[Candidate]:
@@ -89,19 +91,16 @@ def make_candidates(
             options["lengthscale"] = length
         if name == "polynomial":
             options["normalise"] = True
+        variance = make_kernel(name, **options).diagonal(support.x, centre=centre)[0, 0]
+        size = float((support.weight * variance).sum() / support.weight.sum())
         for scale in scales:
-            kernel = make_kernel(name, **options).double().requires_grad_(False)
-            assert isinstance(kernel, ScaledKernel)
             # the output scale is the mean prior variance, whatever the size of the embeddings
-            size = float(
-                (support.weight * kernel.diagonal(support.x, centre=centre)[0, 0]).sum() / support.weight.sum()
-            )
-            kernel.outputscale = scale / size if size > 0 else scale
+            kernel = make_kernel(name, outputscale=scale / size if size > 0 else scale, **options)
             candidates.append(Candidate(kernel, centre, scale, -0.5 * math.log(scale / 10.0) ** 2))
     return candidates
 
 
-def choose_centre(support: Support, rule: str) -> Float[Tensor, "1 1 D"]:
+def choose_centre(support: Support, rule: str) -> Float[NDArray[np.float64], "1 1 D"]:
     """What to subtract from the embeddings: nothing, their mean, or ("auto") their mean shrunk towards the origin.
 
     The positive-part James-Stein factor `1 - (variance of the mean) / |mean|^2`, with the classes as the
@@ -110,28 +109,28 @@ def choose_centre(support: Support, rule: str) -> Float[Tensor, "1 1 D"]:
     x, weight = support.x[0], support.weight
     mean = (weight[:, None] * x).sum(0) / weight.sum()
     if rule == "none":
-        return torch.zeros_like(mean)[None, None]
+        return np.zeros_like(mean)[None, None]
     if rule == "mean":
         return mean[None, None]
-    counts = torch.zeros(support.n_way, dtype=x.dtype).index_add(0, support.y, weight)
-    sums = torch.zeros(support.n_way, x.shape[1], dtype=x.dtype).index_add(0, support.y, weight[:, None] * x)
+    labelled = one_hot(support.y, support.n_way, x.dtype) * weight
+    counts, sums = labelled.sum(1), labelled @ x
     class_means = sums[counts > 0] / counts[counts > 0, None]
     n = len(class_means)
     if n == 1:
-        return torch.zeros_like(mean)[None, None]  # one class cannot tell its own place from a common offset
-    variance = (class_means - class_means.mean(0)).square().sum() / (n * (n - 1))
-    factor = (1 - variance / mean.square().sum().clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=0.0)
+        return np.zeros_like(mean)[None, None]  # one class cannot tell its own place from a common offset
+    variance = np.square(class_means - class_means.mean(0)).sum() / (n * (n - 1))
+    factor = max(1 - variance / max(mean @ mean, np.finfo(x.dtype).tiny), 0.0)
     return (factor * mean)[None, None]
 
 
 def _rms_distance(support: Support) -> float:
     x, weight = support.x[0], support.weight / support.weight.sum()
-    spread = (weight[:, None] * (x - weight @ x).square()).sum()
+    spread = (weight[:, None] * np.square(x - weight @ x)).sum()
     distance = math.sqrt(2.0 * float(spread))
     return distance if distance > 0 else 1.0
 
 
-def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPosterior) -> Float[Tensor, "1 C N"]:
+def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPosterior) -> Float[NDArray[np.float64], "1 C N"]:
     """What leaving a point out adds to its latent mean because the centre moves away from it.
 
     The mean of the examples holds a share of each. Without point i it lies `e_i (x_i - c)` further away from it, so
@@ -139,18 +138,18 @@ def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPoste
     `cos_ij` grows by `e_i (l_i / l_j) (1 - cos_ij^2)`, with `l` the distances from the centre. Without this correction
     leave-one-out on centred features looks better than it is. Zero for kernels that do not measure angles.
     """
-    if not isinstance(candidate.kernel, Cosine) or not bool(candidate.centre.abs().any()):
-        return torch.zeros_like(posterior.alpha)
+    if not isinstance(candidate.kernel, Cosine) or not candidate.centre.any():
+        return np.zeros_like(posterior.alpha)
     total = support.weight.sum()
     mean = (support.weight[:, None] * support.x[0]).sum(0) / total
-    removed = support.weight.clamp(max=1.0)
-    moved = candidate.centre.norm() / mean.norm() * removed / (total - removed)
-    length = (support.x - candidate.centre)[0].norm(dim=-1)
-    inverse = torch.where(length > 0, 1.0 / torch.where(length > 0, length, 1.0), 0.0)
+    removed = np.minimum(support.weight, 1.0)
+    left = total - removed
+    moved = np.linalg.norm(candidate.centre) / np.linalg.norm(mean) * removed / np.where(left > 0, left, 1.0)
+    length = np.linalg.norm((support.x - candidate.centre)[0], axis=-1)
+    inverse = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)
     cosine = candidate.kernel(support.x, centre=candidate.centre)[0, 0] / candidate.outputscale
-    nearer = candidate.outputscale * (moved * length)[:, None] * inverse * (1 - cosine.square())
-    leak: Tensor = posterior.alpha @ nearer.mT
-    return leak
+    nearer = candidate.outputscale * (moved * length)[:, None] * inverse * (1 - cosine * cosine)
+    return np.asarray(posterior.alpha @ nearer.T)
 
 
 def select(
@@ -165,31 +164,30 @@ def select(
         temperature: a fixed temperature; None chooses it.
     """
     y, weight = support.y, support.weight
-    counts = torch.zeros(support.n_way, dtype=weight.dtype).index_add(0, y, weight)
-    removed = (1.0 / weight).clamp(max=1.0)  # one unit of weight is left out
-    leak = torch.cat([centre_leak(support, c, posterior.task(g)) for g, c in enumerate(candidates)])
+    counts = np.bincount(y, weight, support.n_way)
+    removed = np.minimum(1.0 / weight, 1.0)  # one unit of weight is left out
+    leak = np.concatenate([centre_leak(support, c, posterior.task(g)) for g, c in enumerate(candidates)])
     if support.prior_mean is not None:
         leak = leak + support.prior_mean
     log_prob = _loo_log_prob(posterior, removed, leak)  # (G, N, C)
-    outputscale = torch.tensor([c.outputscale for c in candidates], dtype=torch.float64)
-    log_prior = torch.tensor([c.log_prior for c in candidates], dtype=torch.float64)
+    outputscale = np.array([c.outputscale for c in candidates])
+    log_prior = np.array([c.log_prior for c in candidates])
     shots = float(weight.sum() / (counts > 0).sum())
     centre = math.log(PRIOR_TEMPERATURE) + 0.15 * math.log(max(shots, 1.0))
-    centres = centre + 0.15 * (outputscale / 10.0).log()
-    grid = _TEMPERATURES if temperature is None else torch.tensor([temperature], dtype=torch.float64)
-    prior = -0.5 * ((grid.log() - centres[:, None]) / PRIOR_LOG_STD).square()  # (G, K)
-    prior = prior - prior.logsumexp(-1, keepdim=True)
+    centres = centre + 0.15 * np.log(outputscale / 10.0)
+    grid = _TEMPERATURES if temperature is None else np.array([temperature])
+    prior = log_softmax(-0.5 * np.square((np.log(grid) - centres[:, None]) / PRIOR_LOG_STD))  # (G, K)
     # a point counts only if its class keeps an example without it
     counted = weight * (counts[y] - weight * removed > 1e-9)
     scaled = log_prob[:, None] / grid[:, None, None]  # (G, K, N, C)
-    labelled = torch.log_softmax(scaled, -1).gather(-1, y.expand(*scaled.shape[:2], -1)[..., None])[..., 0]
+    labelled = log_softmax(scaled)[..., np.arange(len(y)), y]
     likelihood = (counted * labelled).sum(-1)  # (G, K)
-    chosen = int((torch.logsumexp(likelihood + prior, -1) + log_prior).argmax())
-    belief = torch.softmax(likelihood[chosen] + prior[chosen], -1)
-    return Selection(chosen, float((belief * grid.log()).sum().exp()), likelihood.amax(-1))
+    chosen = int((logsumexp(likelihood + prior) + log_prior).argmax())
+    belief = np.exp(log_softmax(likelihood[chosen] + prior[chosen]))
+    return Selection(chosen, float(np.exp((belief * np.log(grid)).sum())), likelihood.max(-1))
 
 
-def _loo_log_prob(posterior: GaussianPosterior, removed: Tensor, shift: Tensor) -> Float[Tensor, "G N C"]:
-    mean, var = loo_latent(posterior, removed.expand(len(posterior.mean), -1))
+def _loo_log_prob(posterior: GaussianPosterior, removed: NDArray[np.float64], shift: NDArray[np.float64]) -> Float[NDArray[np.float64], "G N C"]:
+    mean, var = loo_latent(posterior, removed[None])
     prob = softmax_moments((mean + shift).mT, var.mT).prob
-    return prob.clamp(min=torch.finfo(prob.dtype).tiny).log()
+    return np.log(np.maximum(prob, np.finfo(prob.dtype).tiny))

@@ -3,8 +3,9 @@
 import warnings
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor
 
 from mirrorshot.classifier.selection import Support
 from mirrorshot.gp import MirrorInfo, mirror_descent, newton_solve
@@ -37,23 +38,23 @@ class Solved(NamedTuple):
 
 
 def descend(
-    support: Support, K: Tensor, start: GaussianSites | None, tol: float
+    support: Support, K: NDArray[np.float64], start: GaussianSites | None, tol: float
 ) -> tuple[GaussianPosterior, MirrorInfo]:
     """Mirror descent for every candidate, from the prior (None) or from given sites."""
     G = len(K)
     return mirror_descent(
         K,
-        support.y.expand(G, -1),
+        np.broadcast_to(support.y, (G, *support.y.shape)),
         n_way=support.n_way,
-        weight=support.weight.expand(G, -1),
+        weight=np.broadcast_to(support.weight, (G, *support.weight.shape)),
         start="prior" if start is None else start,
         max_steps=_MAX_STEPS,
         tol=tol,
-        prior_mean=None if support.prior_mean is None else support.prior_mean.expand(G, -1, -1),
+        prior_mean=None if support.prior_mean is None else np.repeat(support.prior_mean, G, 0),
     )
 
 
-def solve(support: Support, K: Tensor, start: GaussianSites | None) -> Solved:
+def solve(support: Support, K: NDArray[np.float64], start: GaussianSites | None) -> Solved:
     """Mirror descent, then Newton's method for the digits that do not depend on the start any more.
 
     Design note: the directions of mirror descent remember its path. Where precisions are held at zero, the remembered
@@ -62,27 +63,27 @@ def solve(support: Support, K: Tensor, start: GaussianSites | None) -> Solved:
     n_steps = 0
     for _ in range(_MAX_STARTS):
         posterior, info = descend(support, K, start, _TOLERANCE)
-        n_steps += int(info.n_steps)
+        n_steps += int(info.n_steps[0])
         refined = refine(support, K, posterior.sites, is_near=True)
         if refined is not None:
             return refined._replace(n_steps=refined.n_steps + n_steps, start="prior")
-        if bool(info.converged):
+        if bool(info.converged[0]):
             break
         start = posterior.sites
     else:
         warnings.warn(
-            f"Inference stopped after {n_steps} steps, {float(info.gap):.1e} nats from the optimum.",
+            f"Inference stopped after {n_steps} steps, {float(info.gap[0]):.1e} nats from the optimum.",
             ConvergenceWarning,
             stacklevel=4,
         )
     problem = make_problem(
         K, support.y[None], support.n_way, support.weight[None], None, None, False, support.prior_mean
     )
-    gap = float(gap_bound(problem, evaluate(problem, posterior.sites)))
+    gap = float(gap_bound(problem, evaluate(problem, posterior.sites))[0])
     return Solved(posterior, float(info.elbo[0, -1]), n_steps, gap, "prior")
 
 
-def refine(support: Support, K: Tensor, start: GaussianSites, *, is_near: bool) -> Solved | None:
+def refine(support: Support, K: NDArray[np.float64], start: GaussianSites, *, is_near: bool) -> Solved | None:
     """Newton's method from sites close to the solution; None if it does not prove that it got there."""
     found = newton_solve(
         K,

@@ -101,11 +101,11 @@ def _described(about: Mapping[str, str]) -> list[Row]:
 
 def kernels() -> list[Row]:
     """Kernels with their options, which start as methods set them."""
-    from mirrorshot.gp.kernels import KERNELS
+    from mirrorshot.gp.kernels import FAMILIES
     from mirrorshot.methods.gp import KERNEL_OPTIONS
 
     return [
-        {"name": name, "what": _first_line(KERNELS[name]), "options": {**_keywords(KERNELS[name]), **start}}
+        {"name": name, "what": _first_line(FAMILIES[name]), "options": {**_keywords(FAMILIES[name]), **start}}
         for name, start in KERNEL_OPTIONS.items()
     ]
 

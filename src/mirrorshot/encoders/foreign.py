@@ -134,7 +134,7 @@ def _import(name: str) -> Function:
     function = getattr(module, function_name, None)
     if not callable(function):
         raise EncoderError(f"Expected {module_name!r} to have a function {function_name!r}, but it has none.")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _load(package: str, model: str, download: bool) -> Encode:

@@ -1,11 +1,15 @@
 """Gaussian-process classification: from kernel matrices and labels to a posterior."""
 
-from mirrorshot.gp.gradient import FullGaussian, GradientInfo, gradient_descent
+from typing import TYPE_CHECKING, Any
+
 from mirrorshot.gp.mirror import mirror_descent
 from mirrorshot.gp.newton import NewtonInfo, newton_solve
 from mirrorshot.gp.objective import elbo
 from mirrorshot.gp.quasi_newton import MirrorInfo
 from mirrorshot.gp.starts import AmortisedSites, amortise
+
+if TYPE_CHECKING:
+    from mirrorshot.gp.gradient import FullGaussian, GradientInfo, gradient_descent
 
 __all__ = [
     "AmortisedSites",
@@ -19,3 +23,12 @@ __all__ = [
     "mirror_descent",
     "newton_solve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch on first use."""
+    if name in ("FullGaussian", "GradientInfo", "gradient_descent"):
+        from mirrorshot.gp import gradient
+
+        return getattr(gradient, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -62,7 +62,7 @@ def training_elbo(
         max_std = torch.inf  # each program finds its own
     problem = make_problem(K.detach(), y, n_way, weight, class_mask, max_std, validate=False)
     sites = None if isinstance(start, str) else start.sites(problem)
-    return _Bound.apply(K, problem, sites, n_steps, step_size, gradient)  # type: ignore[no-any-return, no-untyped-call]
+    return _Bound.apply(K, problem, sites, n_steps, step_size, gradient)  # type: ignore[no-untyped-call]
 
 
 class _Bound(torch.autograd.Function):

@@ -18,38 +18,38 @@ needs no factor of `K`. The mean of a latent at any point is linear in `u`, so i
 and so is its standard deviation. This holds for exact expectations; errors of the quadrature come on top of it.
 """
 
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from mirrorshot.gp.gaussian import covariance
 from mirrorshot.gp.linalg import times
 from mirrorshot.gp.objective import Problem, State
+from mirrorshot.softmax.arrays import Array, at_least, diagonal, namespace
 
 
-def gap_bound(problem: Problem, state: State) -> Float[Tensor, " T"]:
+def gap_bound(problem: Problem, state: State) -> Float[Array, " T"]:
     """Upper bound of the distance of each task's bound from its optimum, in nats."""
     r = state.grad_mean - state.posterior.alpha
     d = state.posterior.sites.precision - state.curvature
     Sigma = covariance(problem.K, state.posterior)
     squared = (r * times(problem.K, r)).sum((-2, -1)) + (d * times(problem.K * Sigma, d)).sum((-2, -1))
-    return 0.5 * squared.clamp(min=0.0)
+    return 0.5 * at_least(squared, 0.0)
 
 
-def latent_error(problem: Problem, gap: Float[Tensor, " T"]) -> Float[Tensor, " T"]:
+def latent_error(problem: Problem, gap: Float[Array, " T"]) -> Float[Array, " T"]:
     """Largest error of a latent mean at a point whose prior variance is that of the examples, given `gap_bound`."""
-    return torch.sqrt(2.0 * gap * _largest_variance(problem))
+    return namespace(gap).sqrt(2.0 * gap * _largest_variance(problem))
 
 
-def site_error(problem: Problem, state: State) -> Float[Tensor, " T"]:
+def site_error(problem: Problem, state: State) -> Float[Array, " T"]:
     """Approximate largest error of a leave-one-out latent from the sites alone.
 
     Sites may be wrong in directions that a singular prior excludes: the posterior ignores them, a cavity does not.
     """
-    r = (state.grad_mean - state.posterior.alpha).abs().amax((-2, -1))
-    d = (state.posterior.sites.precision - state.curvature).abs().amax((-2, -1))
-    return _largest_variance(problem) * torch.maximum(r, d)
+    xp = namespace(state.elbo)
+    r = xp.amax(abs(state.grad_mean - state.posterior.alpha), axis=(-2, -1))
+    d = xp.amax(abs(state.posterior.sites.precision - state.curvature), axis=(-2, -1))
+    return _largest_variance(problem) * xp.maximum(r, d)
 
 
-def _largest_variance(problem: Problem) -> Float[Tensor, " T"]:
-    return problem.K.diagonal(dim1=-2, dim2=-1).amax((-2, -1))
+def _largest_variance(problem: Problem) -> Float[Array, " T"]:
+    return namespace(problem.K).amax(diagonal(problem.K), axis=(-2, -1))

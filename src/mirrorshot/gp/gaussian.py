@@ -8,25 +8,26 @@ tasks are points whose site is zero.
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from mirrorshot.gp.linalg import cholesky_of_shifted, times
+from mirrorshot.softmax.arrays import (
+    Array, at_least, diagonal, inverse_lower, namespace, solve_lower, zeros,
+)  # fmt: skip
 from mirrorshot.types import NumericalError
 
 
 class GaussianSites(NamedTuple):
     """Natural parameters of the Gaussian approximation of the likelihood, shapes (T, C, N)."""
 
-    shift: Float[Tensor, "T C N"]
-    precision: Float[Tensor, "T C N"]
+    shift: Float[Array, "T C N"]
+    precision: Float[Array, "T C N"]
 
     @classmethod
-    def zeros_like(cls, K: Float[Tensor, "T _ N N"], n_way: int) -> "GaussianSites":
+    def zeros_like(cls, K: Float[Array, "T _ N N"], n_way: int) -> "GaussianSites":
         """Zero sites: conditioning on them gives the prior."""
-        zeros = K.new_zeros(K.shape[0], n_way, K.shape[-1])
-        return cls(zeros, zeros)
+        nothing = zeros(K, (K.shape[0], n_way, K.shape[-1]))
+        return cls(nothing, nothing)
 
 
 @runtime_checkable
@@ -38,14 +39,14 @@ class SolvedTasks(Protocol):
         """Sites that the prior was conditioned on."""
 
     @property
-    def mean(self) -> Float[Tensor, "T C N"]:
+    def mean(self) -> Float[Array, "T C N"]:
         """Posterior mean `m`."""
 
     @property
-    def alpha(self) -> Float[Tensor, "T C N"]:
+    def alpha(self) -> Float[Array, "T C N"]:
         """`K^-1 m = b - w m`."""
 
-    def explained(self, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C M"]:
+    def explained(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C M"]:
         """Reduction of the prior variance at new points, `k*^T S B^-1 S k*`."""
 
 
@@ -63,29 +64,29 @@ class GaussianPosterior(NamedTuple):
     """
 
     sites: GaussianSites
-    mean: Float[Tensor, "T C N"]
-    var: Float[Tensor, "T C N"]
-    alpha: Float[Tensor, "T C N"]
-    chol: Float[Tensor, "T C N N"]
-    gain: Float[Tensor, "T C N N"]
-    slack: Float[Tensor, "T C N"]
-    info: Int[Tensor, "T C"]
+    mean: Float[Array, "T C N"]
+    var: Float[Array, "T C N"]
+    alpha: Float[Array, "T C N"]
+    chol: Float[Array, "T C N N"]
+    gain: Float[Array, "T C N N"]
+    slack: Float[Array, "T C N"]
+    info: Int[Array, "T C"]
 
     def task(self, index: int) -> "GaussianPosterior":
         """The posterior of one task, still with a task dimension (of size one)."""
         part = slice(index, index + 1)
         return GaussianPosterior(GaussianSites(*(t[part] for t in self.sites)), *(t[part] for t in self[1:]))
 
-    def explained(self, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C M"]:
+    def explained(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C M"]:
         """Reduction of the prior variance at new points, `|L^-1 S k*|^2`."""
         scaled = root_of(self.sites.precision)[..., None] * K_cross
-        whitened: Tensor = torch.linalg.solve_triangular(self.chol, scaled, upper=False)
-        return whitened.square().sum(-2)
+        whitened = solve_lower(self.chol, scaled)
+        return (whitened * whitened).sum(-2)
 
     def check(self) -> "GaussianPosterior":
         """Raise `NumericalError` if a factorisation failed, which only an indefinite `K` can cause."""
         if bool((self.info != 0).any()):
-            task, label = self.info.nonzero()[0].tolist()
+            task, label = namespace(self.info).argwhere(self.info != 0)[0].tolist()
             raise NumericalError(
                 f"Expected `K` to be positive semi-definite, but I + S K S has no Cholesky factor in task {task}, "
                 f"class {label}. Check that `K` comes from one kernel on one set of points; in float32 its largest "
@@ -94,85 +95,80 @@ class GaussianPosterior(NamedTuple):
         return self
 
 
-def root_of(precision: Tensor) -> Tensor:
+def root_of(precision: Array) -> Array:
     """`sqrt(w)` with a zero gradient, not an infinite one, where `w` is zero."""
-    positive = precision > 0
-    return torch.where(positive, torch.where(positive, precision, 1.0).sqrt(), 0.0)
+    xp, positive = namespace(precision), precision > 0
+    return xp.where(positive, xp.sqrt(xp.where(positive, precision, 1.0)), 0.0)
 
 
-def condition(K: Float[Tensor, "T _ N N"], sites: GaussianSites) -> GaussianPosterior:
+def condition(K: Float[Array, "T _ N N"], sites: GaussianSites) -> GaussianPosterior:
     """Condition `f_c ~ N(0, K_c)` on the sites; differentiable in `K` and the sites.
 
     `K` is (T, 1, N, N), shared by the classes, or (T, C, N, N); positive semi-definite.
 
     Example:
-        >>> import torch
-        >>> sites = GaussianSites(torch.tensor([[[1.0]]]), torch.tensor([[[1.0]]]))
-        >>> posterior = condition(torch.tensor([[[[1.0]]]]), sites)
+        >>> import numpy as np
+        >>> sites = GaussianSites(np.array([[[1.0]]]), np.array([[[1.0]]]))
+        >>> posterior = condition(np.array([[[[1.0]]]]), sites)
         >>> posterior.mean.item(), posterior.var.item()
         (0.5, 0.5)
     """
     b, w = sites
     root = root_of(w)
     L, info = cholesky_of_shifted(K, root)
-    L_inv = _inverse(L)
-    slack = L_inv.square().sum(-2)
-    prior = K.diagonal(dim1=-2, dim2=-1)
+    L_inv = inverse_lower(L)
+    slack = (L_inv * L_inv).sum(-2)
+    prior = diagonal(K)
     # alpha = b - S B^-1 S K b
     Kb = times(K, b)
     alpha = b - root * times(L_inv.mT, times(L_inv, root * Kb))
     mean = times(K, alpha)
     # Sigma_ii = K_ii - |L^-1 S k_i|^2 = (1 - slack_i) / w_i: each is exact where the other cancels
     V = L_inv @ (root[..., None] * K)
-    weak = prior - V.square().sum(-2)
+    xp = namespace(K)
+    weak = prior - (V * V).sum(-2)
     is_strong = w * prior > 1.0
-    strong = (1.0 - slack) / torch.where(is_strong, w, 1.0)
-    var = torch.where(is_strong, strong, weak).clamp(min=0.0)
+    strong = (1.0 - slack) / xp.where(is_strong, w, 1.0)
+    var = at_least(xp.where(is_strong, strong, weak), 0.0)
     return GaussianPosterior(sites, mean, var, alpha, L, V, slack, info)
 
 
-def gain_of(K: Float[Tensor, "T _ N N"], precision: Tensor, chol: Tensor) -> Float[Tensor, "T C N N"]:
+def gain_of(K: Float[Array, "T _ N N"], precision: Array, chol: Array) -> Float[Array, "T C N N"]:
     """The gain `L^-1 S K` of a posterior from its other parts, rounded as `condition` does."""
-    return _inverse(chol) @ (root_of(precision)[..., None] * K)
+    return inverse_lower(chol) @ (root_of(precision)[..., None] * K)
 
 
-def _inverse(L: Tensor) -> Tensor:
-    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand_as(L)
-    inverse: Tensor = torch.linalg.solve_triangular(L, eye, upper=False, left=False)
-    return inverse
-
-
-def covariance(K: Float[Tensor, "T _ N N"], posterior: GaussianPosterior) -> Float[Tensor, "T C N N"]:
+def covariance(K: Float[Array, "T _ N N"], posterior: GaussianPosterior) -> Float[Array, "T C N N"]:
     """Full posterior covariance `K - V^T V`."""
     return K - posterior.gain.mT @ posterior.gain
 
 
-def kl_to_prior(posterior: GaussianPosterior) -> Float[Tensor, "T C"]:
+def kl_to_prior(posterior: GaussianPosterior) -> Float[Array, "T C"]:
     """KL divergence of the posterior of each class from its prior.
 
     `1/2 (tr B^-1 - N + m^T K^-1 m) + sum log diag L`, where `tr B^-1 - N = -sum_i w_i Sigma_ii`.
     """
     fit = posterior.mean * posterior.alpha - posterior.sites.precision * posterior.var
-    log_det = posterior.chol.diagonal(dim1=-2, dim2=-1).log()
+    log_det = namespace(fit).log(diagonal(posterior.chol))
     return (0.5 * fit + log_det).sum(-1)
 
 
 def predict_latent(
-    posterior: SolvedTasks, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
-) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
+    posterior: SolvedTasks, K_cross: Float[Array, "T _ N M"], prior_var: Float[Array, "T _ M"]
+) -> tuple[Float[Array, "T C M"], Float[Array, "T C M"]]:
     """Mean and variance of the latents at new points (paper eq. 15b): `k*^T alpha` and `k** - k*^T S B^-1 S k*`."""
-    return times(K_cross.mT, posterior.alpha), (prior_var - posterior.explained(K_cross)).clamp(min=0.0)
+    return times(K_cross.mT, posterior.alpha), at_least(prior_var - posterior.explained(K_cross), 0.0)
 
 
 def loo_latent(
-    posterior: GaussianPosterior, fraction: Float[Tensor, "T N"] | None = None
-) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    posterior: GaussianPosterior, fraction: Float[Array, "T N"] | None = None
+) -> tuple[Float[Array, "T C N"], Float[Array, "T C N"]]:
     """Leave-one-out (cavity) mean and variance at every point, in closed form.
 
     `fraction` is the part of each point's site to remove; None removes all of it. A point of weight `a` stands for `a`
     equal points, and leaving one of them out removes `1 / a`.
     """
-    part = posterior.slack.new_ones(()) if fraction is None else fraction[:, None, :]
+    part = 1.0 if fraction is None else fraction[:, None, :]
     # 1 - part * w * var, with 1 - w * var = slack
     var = posterior.var / ((1 - part) + part * posterior.slack)
     return posterior.mean - part * var * posterior.alpha, var

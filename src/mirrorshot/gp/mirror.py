@@ -10,16 +10,13 @@ Gaussian sites (eqs. 9 to 11): each step replaces the likelihood by its best Gau
 
 from typing import Literal, get_args
 
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
-from mirrorshot.gp.implicit import attach_implicit_gradient
 from mirrorshot.gp.objective import Problem, make_problem
 from mirrorshot.gp.quasi_newton import MirrorInfo, safeguarded_descent
 from mirrorshot.gp.starts import AmortisedSites, exchangeable_sites
-from mirrorshot.gp.steps import fixed_descent
+from mirrorshot.softmax.arrays import Array, detach, is_tensor, namespace, no_grad
 from mirrorshot.types import InvalidInputError
 
 CHUNK_ELEMENTS = 2**22
@@ -30,19 +27,19 @@ Gradient = Literal["envelope", "unroll", "implicit"]
 
 
 def mirror_descent(
-    K: Float[Tensor, "T _ N N"],
-    y: Int[Tensor, "T N"],
+    K: Float[Array, "T _ N N"],
+    y: Int[Array, "T N"],
     *,
     n_way: int,
     max_steps: int = 30,
     step_size: float | Literal["safeguarded"] = "safeguarded",
     start: Literal["prior"] | GaussianSites | AmortisedSites = "prior",
     tol: float | None = 1e-6,
-    weight: Float[Tensor, "T N"] | None = None,
-    class_mask: Bool[Tensor, "T C"] | None = None,
+    weight: Float[Array, "T N"] | None = None,
+    class_mask: Bool[Array, "T C"] | None = None,
     gradient: Gradient = "envelope",
     max_std: float | None = None,
-    prior_mean: Float[Tensor, "T C N"] | None = None,
+    prior_mean: Float[Array, "T C N"] | None = None,
     validate: bool = True,
 ) -> tuple[GaussianPosterior, MirrorInfo]:
     """Infer the posterior of a batch of few-shot tasks.
@@ -70,26 +67,29 @@ def mirror_descent(
         The posterior, differentiable with respect to `K` as chosen by `gradient`, and diagnostics.
 
     Example:
-        >>> import torch
-        >>> x = torch.tensor([[0.0], [0.1], [2.0], [2.1]], dtype=torch.float64)
-        >>> K = 9 * torch.exp(-0.5 * torch.cdist(x, x) ** 2)[None, None]
-        >>> posterior, info = mirror_descent(K, torch.tensor([[0, 0, 1, 1]]), n_way=2)
+        >>> import numpy as np
+        >>> x = np.array([[0.0], [0.1], [2.0], [2.1]])
+        >>> K = 9 * np.exp(-0.5 * (x - x.T) ** 2)[None, None]
+        >>> posterior, info = mirror_descent(K, np.array([[0, 0, 1, 1]]), n_way=2)
         >>> bool(info.converged), posterior.mean.argmax(1).tolist()
         (True, [[0, 0, 1, 1]])
     """
     _check_options(step_size, start, gradient, max_steps)
+    if not is_tensor(K) and (gradient != "envelope" or not isinstance(step_size, str)):
+        raise InvalidInputError("Expected torch tensors with a fixed `step_size` or another `gradient`, but got arrays.")
     problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate, prior_mean)
-    frozen = problem._replace(K=K.detach())
+    frozen = problem._replace(K=detach(K))
+    origin = None if isinstance(start, str) else _given(start, frozen, validate)
     if isinstance(step_size, str):
-        origin = None if isinstance(start, str) else _given(start, frozen, validate)
-        with torch.no_grad():
+        with no_grad(K):
             sites, info = _safeguarded_in_chunks(frozen, origin, max_steps, tol)
     else:
-        prior = GaussianSites.zeros_like(frozen.K, n_way)
-        origin = prior if isinstance(start, str) else _given(start, frozen, validate)
-        with torch.set_grad_enabled(gradient == "unroll" and torch.is_grad_enabled()):
-            sites, info = fixed_descent(problem if gradient == "unroll" else frozen, origin, max_steps, step_size)
+        from mirrorshot.gp.steps import fixed_mirror_descent
+
+        sites, info = fixed_mirror_descent(problem, origin, max_steps, step_size, is_unrolled=gradient == "unroll")
     if gradient == "implicit":
+        from mirrorshot.gp.implicit import attach_implicit_gradient
+
         sites = attach_implicit_gradient(problem, sites)
     posterior = condition(K, sites)
     return (posterior.check() if validate else posterior), info
@@ -126,7 +126,8 @@ def _given(start: GaussianSites | AmortisedSites, problem: Problem, validate: bo
             f"{tuple(start.precision.shape)}."
         )
     if validate:
-        n_bad = int((~start.shift.isfinite() | ~start.precision.isfinite() | (start.precision < 0)).sum())
+        xp = namespace(start.shift)
+        n_bad = int((~xp.isfinite(start.shift) | ~xp.isfinite(start.precision) | (start.precision < 0)).sum())
         if n_bad:
             raise InvalidInputError(
                 "Expected starting sites to be finite, with a precision that is not negative, but got "
@@ -141,16 +142,20 @@ def _safeguarded_in_chunks(
 ) -> tuple[GaussianSites, MirrorInfo]:
     """Run the safeguarded loop over chunks of tasks, so that its memory is bounded."""
     T, C, N = problem.Y.shape
-    results = []
-    for tasks in torch.arange(T, device=problem.K.device).split(max(1, CHUNK_ELEMENTS // (C * N * N))):
-        part = problem if len(tasks) == T else problem.select(tasks)
+    results, size = [], max(1, CHUNK_ELEMENTS // (C * N * N))
+    for first_task in range(0, T, size):
+        tasks = slice(first_task, first_task + size)
+        part = problem if size >= T else problem.select(tasks)
         if start is None:
             origin, first = GaussianSites.zeros_like(part.K, C), exchangeable_sites(part)
         else:
             origin, first = GaussianSites(start.shift[tasks], start.precision[tasks]), None
         results.append(safeguarded_descent(part, origin, first, max_steps, tol))
+    if len(results) == 1:
+        return results[0]
     sites, infos = zip(*results, strict=True)
+    concatenate = namespace(problem.K).concatenate
     return (
-        GaussianSites(*(torch.cat(pieces) for pieces in zip(*sites, strict=True))),
-        MirrorInfo(*(torch.cat(pieces) for pieces in zip(*infos, strict=True))),
+        GaussianSites(*(concatenate(pieces) for pieces in zip(*sites, strict=True))),
+        MirrorInfo(*(concatenate(pieces) for pieces in zip(*infos, strict=True))),
     )

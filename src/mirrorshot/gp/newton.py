@@ -14,13 +14,12 @@ derivatives need few digits: they are taken in float32, and so is the whole firs
 import math
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from mirrorshot.gp.certificate import gap_bound, latent_error, site_error
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, covariance
 from mirrorshot.gp.objective import Problem, evaluate, make_problem
+from mirrorshot.softmax.arrays import Array, as_type, at_least, namespace, single
 from mirrorshot.softmax.moments import SoftmaxHessian, softmax_hessian
 from mirrorshot.softmax.quadrature import WIDE_STD
 
@@ -31,7 +30,7 @@ _ARRIVED = 2e-8  # proven error of the latents at which to stop
 _ACCEPTED = 1e-7  # and the largest that is accepted when rounding allows no better
 _REUSE = 1e-3  # nats: after a step that gains less the derivatives still hold
 
-Pair = tuple[Tensor, Tensor]
+Pair = tuple[Array, Array]
 
 
 class NewtonInfo(NamedTuple):
@@ -51,10 +50,10 @@ class NewtonInfo(NamedTuple):
 class Metric(NamedTuple):
     """The left side of the linear system of one task."""
 
-    cov: Float[Tensor, "C N N"]  # posterior covariances
-    cov_sq: Float[Tensor, "C N N"]  # their elementwise squares
+    cov: Float[Array, "C N N"]  # posterior covariances
+    cov_sq: Float[Array, "C N N"]  # their elementwise squares
     hessian: SoftmaxHessian  # weighted expectations (N, C), and their derivatives, each (N, C, C)
-    curvature: Float[Tensor, "C N"]  # weighted `E[p (1 - p)]`
+    curvature: Float[Array, "C N"]  # weighted `E[p (1 - p)]`
 
     def marginals(self, x: Pair) -> Pair:
         """Changes of means and variances that a change of the sites causes."""
@@ -70,14 +69,14 @@ class Metric(NamedTuple):
 
 
 def newton_solve(
-    K: Float[Tensor, "1 _ N N"],
-    y: Int[Tensor, "1 N"],
+    K: Float[Array, "1 _ N N"],
+    y: Int[Array, "1 N"],
     start: GaussianSites,
     *,
     n_way: int,
-    weight: Float[Tensor, "1 N"],
+    weight: Float[Array, "1 N"],
     is_near: bool,
-    prior_mean: Float[Tensor, "1 C N"] | None = None,
+    prior_mean: Float[Array, "1 C N"] | None = None,
 ) -> tuple[GaussianPosterior, NewtonInfo] | None:
     """Solve one task in float64 from sites that are close to its solution, and prove it.
 
@@ -93,6 +92,7 @@ def newton_solve(
     problem = make_problem(K, y, n_way, weight, None, None, validate=False, prior_mean=prior_mean)
     if problem.max_std > WIDE_STD:
         return None
+    xp = namespace(K)
     sites = start if is_near else _rough_step(problem, start)
     if sites is None:
         return None
@@ -102,14 +102,14 @@ def newton_solve(
     for step in range(_MAX_STEPS):
         state = evaluate(problem, sites)
         posterior, gap = state.posterior, gap_bound(problem, state)
-        before, error = error, float(torch.maximum(latent_error(problem, gap), site_error(problem, state)))
+        before, error = error, float(xp.maximum(latent_error(problem, gap), site_error(problem, state))[0])
         if error <= min(before, _ACCEPTED):
-            best = posterior, NewtonInfo(float(state.elbo), step + (not is_near), float(gap))
+            best = posterior, NewtonInfo(float(state.elbo[0]), step + (not is_near), float(gap[0]))
         if not error > _ARRIVED or (best is not None and error > 0.25 * before):
             break
         if metric is None or gain > _REUSE:
             metric = _metric(problem, posterior)
-        residual = (state.grad_mean - posterior.alpha)[0].float(), (state.curvature - sites.precision)[0].float()
+        residual = single((state.grad_mean - posterior.alpha)[0]), single((state.curvature - sites.precision)[0])
         taken = _conjugate_gradients(metric, residual)
         if taken is None or not taken[1] < 4.0 * gain:
             break
@@ -120,31 +120,31 @@ def newton_solve(
 
 def _rough_step(problem: Problem, start: GaussianSites) -> GaussianSites | None:
     """One step in float32, accurate enough far from the solution; None if the bound bends upwards."""
-    posterior = condition(problem.K.float(), GaussianSites(start.shift.float(), start.precision.float()))
+    posterior = condition(single(problem.K), GaussianSites(*map(single, start)))
     metric = _metric(problem, posterior)
     taken = _conjugate_gradients(metric, _rough_residual(problem, posterior, metric))
     return None if taken is None else _moved(posterior._replace(sites=start), *taken[0])
 
 
-def _moved(posterior: GaussianPosterior, a: Tensor, w: Tensor) -> GaussianSites:
+def _moved(posterior: GaussianPosterior, a: Array, w: Array) -> GaussianSites:
     """The sites after a step; precisions stay non-negative."""
-    shift = posterior.sites.shift + a + posterior.mean.float() * w
-    return GaussianSites(shift, (posterior.sites.precision + w).clamp(min=0.0))
+    shift = posterior.sites.shift + a + single(posterior.mean) * w
+    return GaussianSites(shift, at_least(posterior.sites.precision + w, 0.0))
 
 
 def _metric(problem: Problem, posterior: GaussianPosterior) -> Metric:
     seen = posterior.mean if problem.prior_mean is None else posterior.mean + problem.prior_mean
-    mean, var = (part[0].mT.float() for part in (seen, posterior.var))
-    weight = problem.weight[0, :, None].float()
+    mean, var = (single(part[0].mT) for part in (seen, posterior.var))
+    weight = single(problem.weight[0, :, None])
     prob, *pairs = softmax_hessian(mean, var, max_std=problem.max_std)
     hessian = SoftmaxHessian(weight * prob, *(weight[..., None] * part for part in pairs))
-    cov = covariance(problem.K.to(posterior.gain.dtype), posterior)[0].float()
-    return Metric(cov, cov.square(), hessian, hessian.mean_mean.diagonal(dim1=-2, dim2=-1).mT)
+    cov = single(covariance(as_type(problem.K, posterior.gain), posterior)[0])
+    return Metric(cov, cov * cov, hessian, hessian.curvature.mT)
 
 
 def _rough_residual(problem: Problem, posterior: GaussianPosterior, metric: Metric) -> Pair:
     """The right side of the system in float32, from the expectations in the metric."""
-    labelled = (problem.weight[:, None, :] * problem.Y)[0].float()
+    labelled = single((problem.weight[:, None, :] * problem.Y)[0])
     first = labelled - metric.hessian.prob.mT - posterior.alpha[0]
     return first, metric.curvature - posterior.sites.precision[0]
 
@@ -154,7 +154,7 @@ def _conjugate_gradients(metric: Metric, right: Pair) -> tuple[Pair, float] | No
 
     None if the bound bends upwards along the gradient: the start is outside the basin of Newton's method.
     """
-    a, w = torch.zeros_like(right[0]), torch.zeros_like(right[1])
+    a = w = namespace(right[0]).zeros_like(right[0])
     r = p = right
     p_moved = metric.marginals(p)
     first = size = _inner(r, p_moved)

@@ -7,13 +7,14 @@ different sizes fit one batch: `weight` (zero for padded points) and `class_mask
 import math
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
 from mirrorshot.gp.linalg import check_kernel_matrix, one_hot
 from mirrorshot.softmax.moments import SoftmaxHessian, SoftmaxMoments, softmax_moments
+from mirrorshot.softmax.arrays import (
+    Array, as_type, detach, diagonal, full, is_floating, namespace, take_along_last, trues,
+)  # fmt: skip
 from mirrorshot.types import InvalidInputError
 
 
@@ -30,19 +31,19 @@ class Problem(NamedTuple):
             those of the latents without it.
     """
 
-    K: Float[Tensor, "T _ N N"]
-    Y: Float[Tensor, "T C N"]
-    weight: Float[Tensor, "T N"]
-    class_mask: Bool[Tensor, "T C"]
+    K: Float[Array, "T _ N N"]
+    Y: Float[Array, "T C N"]
+    weight: Float[Array, "T N"]
+    class_mask: Bool[Array, "T C"]
     max_std: float
-    prior_mean: Float[Tensor, "T C N"] | None = None
+    prior_mean: Float[Array, "T C N"] | None = None
 
     @property
     def n_way(self) -> int:
         """Number of classes, padded ones included."""
         return self.Y.shape[1]
 
-    def select(self, index: Tensor) -> "Problem":
+    def select(self, index: Array | slice) -> "Problem":
         """The sub-batch of the tasks in `index`."""
         prior_mean = None if self.prior_mean is None else self.prior_mean[index]
         return Problem(
@@ -54,20 +55,20 @@ class State(NamedTuple):
     """A posterior with the expectations of the likelihood at its marginals."""
 
     posterior: GaussianPosterior  # the variational distribution q
-    grad_mean: Float[Tensor, "T C N"]  # `g_m`, the gradient of the expected log-likelihood in the mean
-    curvature: Float[Tensor, "T C N"]  # `-2 g_v = E[p (1 - p)]`, weighted
-    elbo: Float[Tensor, " T"]  # the evidence lower bound
+    grad_mean: Float[Array, "T C N"]  # `g_m`, the gradient of the expected log-likelihood in the mean
+    curvature: Float[Array, "T C N"]  # `-2 g_v = E[p (1 - p)]`, weighted
+    elbo: Float[Array, " T"]  # the evidence lower bound
 
 
 def make_problem(
-    K: Float[Tensor, "T _ N N"],
-    y: Int[Tensor, "T N"],
+    K: Float[Array, "T _ N N"],
+    y: Int[Array, "T N"],
     n_way: int,
-    weight: Float[Tensor, "T N"] | None,
-    class_mask: Bool[Tensor, "T C"] | None,
+    weight: Float[Array, "T N"] | None,
+    class_mask: Bool[Array, "T C"] | None,
     max_std: float | None,
     validate: bool,
-    prior_mean: Float[Tensor, "T C N"] | None = None,
+    prior_mean: Float[Array, "T C N"] | None = None,
 ) -> Problem:
     """Check the arguments of an inference method and bring them into one form."""
     if n_way < 2:
@@ -77,39 +78,40 @@ def make_problem(
         _check_labels(K, y, n_way, weight, class_mask)
     T, N = y.shape
     if weight is None:
-        weight = torch.ones(T, N, dtype=K.dtype, device=K.device)
+        weight = full(K, (T, N), 1.0)
     if class_mask is None:
-        class_mask = torch.ones(T, n_way, dtype=torch.bool, device=K.device)
+        class_mask = trues(K, (T, n_way))
     if max_std is None:
         # the posterior variance never exceeds the prior's
-        max_std = math.sqrt(float(K.detach().diagonal(dim1=-2, dim2=-1).amax()))
+        max_std = math.sqrt(float(diagonal(detach(K)).max()))
     Y = one_hot(y, n_way, K.dtype)
-    if prior_mean is not None and (prior_mean.shape != Y.shape or not bool(prior_mean.isfinite().all())):
+    if prior_mean is not None and (prior_mean.shape != Y.shape or not bool(namespace(K).isfinite(prior_mean).all())):
         raise InvalidInputError(
             f"Expected `prior_mean` to be finite, of shape {tuple(Y.shape)}, but got {tuple(prior_mean.shape)}."
         )
-    return Problem(K, Y, weight.to(K.dtype), class_mask, max_std, prior_mean)
+    return Problem(K, Y, as_type(weight, K), class_mask, max_std, prior_mean)
 
 
-def _check_labels(K: Tensor, y: Tensor, n_way: int, weight: Tensor | None, class_mask: Tensor | None) -> None:
+def _check_labels(K: Array, y: Array, n_way: int, weight: Array | None, class_mask: Array | None) -> None:
     T, N = K.shape[0], K.shape[-1]
     if y.shape != (T, N):
         raise InvalidInputError(f"Expected labels `y` of shape ({T}, {N}) to match `K`, but got {tuple(y.shape)}.")
-    if y.is_floating_point():
+    if is_floating(y):
         raise InvalidInputError(f"Expected labels `y` to be integers, but got {y.dtype}.")
     if K.shape[1] not in (1, n_way):
         raise InvalidInputError(f"Expected `K` to hold 1 or n_way = {n_way} matrices per task, but got {K.shape[1]}.")
-    for name, tensor, shape in (("weight", weight, (T, N)), ("class_mask", class_mask, (T, n_way))):
-        if tensor is not None and tensor.shape != shape:
-            raise InvalidInputError(f"Expected `{name}` of shape {shape}, but got {tuple(tensor.shape)}.")
-    if weight is not None and not bool(((weight >= 0) & weight.isfinite()).all()):
+    for name, array, shape in (("weight", weight, (T, N)), ("class_mask", class_mask, (T, n_way))):
+        if array is not None and array.shape != shape:
+            raise InvalidInputError(f"Expected `{name}` of shape {shape}, but got {tuple(array.shape)}.")
+    xp = namespace(y)
+    if weight is not None and not bool(((weight >= 0) & xp.isfinite(weight)).all()):
         raise InvalidInputError("Expected `weight` to be finite and not negative.")
-    real = torch.ones_like(y, dtype=torch.bool) if weight is None else weight > 0
+    real = trues(y, (T, N)) if weight is None else weight > 0
     low, high = (int(y[real].min()), int(y[real].max())) if bool(real.any()) else (0, 0)
     if low < 0 or high >= n_way:
         raise InvalidInputError(f"Expected labels between 0 and n_way - 1 = {n_way - 1}, but got {low} to {high}.")
     if class_mask is not None:
-        exists = class_mask.gather(1, y.where(real, 0))
+        exists = take_along_last(class_mask[:, None, :] & trues(y, (T, N, 1)), xp.where(real, y, 0))
         if not bool((exists | ~real).all()):
             raise InvalidInputError("Expected `class_mask` to be true for every class that has a label.")
         if not bool(class_mask.any(1).all()):
@@ -129,8 +131,8 @@ def evaluate_posterior(problem: Problem, posterior: GaussianPosterior) -> State:
 
 
 def expected_log_likelihood(
-    problem: Problem, mean: Float[Tensor, "T C N"], var: Float[Tensor, "T C N"], max_std: float | None
-) -> tuple[Float[Tensor, " T"], Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+    problem: Problem, mean: Float[Array, "T C N"], var: Float[Array, "T C N"], max_std: float | None
+) -> tuple[Float[Array, " T"], Float[Array, "T C N"], Float[Array, "T C N"]]:
     """`sum_n E log p(y_n | f_n)`, its gradient `g_m` in the mean, and `-2 g_v`, from the marginals."""
     if problem.prior_mean is not None:
         mean = mean + problem.prior_mean
@@ -141,10 +143,10 @@ def expected_log_likelihood(
 
 def likelihood_gradients(
     problem: Problem, moments: SoftmaxMoments | SoftmaxHessian
-) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
+) -> tuple[Float[Array, "T C N"], Float[Array, "T C N"]]:
     """`g_m = y - E[p]` and `-2 g_v = E[p (1 - p)]`, weighted; the moments may be one for all points."""
     weight = problem.weight[:, None, :]
-    return weight * (problem.Y - moments.prob.mT), weight * moments.curvature.mT.expand_as(problem.Y)
+    return weight * (problem.Y - moments.prob.mT), weight * moments.curvature.mT
 
 
 def mirror_target(state: State) -> GaussianSites:
@@ -152,19 +154,19 @@ def mirror_target(state: State) -> GaussianSites:
     return site_target(state.posterior.mean, state.grad_mean, state.curvature)
 
 
-def site_target(mean: Tensor, grad_mean: Tensor, curvature: Tensor) -> GaussianSites:
+def site_target(mean: Array, grad_mean: Array, curvature: Array) -> GaussianSites:
     """Paper eqs. 10 and 11: shift `g_m - 2 g_v m` and precision `-2 g_v`."""
     return GaussianSites(grad_mean + curvature * mean, curvature)
 
 
 def elbo(
-    K: Float[Tensor, "T _ N N"],
-    y: Int[Tensor, "T N"],
+    K: Float[Array, "T _ N N"],
+    y: Int[Array, "T N"],
     posterior: GaussianPosterior,
     *,
-    weight: Float[Tensor, "T N"] | None = None,
-    class_mask: Bool[Tensor, "T C"] | None = None,
-) -> Float[Tensor, " T"]:
+    weight: Float[Array, "T N"] | None = None,
+    class_mask: Bool[Array, "T C"] | None = None,
+) -> Float[Array, " T"]:
     """Evidence lower bound of each task, paper eq. 12, in nats; differentiable once.
 
     The posterior is the result of `condition` or `mirror_descent` for the same `K`; other arguments as in the latter.

@@ -94,7 +94,7 @@ def pairs_evidence(pairs: Pairs, omega: Float[Tensor, "T S P"]) -> Float[Tensor,
     The gradient is written out, to avoid differentiating a factorisation for every draw: in `G` it is
     `(v v^T - S B^-1 S) / 2` with `v = (G + Omega^-1)^-1 kappa / omega`.
     """
-    return _Evidence.apply(pairs.G, pairs.kappa, omega.sqrt())  # type: ignore[no-any-return, no-untyped-call]
+    return _Evidence.apply(pairs.G, pairs.kappa, omega.sqrt())  # type: ignore[no-untyped-call]
 
 
 class _Evidence(torch.autograd.Function):

@@ -13,22 +13,24 @@ direction estimates the gap to the optimum and is the stopping rule. It is no bo
 (2.3 times in one observed task).
 """
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianSites, covariance
 from mirrorshot.gp.objective import Problem, State, evaluate, mirror_target
+from mirrorshot.softmax.arrays import (
+    Array, arange, at_least, copied, finfo, integers, is_double, is_on_cpu, namespace, trues,
+)  # fmt: skip
 
 MEMORY = 8  # easy tasks need two; noisy labels on few features need all of it
 _ARMIJO = 0.25
 _SHORTEST = 1e-8
 
-Direction = tuple[Tensor, Tensor]  # (shift, precision), each (T, C, N)
+Direction = tuple[Array, Array]  # (shift, precision), each (T, C, N)
 Tree = TypeVar("Tree")
 
 
@@ -44,24 +46,24 @@ class MirrorInfo(NamedTuple):
         converged: whether the estimate is within the tolerance, or below what arithmetic and quadrature resolve, (T,).
     """
 
-    elbo: Float[Tensor, "T S"]
-    n_steps: Int[Tensor, " T"]
-    n_evaluations: Int[Tensor, " T"]
-    gap: Float[Tensor, " T"]
-    converged: Bool[Tensor, " T"]
+    elbo: Float[Array, "T S"]
+    n_steps: Int[Array, " T"]
+    n_evaluations: Int[Array, " T"]
+    gap: Float[Array, " T"]
+    converged: Bool[Array, " T"]
 
 
 class _Progress(NamedTuple):
-    """State of the loop between two evaluations; all tensors start with the task dimension."""
+    """State of the loop between two evaluations; all arrays start with the task dimension."""
 
-    task: Tensor
+    task: Array
     state: State
     gradient: Direction
     steps: tuple[Direction, ...]
     changes: tuple[Direction, ...]
     direction: Direction
-    slope: Tensor
-    length: Tensor
+    slope: Array
+    length: Array
 
 
 def safeguarded_descent(
@@ -73,24 +75,25 @@ def safeguarded_descent(
     """
     T = start.shift.shape[0]
     state = evaluate(problem, start)
-    n_points = problem.weight.sum(-1).clamp(min=1.0)
-    accuracy = 1e-8 if n_points.dtype == torch.float64 else 1e-5
-    elbo = state.elbo[:, None].repeat(1, max_steps + 1)
-    n_steps = torch.zeros(T, dtype=torch.long, device=elbo.device)
-    n_evaluations = torch.ones_like(n_steps)
-    gap = torch.full_like(state.elbo, torch.inf)
-    converged = torch.zeros_like(n_steps, dtype=torch.bool)
-    sites = GaussianSites(state.posterior.sites.shift.clone(), state.posterior.sites.precision.clone())
+    xp = namespace(state.elbo)
+    n_points = at_least(problem.weight.sum(-1), 1.0)
+    accuracy = 1e-8 if is_double(n_points) else 1e-5
+    elbo = xp.tile(state.elbo[:, None], (1, max_steps + 1))
+    n_steps = integers(elbo, (T,))
+    n_evaluations = xp.ones_like(n_steps)
+    gap = xp.full_like(state.elbo, math.inf)
+    converged = ~trues(elbo, (T,))
+    sites = GaussianSites(*map(copied, state.posterior.sites))
 
-    def record(task: Tensor, accepted: Tensor, now: State) -> None:
+    def record(task: Array, accepted: Array, now: State) -> None:
         n_steps[task] += accepted
         n_evaluations[task] += 1
-        later = torch.arange(elbo.shape[1], device=elbo.device) >= n_steps[task][:, None]
-        elbo[task] = torch.where(later & accepted[:, None], now.elbo[:, None], elbo[task])
+        later = arange(elbo, elbo.shape[1]) >= n_steps[task][:, None]
+        elbo[task] = xp.where(later & accepted[:, None], now.elbo[:, None], elbo[task])
         for whole, new in zip(sites, now.posterior.sites, strict=True):
             whole[task] = new
 
-    all_tasks = torch.arange(T, device=elbo.device)
+    all_tasks = arange(elbo, T)
     n_proposals = max_steps
     if first is not None:
         trial = evaluate(problem, first)
@@ -115,7 +118,7 @@ def safeguarded_descent(
             if not bool(keep.any()):
                 return sites, MirrorInfo(elbo, n_steps, n_evaluations, gap, converged)
             if not bool(keep.all()):
-                index = keep.nonzero()[:, 0]
+                index = xp.argwhere(keep)[:, 0]
                 active, progress = active.select(index), _tree_map(operator.itemgetter(index), progress)
         progress, accepted = _advance(active, progress)
         record(progress.task, accepted, progress.state)
@@ -123,75 +126,77 @@ def safeguarded_descent(
     return sites, MirrorInfo(elbo, n_steps, n_evaluations, gap, converged)
 
 
-def _resolution(state: State, n_points: Tensor) -> Tensor:
+def _resolution(state: State, n_points: Array) -> Array:
     """Differences of the bound that rounding hides."""
-    eps = torch.finfo(state.elbo.dtype).eps
+    eps = finfo(state.elbo).eps
     posterior = state.posterior
-    size = state.elbo.abs() + (posterior.mean * posterior.alpha).abs().sum((-2, -1))
+    size = abs(state.elbo) + abs(posterior.mean * posterior.alpha).sum((-2, -1))
     return 2 * eps * (size + n_points)
 
 
-def _advance(problem: Problem, now: _Progress) -> tuple[_Progress, Tensor]:
+def _advance(problem: Problem, now: _Progress) -> tuple[_Progress, Array]:
     """Evaluate one proposal per task; accept it or shorten the step."""
-    length = now.length[:, None, None]
+    xp, length = namespace(now.length), now.length[:, None, None]
     shift, precision = now.state.posterior.sites
-    proposal = GaussianSites(shift + length * now.direction[0], (precision + length * now.direction[1]).clamp(min=0.0))
+    proposal = GaussianSites(shift + length * now.direction[0], at_least(precision + length * now.direction[1], 0.0))
     trial = evaluate(problem, proposal)
     gain = trial.elbo - now.state.elbo
     accepted = (gain >= _ARMIJO * now.slope * now.length) & (gain >= 0)
     # the maximum of the parabola through the bound, its slope and the trial
-    bend = (now.slope * now.length - gain) / now.length.square()
-    best = now.slope / (2 * bend)
-    shorter = torch.where(best.isfinite(), best.clamp(0.1 * now.length, 0.5 * now.length), 0.1 * now.length)
+    bend = (now.slope * now.length - gain) / (now.length * now.length)
+    best = now.slope / (2 * xp.where(bend == 0, math.inf, bend))
+    within = xp.minimum(xp.maximum(best, 0.1 * now.length), 0.5 * now.length)
+    shorter = xp.where(xp.isfinite(best), within, 0.1 * now.length)
     state = _choose(accepted, trial, now.state)
     moved = accepted[:, None, None]
     sites = state.posterior.sites
     gradient = _natural_gradient(state)
     step = (sites.shift - shift, sites.precision - precision)
-    change = _tree_map(lambda old, new: torch.where(moved, old - new, 0.0), now.gradient, gradient)
+    change = _tree_map(lambda old, new: xp.where(moved, old - new, 0.0), now.gradient, gradient)
     after = _aim(problem, now.task, state, (*now.steps, step)[-MEMORY:], (*now.changes, change)[-MEMORY:])
     return (
         after._replace(
-            direction=_tree_map(lambda a, b: torch.where(moved, a, b), after.direction, now.direction),
-            slope=torch.where(accepted, after.slope, now.slope),
-            length=torch.where(accepted, 1.0, shorter),
+            direction=_tree_map(lambda a, b: xp.where(moved, a, b), after.direction, now.direction),
+            slope=xp.where(accepted, after.slope, now.slope),
+            length=xp.where(accepted, 1.0, shorter),
         ),
         accepted,
     )
 
 
 def _aim(
-    problem: Problem, task: Tensor, state: State, steps: tuple[Direction, ...], changes: tuple[Direction, ...]
+    problem: Problem, task: Array, state: State, steps: tuple[Direction, ...], changes: tuple[Direction, ...]
 ) -> _Progress:
     """The L-BFGS direction in the Fisher metric, by the two-loop recursion on the Gram matrix of its vectors."""
     gradient = _natural_gradient(state)
     vectors = (*steps, *changes, gradient)
-    W = torch.stack([v[1] for v in vectors], -1)  # (T, C, N, J)
-    U = torch.stack([v[0] for v in vectors], -1) - W * state.posterior.mean[..., None]
+    xp = namespace(state.elbo)
+    W = xp.stack([v[1] for v in vectors], -1)  # (T, C, N, J)
+    shifts = xp.stack([v[0] for v in vectors], -1)
+    U = shifts - W * state.posterior.mean[..., None]
     Sigma = covariance(problem.K, state.posterior)
-    gram = (U.mT @ (Sigma @ U) + 0.5 * W.mT @ (Sigma.square() @ W)).sum(1)  # (T, J, J)
+    gram = (U.mT @ (Sigma @ U) + 0.5 * W.mT @ ((Sigma * Sigma) @ W)).sum(1)  # (T, J, J)
     m = len(steps)
-    steepest = torch.zeros_like(gram[:, 0])
+    steepest = xp.zeros_like(gram[:, 0])
     steepest[:, -1] = 1.0
-    coefficient = steepest.clone()
+    coefficient = copied(steepest)
     scalars = []
     for i in reversed(range(m)):
         product = gram[:, i, m + i]
-        usable = product > 1e-8 * torch.sqrt(gram[:, i, i] * gram[:, m + i, m + i])
-        inverse = torch.where(usable, 1.0 / torch.where(usable, product, 1.0), 0.0)
+        usable = product > 1e-8 * xp.sqrt(abs(gram[:, i, i] * gram[:, m + i, m + i]))
+        inverse = xp.where(usable, 1.0 / xp.where(usable, product, 1.0), 0.0)
         a = inverse * (gram[:, i] * coefficient).sum(-1)
         coefficient[:, m + i] -= a
         scalars.append((a, inverse))
     for i, (a, inverse) in enumerate(reversed(scalars)):
         coefficient[:, i] += a - inverse * (gram[:, m + i] * coefficient).sum(-1)
     slope = (gram[:, -1] * coefficient).sum(-1)
-    uphill = (slope > 0) & slope.isfinite()
-    coefficient = torch.where(uphill[:, None], coefficient, steepest)
-    slope = torch.where(uphill, slope, gram[:, -1, -1])
-    shifts = torch.stack([v[0] for v in vectors], -1)
+    uphill = (slope > 0) & xp.isfinite(slope)
+    coefficient = xp.where(uphill[:, None], coefficient, steepest)
+    slope = xp.where(uphill, slope, gram[:, -1, -1])
     weights = coefficient[:, None, :, None]
     direction = ((shifts @ weights)[..., 0], (W @ weights)[..., 0])
-    return _Progress(task, state, gradient, steps, changes, direction, slope, torch.ones_like(slope))
+    return _Progress(task, state, gradient, steps, changes, direction, slope, xp.ones_like(slope))
 
 
 def _natural_gradient(state: State) -> Direction:
@@ -200,21 +205,22 @@ def _natural_gradient(state: State) -> Direction:
     return target.shift - sites.shift, target.precision - sites.precision
 
 
-def _choose(accepted: Tensor, new: State, old: State) -> State:
+def _choose(accepted: Array, new: State, old: State) -> State:
     """Take the new state of the tasks that accepted, the old one of the others."""
-    if accepted.device.type == "cpu" and bool(accepted.all()):  # not on a GPU: a synchronisation
+    if is_on_cpu(accepted) and bool(accepted.all()):  # not on a GPU: a synchronisation
         return new
+    xp = namespace(accepted)
 
-    def pick(a: Tensor, b: Tensor) -> Tensor:
-        return torch.where(accepted.reshape(-1, *(1 for _ in a.shape[1:])), a, b)
+    def pick(a: Array, b: Array) -> Array:
+        return xp.where(accepted.reshape(-1, *(1 for _ in a.shape[1:])), a, b)
 
     return _tree_map(pick, new, old)
 
 
-def _tree_map(fn: Callable[..., Tensor], first: Tree, *others: Tree) -> Tree:
-    """Apply `fn` to corresponding tensors of nested (named) tuples of one structure."""
+def _tree_map(fn: Callable[..., Array], first: Tree, *others: Tree) -> Tree:
+    """Apply `fn` to corresponding arrays of nested (named) tuples of one structure."""
     trees: list[Any] = [first, *others]
-    if isinstance(first, Tensor):
+    if not isinstance(first, tuple):
         return fn(*trees)  # type: ignore[return-value]
     parts = [_tree_map(fn, *items) for items in zip(*trees, strict=True)]
     result: Tree = type(trees[0])(*parts) if hasattr(first, "_fields") else trees[0].__class__(parts)

@@ -9,14 +9,16 @@ example of a class. Both starts exploit this:
 - `AmortisedSites` is learned from solved tasks: a linear map from cheap features of a point to its site.
 """
 
+import math
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianSites, SolvedTasks
 from mirrorshot.gp.objective import Problem, make_problem
+from mirrorshot.softmax.arrays import (
+    Array, arange, as_type, at_least, at_most, diagonal, double, eye, log_softmax, namespace,
+)  # fmt: skip
 from mirrorshot.softmax.moments import softmax_moments
 
 _ITERATIONS = 12
@@ -28,21 +30,22 @@ def exchangeable_sites(problem: Problem) -> GaussianSites:
     k0, within, between, shots, n_way = _averaged(problem)
     rest = (n_way - 1) * shots  # points of other classes
     # eigenvalues of the averaged kernel: inside a class, between the other classes, and a symmetric 2 x 2 part
-    inner = (k0 - within).clamp(min=0.0)
+    xp = namespace(k0)
+    inner = at_least(k0 - within, 0.0)
     common = k0 + (shots - 1) * within
-    outer = (common - shots * between).clamp(min=0.0)
-    K_oo, K_tt = common, (common + (rest - shots) * between).clamp(min=0.0)
-    K_ot = torch.sqrt(shots * rest) * between
-    K_ot = torch.minimum(K_ot.abs(), torch.sqrt(K_oo * K_tt)) * K_ot.sign()
-    det_K = (K_oo * K_tt - K_ot * K_ot).clamp(min=0.0)
-    root_o, root_t = torch.sqrt(shots), torch.sqrt(rest)
+    outer = at_least(common - shots * between, 0.0)
+    K_oo, K_tt = common, at_least(common + (rest - shots) * between, 0.0)
+    K_ot = xp.sqrt(shots * rest) * between
+    K_ot = xp.minimum(abs(K_ot), xp.sqrt(K_oo * K_tt)) * xp.sign(K_ot)
+    det_K = at_least(K_oo * K_tt - K_ot * K_ot, 0.0)
+    root_o, root_t = xp.sqrt(shots), xp.sqrt(rest)
 
-    zero = torch.zeros_like(k0)
+    zero = xp.zeros_like(k0)
     b_o, b_t, w_o, w_t = zero, zero, zero, zero
-    own = torch.zeros_like(problem.class_mask)
+    own = xp.zeros_like(problem.class_mask)
     own[:, 0] = True
-    exists = torch.arange(own.shape[1], device=own.device) < n_way[:, None]
-    rho = torch.full_like(k0, 0.5)
+    exists = arange(own, own.shape[1]) < n_way[:, None]
+    rho = xp.full_like(k0, 0.5)
     last_o, last_t, slope = zero, zero, zero
     for _ in range(_ITERATIONS):
         # (K^-1 + W)^-1 = (K + det(K) adj W) / det(I + K W) for 2 x 2 matrices, K possibly singular
@@ -56,8 +59,8 @@ def exchangeable_sites(problem: Problem) -> GaussianSites:
             + (1 - 1 / (n_way - 1)) / shots * outer / (1 + outer * w_t)
             + S_tt / rest
         )
-        mean = torch.where(own, m_o[:, None], m_t[:, None])
-        var = torch.where(own, v_o[:, None], v_t[:, None]).clamp(min=0.0)
+        mean = xp.where(own, m_o[:, None], m_t[:, None])
+        var = at_least(xp.where(own, v_o[:, None], v_t[:, None]), 0.0)
         moments = softmax_moments(mean, var, exists, max_std=problem.max_std)
         prob, curvature = moments.prob, moments.curvature
         d_o, d_t = 1 - prob[:, 0] + curvature[:, 0] * m_o - b_o, -prob[:, 1] + curvature[:, 1] * m_t - b_t
@@ -66,38 +69,40 @@ def exchangeable_sites(problem: Problem) -> GaussianSites:
         pull_o, pull_t = d_o - c_o * m_o, d_t - c_t * m_t
         move_o, move_t = S_oo * pull_o + to_o * pull_t, to_t * pull_o + S_tt * pull_t
         after = shots * last_o * move_o + rest * last_t * move_t
-        rho = torch.where(after < slope, rho * slope / (slope - after), rho).clamp(_SHORTEST, 1.0)
+        falls = after < slope
+        rho = xp.where(falls, rho * slope / xp.where(falls, slope - after, 1.0), rho)
+        rho = at_most(at_least(rho, _SHORTEST), 1.0)
         last_o, last_t, slope = pull_o, pull_t, shots * pull_o * move_o + rest * pull_t * move_t
         b_o, b_t, w_o, w_t = b_o + rho * d_o, b_t + rho * d_t, w_o + rho * c_o, w_t + rho * c_t
     return _spread(problem, b_o, b_t, w_o, w_t)
 
 
-def _spread(problem: Problem, b_o: Tensor, b_t: Tensor, w_o: Tensor, w_t: Tensor) -> GaussianSites:
+def _spread(problem: Problem, b_o: Array, b_t: Array, w_o: Array, w_t: Array) -> GaussianSites:
     """Give every point of a task the value of its own class and that of the others."""
     keep = problem.weight[:, None, :] * problem.class_mask[:, :, None]
     own = problem.Y > 0
-    shift = torch.where(own, b_o[:, None, None], b_t[:, None, None])
-    precision = torch.where(own, w_o[:, None, None], w_t[:, None, None])
+    xp = namespace(own)
+    shift = xp.where(own, b_o[:, None, None], b_t[:, None, None])
+    precision = xp.where(own, w_o[:, None, None], w_t[:, None, None])
     return GaussianSites(keep * shift, keep * precision)
 
 
-def _averaged(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _averaged(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
     """Mean prior variance, mean covariance within and between classes, mean shots and number of classes, each (T,)."""
-    K = problem.K.mean(1)
+    K, xp = problem.K.mean(1), namespace(problem.K)
     Y = problem.Y * problem.weight[:, None, :]
-    n = problem.weight.sum(-1).clamp(min=1.0)
-    diagonal = K.diagonal(dim1=-2, dim2=-1)
-    k0 = (problem.weight * diagonal).sum(-1) / n
-    sums = torch.einsum("tcn,tnm,tcm->t", Y, K, Y)
+    n = at_least(problem.weight.sum(-1), 1.0)
+    k0 = (problem.weight * diagonal(K)).sum(-1) / n
+    sums = ((Y @ K) * Y).sum((-2, -1))
     counts = Y.sum(-1)
     # a point of weight a is a equal points: its copies are pairs too
-    pairs_within = counts.square().sum(-1) - problem.weight.sum(-1)
-    total = torch.einsum("tn,tnm,tm->t", problem.weight, K, problem.weight)
-    pairs_between = n * n - counts.square().sum(-1)
-    within = torch.where(pairs_within > 0, (sums - k0 * n) / pairs_within.clamp(min=1e-6), k0)
-    between = torch.where(pairs_between > 0, (total - sums) / pairs_between.clamp(min=1e-6), 0.0)
-    n_way = problem.class_mask.sum(-1).clamp(min=2).to(K.dtype)
-    return k0, within, between, (n / n_way).clamp(min=1.0), n_way
+    pairs_within = (counts * counts).sum(-1) - problem.weight.sum(-1)
+    total = ((problem.weight[:, None] @ K)[:, 0] * problem.weight).sum(-1)
+    pairs_between = n * n - (counts * counts).sum(-1)
+    within = xp.where(pairs_within > 0, (sums - k0 * n) / at_least(pairs_within, 1e-6), k0)
+    between = xp.where(pairs_between > 0, (total - sums) / at_least(pairs_between, 1e-6), 0.0)
+    n_way = at_least(as_type(problem.class_mask.sum(-1), K), 2.0)
+    return k0, within, between, at_least(n / n_way, 1.0), n_way
 
 
 class AmortisedSites(NamedTuple):
@@ -112,25 +117,25 @@ class AmortisedSites(NamedTuple):
         other: coefficients for the other classes, (F, 2).
     """
 
-    strength: Float[Tensor, ""]
-    own: Float[Tensor, "F 2"]
-    other: Float[Tensor, "F 2"]
+    strength: Float[Array, ""]
+    own: Float[Array, "F 2"]
+    other: Float[Array, "F 2"]
 
     def sites(self, problem: Problem) -> GaussianSites:
         """Starting sites for new tasks: one matrix product with the kernel, no expectations."""
         keep = problem.weight[:, None, :] * problem.class_mask[:, :, None]
         features = _features(problem, self.strength)
-        value = torch.where((problem.Y > 0)[..., None], features @ self.own, features @ self.other)
-        return GaussianSites(keep * value[..., 0], keep * value[..., 1].clamp(min=0.0))
+        value = namespace(keep).where((problem.Y > 0)[..., None], features @ self.own, features @ self.other)
+        return GaussianSites(keep * value[..., 0], keep * at_least(value[..., 1], 0.0))
 
 
 def amortise(
-    K: Float[Tensor, "T _ N N"],
-    y: Int[Tensor, "T N"],
+    K: Float[Array, "T _ N N"],
+    y: Int[Array, "T N"],
     posterior: SolvedTasks,
     *,
-    weight: Float[Tensor, "T N"] | None = None,
-    class_mask: Bool[Tensor, "T C"] | None = None,
+    weight: Float[Array, "T N"] | None = None,
+    class_mask: Bool[Array, "T C"] | None = None,
 ) -> AmortisedSites:
     """Fit `AmortisedSites` to solved tasks by least squares.
 
@@ -142,29 +147,29 @@ def amortise(
     own, other = real & (problem.Y > 0), real & (problem.Y == 0)
     strength = alpha[own].mean()
     # the features are nearly collinear: in single precision the normal equations would lose all digits but one
-    features = _features(problem, strength).double()
-    target = torch.stack([sites.shift, sites.precision], -1).double()
-    ridge = 1e-6 * torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
+    xp = namespace(strength)
+    features = double(_features(problem, strength))
+    target = double(xp.stack([sites.shift, sites.precision], -1))
+    ridge = 1e-6 * eye(features, features.shape[-1])
 
-    def solve(chosen: Tensor) -> Tensor:
+    def solve(chosen: Array) -> Array:
         x, t = features[chosen], target[chosen]
-        solution: Tensor = torch.linalg.solve(x.mT @ x / len(x) + ridge, x.mT @ t / len(x))
-        return solution.to(strength.dtype)
+        return as_type(xp.linalg.solve(x.mT @ x / len(x) + ridge, x.mT @ t / len(x)), alpha)
 
     return AmortisedSites(strength, solve(own), solve(other))
 
 
-def _features(problem: Problem, strength: Tensor) -> Float[Tensor, "T C N F"]:
+def _features(problem: Problem, strength: Array) -> Float[Array, "T C N F"]:
     """Constant, logit against the other classes, and smooth functions of the two."""
-    n_way = problem.class_mask.sum(-1)[:, None, None]
-    pull = strength * (problem.Y - (1 - problem.Y) / (n_way - 1).clamp(min=1))
+    xp = namespace(problem.K)
+    n_way = as_type(problem.class_mask.sum(-1), problem.K)[:, None, None]
+    pull = strength * (problem.Y - (1 - problem.Y) / at_least(n_way - 1, 1.0))
     pull = pull * problem.weight[:, None, :] * problem.class_mask[:, :, None]
     mean = (problem.K @ pull[..., None])[..., 0]
-    score = mean.masked_fill(~problem.class_mask[:, :, None], -torch.inf)
-    prior_var = problem.K.diagonal(dim1=-2, dim2=-1)
-    score = score / torch.sqrt(1 + prior_var / 4)
-    p = torch.softmax(score, 1)
+    prior_var = diagonal(problem.K)
+    score = xp.where(problem.class_mask[:, :, None], mean / xp.sqrt(1 + prior_var / 4), -math.inf)
+    p = xp.exp(log_softmax(score.mT)).mT
     spread = p * (1 - p)
-    scaled = mean / torch.sqrt(1 + prior_var)
-    columns = [torch.ones_like(p), p, spread, scaled, scaled * spread, scaled * scaled]
-    return torch.stack(columns, -1)
+    scaled = mean / xp.sqrt(1 + prior_var)
+    columns = [xp.ones_like(p), p, spread, scaled, scaled * spread, scaled * scaled]
+    return xp.stack(columns, -1)

@@ -52,6 +52,16 @@ def fixed_descent(
     return sites, info
 
 
+def fixed_mirror_descent(
+    problem: Problem, start: GaussianSites | None, max_steps: int, rho: float, *, is_unrolled: bool
+) -> tuple[GaussianSites, MirrorInfo]:
+    """`fixed_descent` from sites or from the prior; the steps are in the graph only with `is_unrolled`."""
+    frozen = problem._replace(K=problem.K.detach())
+    sites = GaussianSites.zeros_like(frozen.K, problem.n_way) if start is None else start
+    with torch.set_grad_enabled(is_unrolled and torch.is_grad_enabled()):
+        return fixed_descent(problem if is_unrolled else frozen, sites, max_steps, rho)
+
+
 class Visit(NamedTuple):
     """The posterior before a step, as its gradient needs it. Classes that are alike may share an entry (C is 1)."""
 

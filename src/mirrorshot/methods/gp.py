@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mirrorshot.gp.kernels import KERNELS, Kernel, make_kernel
+from mirrorshot.gp.kernels.trainable import TrainableKernel, trainable
 from mirrorshot.methods.base import FittedTemperature, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.methods.shared import check_choice
@@ -60,15 +61,16 @@ class GPMethod(FittedTemperature):
         self,
         backbone: Backbone,
         *,
-        kernel: str | Kernel = "cosine",
+        kernel: str | Kernel | TrainableKernel = "cosine",
         kernel_options: Mapping[str, Any] | None = None,
         objective: Objective = "ml",
         temperature: bool = True,
     ) -> None:
         super().__init__(backbone)
         check_choice(Objective, objective=objective)
-        self.kernel = kernel if isinstance(kernel, Kernel) else _named_kernel(kernel, kernel_options or {})
-        self.is_centred = any(getattr(part, "centre", False) for part in self.kernel.modules())
+        given = _named_kernel(kernel, kernel_options or {}) if isinstance(kernel, str) else kernel
+        self.kernel = trainable(given)
+        self.is_centred = self.kernel.is_centred
         self.objective, self.has_temperature = objective, temperature
         self.register_buffer("log_temperature", torch.zeros(()))
 

@@ -82,7 +82,7 @@ class MAML(AdaptedMethod):
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
         """Logits of the items of one task, with the current weights."""
-        return self.head(self.embed(x[None])[0].flatten(1))  # type: ignore[no-any-return]
+        return self.head(self.embed(x[None])[0].flatten(1))
 
     def _log_prob(self, tasks: TaskBatch, n_steps: int) -> Float[Tensor, "T M C"]:
         self._check_way(tasks)

@@ -101,7 +101,7 @@ class RelationNet(FewShotMethod):
         with self.network_precision(query.device):
             maps = self._relation_maps(prototypes, query)
         relation = F.relu(self.hidden(maps.flatten(1).to(query.dtype)))
-        return self.score(relation).reshape(*query.shape[:2], tasks.n_way)  # type: ignore[no-any-return]
+        return self.score(relation).reshape(*query.shape[:2], tasks.n_way)
 
     def _relation_maps(
         self, prototypes: Float[Tensor, "T C c h w"], query: Float[Tensor, "T M c h w"]
@@ -118,7 +118,7 @@ class RelationNet(FewShotMethod):
         # without a backbone that normalises, tasks are apart
         n_tasks = 1 if getattr(self.backbone, "norm", "task") == "episode" else len(query)
         maps = first.norm(pairs, n_tasks)
-        return second(F.relu(F.max_pool2d(maps, 2)), n_tasks)  # type: ignore[no-any-return]
+        return second(F.relu(F.max_pool2d(maps, 2)), n_tasks)
 
 
 def _after_block(side: int, padding: int) -> int:

@@ -86,7 +86,7 @@ class ConvNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "TN d h2 w2"]:
         """Maps of `n_tasks` tasks."""
-        return self.norm(self.conv(x), n_tasks)  # type: ignore[no-any-return]
+        return self.norm(self.conv(x), n_tasks)
 
 
 def hold_subtracted_biases(network: nn.Module) -> None:

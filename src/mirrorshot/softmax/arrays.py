@@ -8,12 +8,14 @@ Design note: array-api-compat was rejected. The functions below are all that dif
 a microsecond for every call of a fit that takes a few milliseconds.
 """
 
+import contextlib
 import math
 import sys
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import linalg, special
+from scipy import special
+from scipy.linalg import blas, lapack
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor; shapes stand beside it, `Float[Array, "T C N"]`."""
@@ -42,6 +44,28 @@ def like(x: Array, values: Any) -> Array:
     return np.asarray(values, dtype=x.dtype)
 
 
+def asarray(values: Any, dtype: Any, device: Any) -> Array:
+    """Return `values` with a type of NumPy or of torch; NumPy ignores the device."""
+    if isinstance(dtype, np.dtype):
+        return np.asarray(values, dtype=dtype)
+    return sys.modules["torch"].as_tensor(values, dtype=dtype, device=device)
+
+
+def device_of(x: Array) -> Any:
+    """Return the device of a tensor; None for an array."""
+    return x.device if is_tensor(x) else None
+
+
+def is_on_cpu(x: Array) -> bool:
+    """Whether values of `x` can be read without a synchronisation."""
+    return not is_tensor(x) or x.device.type == "cpu"
+
+
+def new_empty(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return an array of the kind, type and device of `x` with arbitrary values."""
+    return x.new_empty(shape) if is_tensor(x) else np.empty(shape, dtype=x.dtype)
+
+
 def full(x: Array, shape: tuple[int, ...], value: float) -> Array:
     """Return a constant array of the kind, type and device of `x`."""
     return x.new_full(shape, value) if is_tensor(x) else np.full(shape, value, dtype=x.dtype)
@@ -50,6 +74,13 @@ def full(x: Array, shape: tuple[int, ...], value: float) -> Array:
 def arange(x: Array, n: int) -> Array:
     """Return 0, ..., n - 1 as integers of the kind and device of `x`."""
     return sys.modules["torch"].arange(n, device=x.device) if is_tensor(x) else np.arange(n)
+
+
+def counts(x: Array, n: int) -> Array:
+    """Return 0, ..., n - 1 in the kind, type and device of `x`."""
+    if is_tensor(x):
+        return sys.modules["torch"].arange(n, dtype=x.dtype, device=x.device)
+    return np.arange(n, dtype=x.dtype)
 
 
 def eye(x: Array, n: int) -> Array:
@@ -77,14 +108,27 @@ def diagonal(x: Array) -> Array:
     return x.diagonal(0, -2, -1)
 
 
+def set_diagonal(x: Array, values: Array) -> None:
+    """Overwrite the diagonals of the last two dimensions."""
+    if is_tensor(x):
+        x.diagonal(0, -2, -1).copy_(values)
+    else:
+        np.einsum("...ii->...i", x)[...] = values
+
+
 def finfo(x: Array) -> Any:
     """Return `eps`, `tiny` and the rest for the type of `x`."""
     return sys.modules["torch"].finfo(x.dtype) if is_tensor(x) else np.finfo(x.dtype)
 
 
+def tiny(x: Array) -> float:
+    """Return the smallest normal number of the type of `x`."""
+    return float(finfo(x).tiny)
+
+
 def is_double(x: Array) -> bool:
     """Whether `x` has 64-bit floating-point numbers."""
-    return finfo(x).bits == 64
+    return bool(finfo(x).bits == 64)
 
 
 def log_softmax(x: Array) -> Array:
@@ -145,10 +189,71 @@ def solve_lower(L: Array, x: Array) -> Array:
     if is_tensor(L):
         return sys.modules["torch"].linalg.solve_triangular(L, x, upper=False)
     batch = np.broadcast_shapes(L.shape[:-2], x.shape[:-2])
-    if math.prod(batch) == 0:
-        return np.zeros((*batch, *x.shape[-2:]), dtype=x.dtype)
     L, x = np.broadcast_to(L, (*batch, *L.shape[-2:])), np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    out = np.empty(x.shape, dtype=x.dtype)
-    for index in np.ndindex(*batch):
-        out[index] = linalg.solve_triangular(L[index], x[index], lower=True, check_finite=False)
+    out = np.zeros(x.shape, dtype=x.dtype)
+    solve = blas.dtrsm if x.dtype == np.float64 else blas.strsm
+    for index in np.ndindex(*batch) if x.size else ():
+        # transposed, so that BLAS, which counts by columns, sees the rows as they lie: X^T = x^T (L^T)^-1
+        out[index] = solve(1.0, L[index].T, x[index].T, side=1, lower=0).T
     return out
+
+
+def is_floating(x: Array) -> bool:
+    """Whether `x` has floating-point numbers."""
+    return bool(x.is_floating_point()) if is_tensor(x) else x.dtype.kind == "f"
+
+
+def zeros(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return zeros of the kind, type and device of `x`."""
+    return x.new_zeros(shape) if is_tensor(x) else np.zeros(shape, dtype=x.dtype)
+
+
+def integers(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return zeros of 64-bit integers, of the kind and device of `x`."""
+    if is_tensor(x):
+        return x.new_zeros(shape, dtype=sys.modules["torch"].int64)
+    return np.zeros(shape, dtype=np.int64)
+
+
+def trues(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return an array of true, of the kind and device of `x`."""
+    if is_tensor(x):
+        return x.new_ones(shape, dtype=sys.modules["torch"].bool)
+    return np.ones(shape, dtype=np.bool_)
+
+
+def as_type(x: Array, other: Array) -> Array:
+    """Return `x` in the type of `other`, an array of the same kind."""
+    return x.to(other.dtype) if is_tensor(x) else x.astype(other.dtype, copy=False)
+
+
+def single(x: Array) -> Array:
+    """Return `x` in single precision."""
+    return x.float() if is_tensor(x) else x.astype(np.float32, copy=False)
+
+
+def double(x: Array) -> Array:
+    """Return `x` in double precision."""
+    return x.double() if is_tensor(x) else x.astype(np.float64, copy=False)
+
+
+def copied(x: Array) -> Array:
+    """Return a copy of `x`."""
+    return x.clone() if is_tensor(x) else x.copy()
+
+
+def inverse_lower(L: Array) -> Array:
+    """Return the inverses of a batch of lower triangular matrices."""
+    if is_tensor(L):
+        identity = eye(L, L.shape[-1]).expand_as(L)
+        return sys.modules["torch"].linalg.solve_triangular(L, identity, upper=False, left=False)
+    out = np.empty_like(L)
+    invert = lapack.dtrtri if L.dtype == np.float64 else lapack.strtri
+    for index in np.ndindex(*L.shape[:-2]):
+        out[index] = invert(L[index].T, lower=0)[0].T
+    return out
+
+
+def no_grad(x: Array) -> contextlib.AbstractContextManager[Any]:
+    """Keep no graph of what is computed inside the block."""
+    return sys.modules["torch"].no_grad() if is_tensor(x) else contextlib.nullcontext()

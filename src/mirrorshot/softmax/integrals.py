@@ -8,11 +8,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from mirrorshot.softmax.arrays import Array, at_least, at_most, counts, namespace, new_empty, set_diagonal, tiny
 from mirrorshot.softmax.quadrature import (
     EULER_GAMMA,
     WIDE_NODES,
@@ -32,8 +31,8 @@ CHUNK_ELEMENTS = 2**21
 class FineGrid(NamedTuple):
     """A grid of fixed spacing from `start` (P,), with the weighted F = h prod_j G_j (P, U) and the ratios."""
 
-    start: Float[Tensor, " P"]
-    F: Float[Tensor, "P U"]
+    start: Float[Array, " P"]
+    F: Float[Array, "P U"]
     ratios: Ratios
     spacing: float
 
@@ -42,14 +41,14 @@ class FineGrid(NamedTuple):
         """Factor of the last node: beyond it all integrands of E[p] and of 1 - F are a geometric series A e^{-u}."""
         return math.exp(-self.spacing) / (1 - math.exp(-self.spacing))
 
-    def moments(self) -> tuple[Tensor, Tensor, Tensor]:
+    def moments(self) -> tuple[Array, Array, Array]:
         """`E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,)."""
         r = self.ratios.derivatives[0]
         mass = self.F[:, None] * r  # (P, C, U)
         prob = mass.sum(-1) + self.tail * mass[..., -1]
-        others = r.sum(1, keepdim=True) - r
-        curvature = (mass * others.clamp(min=0.0)).sum(-1)
-        survival = -torch.expm1(self.ratios.log_cdf.sum(1))  # 1 - F
+        others = r.sum(1, keepdims=True) - r
+        curvature = (mass * at_least(others, 0.0)).sum(-1)
+        survival = -namespace(r).expm1(self.ratios.log_cdf.sum(1))  # 1 - F
         above = 0.5 + survival[:, 1:].sum(-1) + self.tail * survival[:, -1]
         return prob, _at_most_bernoulli(curvature, prob), self.start + self.spacing * above - EULER_GAMMA
 
@@ -57,8 +56,8 @@ class FineGrid(NamedTuple):
 class WideGrid(NamedTuple):
     """Cells of a grid `u` (P, U) with a spacing of its own per point, with the weighted F and the ratios."""
 
-    u: Float[Tensor, "P U"]
-    F: Float[Tensor, "P U"]
+    u: Float[Array, "P U"]
+    F: Float[Array, "P U"]
     ratios: Ratios
 
     @property
@@ -66,7 +65,7 @@ class WideGrid(NamedTuple):
         """Nothing is left beyond the grid."""
         return 0.0
 
-    def moments(self) -> tuple[Tensor, Tensor, Tensor]:
+    def moments(self) -> tuple[Array, Array, Array]:
         """The moments of `FineGrid`, where each cell's share of dF is split by the growth of `log G_j`.
 
         The shares telescope: probabilities sum to one whatever the spacing, and a latent that is narrow against the
@@ -74,14 +73,14 @@ class WideGrid(NamedTuple):
         """
         h = self.u[:, 1:] - self.u[:, :-1]
         log_cdf = self.ratios.log_cdf
-        F = log_cdf.sum(1).exp()
-        growth = (log_cdf[..., 1:] - log_cdf[..., :-1]).clamp(min=0.0)  # (P, C, U - 1)
+        F = namespace(h).exp(log_cdf.sum(1))
+        growth = at_least(log_cdf[..., 1:] - log_cdf[..., :-1], 0.0)  # (P, C, U - 1)
         total = growth.sum(1)
-        share = growth / total.clamp(min=torch.finfo(h.dtype).tiny)[:, None]
+        share = growth / at_least(total, tiny(h))[:, None]
         mass = (F[:, 1:] - F[:, :-1])[:, None] * share
         prob = mass.sum(-1)
-        prob = prob / prob.sum(-1, keepdim=True)
-        curvature = (mass * (1 - share) * (total / h).clamp(max=1.0)[:, None]).sum(-1)
+        prob = prob / prob.sum(-1, keepdims=True)
+        curvature = (mass * (1 - share) * at_most(total / h, 1.0)[:, None]).sum(-1)
         logsumexp = self.u[:, 0] + (h * (1 - 0.5 * (F[:, 1:] + F[:, :-1]))).sum(-1) - EULER_GAMMA
         return prob, _at_most_bernoulli(curvature, prob), logsumexp
 
@@ -89,53 +88,53 @@ class WideGrid(NamedTuple):
 Grid = FineGrid | WideGrid
 
 
-def _at_most_bernoulli(curvature: Tensor, prob: Tensor) -> Tensor:
+def _at_most_bernoulli(curvature: Array, prob: Array) -> Array:
     """`E[p (1 - p)] <= E[p] (1 - E[p])`, also after rounding."""
-    return torch.minimum(curvature, prob * (1 - prob).clamp(min=0.0))
+    return namespace(prob).minimum(curvature, prob * at_least(1 - prob, 0.0))
 
 
-def _fine_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int) -> FineGrid:
+def _fine_grid(mean: Array, std: Array, rule: Rule, refine: float, order: int) -> FineGrid:
     start = grid_start(mean, std, rule)
     ratios = gumbel_ratios(mean, std, start, rule, order)
-    return FineGrid(start, rule.spacing * ratios.log_cdf.sum(1).exp(), ratios, rule.spacing)
+    return FineGrid(start, rule.spacing * namespace(mean).exp(ratios.log_cdf.sum(1)), ratios, rule.spacing)
 
 
-def _wide_grid(mean: Tensor, std: Tensor, rule: Rule, refine: float, order: int) -> WideGrid:
-    sigma = torch.sqrt(std * std + math.pi**2 / 6)
+def _wide_grid(mean: Array, std: Array, rule: Rule, refine: float, order: int) -> WideGrid:
+    xp, n = namespace(mean), int(WIDE_NODES * refine)
+    sigma = xp.sqrt(std * std + math.pi**2 / 6)
     centre = mean + EULER_GAMMA
-    low = (centre - rule.n_std * sigma).amax(-1)
-    high = (centre + rule.n_std * sigma).amax(-1)
-    steps = torch.linspace(0, 1, int(WIDE_NODES * refine), dtype=mean.dtype, device=mean.device)
-    u = low[:, None] + (high - low)[:, None] * steps
+    low, high = xp.amax(centre - rule.n_std * sigma, -1), xp.amax(centre + rule.n_std * sigma, -1)
+    width = (high - low)[:, None]
+    u = low[:, None] + width * (counts(mean, n) / (n - 1))
     ratios = wide_ratios(mean, std, u, order)
-    return WideGrid(u, ((high - low) / (len(steps) - 1))[:, None] * ratios.log_cdf.sum(1).exp(), ratios)
+    return WideGrid(u, width / (n - 1) * xp.exp(ratios.log_cdf.sum(1)), ratios)
 
 
 class Latents(NamedTuple):
     """Independent Gaussians (P, C), shifted to a largest mean of zero, with the grids to integrate them on."""
 
-    mean: Float[Tensor, "P C"]
-    var: Float[Tensor, "P C"]
+    mean: Float[Array, "P C"]
+    var: Float[Array, "P C"]
     rule: Rule
     refine: float
     may_be_wide: bool
 
     @classmethod
-    def make(cls, mean: Tensor, var: Tensor, max_std: float, refine: float = 1.0) -> "Latents":
+    def make(cls, mean: Array, var: Array, max_std: float, refine: float = 1.0) -> "Latents":
         """Take out the largest mean, which the softmax ignores and which would cost the grid its digits."""
         rule = choose_rule(max_std, mean.shape[-1], mean.dtype, refine)
-        return cls(mean - mean.amax(-1, keepdim=True), var, rule, refine, max_std > WIDE_STD)
+        return cls(mean - namespace(mean).amax(mean, -1, keepdims=True), var, rule, refine, max_std > WIDE_STD)
 
-    def integrate(self, compute: Callable[[Grid, Any], tuple[Tensor, ...]], order: int) -> tuple[Tensor, ...]:
+    def integrate(self, compute: Callable[[Grid, Any], tuple[Array, ...]], order: int) -> tuple[Array, ...]:
         """Concatenate the results of `compute` on the grid of each chunk of points; it also gets their index."""
         chunks = self._chunks()
         pieces = []
         for index, grid in chunks:
-            mean, std = self.mean[index], self.var[index].sqrt()
+            mean, std = self.mean[index], namespace(self.var).sqrt(self.var[index])
             pieces.append(compute(grid(mean, std, self.rule, self.refine, order), index))
         if len(pieces) == 1:
             return pieces[0]
-        wholes = tuple(piece.new_empty(len(self.var), *piece.shape[1:]) for piece in pieces[0])
+        wholes = tuple(new_empty(piece, (len(self.var), *piece.shape[1:])) for piece in pieces[0])
         for (index, _), some in zip(chunks, pieces, strict=True):
             for whole, piece in zip(wholes, some, strict=True):
                 whole[index] = piece
@@ -149,36 +148,34 @@ class Latents(NamedTuple):
         if not self.may_be_wide:
             return [(slice(i, i + size), _fine_grid) for i in range(0, max(n, 1), size)]
         is_wide = (self.var > WIDE_STD**2).any(-1)
-        return [
-            (index, grid)
+        indices = [
+            (namespace(is_wide).argwhere(chosen)[:, 0], grid)
             for chosen, grid in ((is_wide, _wide_grid), (~is_wide, _fine_grid))
-            for index in chosen.nonzero()[:, 0].split(size)
-            if len(index)
         ]
+        return [(index[i : i + size], grid) for index, grid in indices for i in range(0, len(index), size)]
 
 
-class SoftmaxIntegrals(torch.autograd.Function):
-    """(mean, var) (P, C) -> E[p] (P, C), E[p (1 - p)] (P, C), E[log sum exp] (P,)."""
+def integrate_moments(mean: Array, var: Array, max_std: float, refine: float = 1.0) -> tuple[Array, Array, Array]:
+    """`E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,) for latents (P, C).
 
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor, max_std: float, refine: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Integrate with a rule for latents up to `max_std`, `refine` times as fine as necessary."""
+    Args:
+        mean: means of the latents.
+        var: their variances.
+        max_std: largest standard deviation, for the choice of the rule.
+        refine: nodes are this many times as fine as necessary.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         latents = Latents.make(mean, var, max_std, refine)
-        ctx.save_for_backward(latents.mean, var)
-        ctx.options = latents[2:]
         prob, curvature, logsumexp = latents.integrate(lambda grid, _: grid.moments(), order=1)
-        return prob, curvature, logsumexp + mean.amax(-1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients in means and variances: integrals over the same grids."""
-        latents = Latents(*ctx.saved_tensors, *ctx.options)
-        pulled = latents.integrate(lambda grid, index: _pull_back(grid, *(g[index] for g in grads)), order=3)
-        return (*pulled, None, None)
+        return prob, curvature, logsumexp + namespace(mean).amax(mean, -1)
 
 
-def _pull_back(grid: Grid, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+def pull_back(latents: Latents, a: Array, b: Array, g: Array) -> tuple[Array, ...]:
+    """Gradients in means and variances from those of `E[p]`, `E[p (1 - p)]` and `E[log sum exp]`."""
+    return latents.integrate(lambda grid, index: _pull_back(grid, a[index], b[index], g[index]), order=3)
+
+
+def _pull_back(grid: Grid, a: Array, b: Array, g: Array) -> tuple[Array, Array]:
     """Vector-Jacobian product with cotangents `a` of E[p], `b` of E[p(1-p)], `g` of E[log sum exp].
 
     From dG_j/dm_j = -G_j' and dG_j/dv_j = G_j''/2, with r, q, t the first three derivative ratios:
@@ -186,43 +183,45 @@ def _pull_back(grid: Grid, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Ten
     """
     r, q, t = grid.ratios.derivatives
     F = grid.F[:, None]
-    R = r.sum(1, keepdim=True)
+    R = r.sum(1, keepdims=True)
     a_, b_ = a[..., None], b[..., None]
     # E[p_j (1 - p_j)] pulled back from the log-sum-exp and from E[p]
-    others = (R - r).clamp(min=0.0)
+    others = at_least(R - r, 0.0)
     prob = (F * r).sum(-1) + grid.tail * (F * r)[..., -1]
     curvature = (F * r * others).sum(-1)
-    ar = (a_ * r).sum(1, keepdim=True)
+    ar = (a_ * r).sum(1, keepdims=True)
     spread = a_ * R - ar  # sum_c r_c (a_j - a_c)
     grad_mean = g[:, None] * prob + (F * r * spread).sum(-1)
     grad_var = 0.5 * g[:, None] * curvature - 0.5 * (F * q * spread).sum(-1)
     # L = sum_{c < j} (b_c + b_j) E[p_c p_j]
-    br = (b_ * r).sum(1, keepdim=True)
+    br = (b_ * r).sum(1, keepdims=True)
     partners = b_ * others + br - b_ * r  # sum_{j != k} (b_k + b_j) r_j
-    pairs = br * R - (b_ * r * r).sum(1, keepdim=True)
+    pairs = br * R - (b_ * r * r).sum(1, keepdims=True)
     rest = pairs - r * partners  # the pairs without class k
     grad_mean = grad_mean - (F * (q * partners + r * rest)).sum(-1)
     grad_var = grad_var + 0.5 * (F * (t * partners + q * rest)).sum(-1)
     return grad_mean, grad_var
 
 
-def class_pairs(mean: Tensor, var: Tensor, max_std: float) -> tuple[Tensor, ...]:
+def class_pairs(mean: Array, var: Array, max_std: float) -> tuple[Array, ...]:
     """`E[p]` (P, C) and the matrices (P, C, C) of `SoftmaxHessian` for latents (P, C)."""
-    return Latents.make(mean, var, max_std).integrate(lambda grid, _: _pairs(grid), order=3)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return Latents.make(mean, var, max_std).integrate(lambda grid, _: _pairs(grid), order=3)
 
 
-def _pairs(grid: Grid) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _pairs(grid: Grid) -> tuple[Array, Array, Array, Array]:
     r, q, t = grid.ratios.derivatives
     F = grid.F[:, None]
     Fr, Fq = F * r, F * q
     prob = Fr.sum(-1) + grid.tail * Fr[..., -1]
-    mean_mean, mean_var, var_var = (Fr @ r.mT).neg_(), (Fr @ q.mT).mul_(0.5), (Fq @ q.mT).mul_(-0.5)
-    own = (r.sum(1, keepdim=True) - r).clamp_(min=0.0).mul_(t).mul_(F).sum(-1).mul_(0.5)
-    diagonals = [matrix.diagonal(dim1=-2, dim2=-1).zero_() for matrix in (mean_mean, mean_var, var_var)]
-    diagonals[0].copy_(-mean_mean.sum(-2))
-    diagonals[1].copy_(-mean_var.sum(-2))
-    diagonals[2].copy_(own)
+    r_, q_ = r.swapaxes(-1, -2), q.swapaxes(-1, -2)
+    mean_mean, mean_var, var_var = -(Fr @ r_), 0.5 * (Fr @ q_), -0.5 * (Fq @ q_)
+    own = 0.5 * (at_least(r.sum(1, keepdims=True) - r, 0.0) * t * F).sum(-1)
+    for matrix in (mean_mean, mean_var):
+        set_diagonal(matrix, namespace(matrix).zeros_like(prob))
+        set_diagonal(matrix, -matrix.sum(-2))
+    set_diagonal(var_var, own)
     if isinstance(grid, WideGrid):
         prob, curvature, _ = grid.moments()
-        diagonals[0].copy_(curvature)
+        set_diagonal(mean_mean, curvature)
     return prob, mean_mean, mean_var, var_var

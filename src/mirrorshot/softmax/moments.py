@@ -15,13 +15,24 @@ up to 100; float32, 1e-5 for variances up to 4.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
+import numpy as np
 from jaxtyping import Bool, Float
-from torch import Tensor
 
-from mirrorshot.softmax.integrals import SoftmaxIntegrals, class_pairs
+from mirrorshot.softmax.arrays import (
+    Array,
+    at_least,
+    detach,
+    diagonal,
+    is_on_cpu,
+    is_tensor,
+    log_softmax,
+    namespace,
+    tiny,
+)
+from mirrorshot.softmax.integrals import class_pairs, integrate_moments
 from mirrorshot.types import InvalidInputError
 
 
@@ -34,99 +45,107 @@ class SoftmaxMoments(NamedTuple):
         logsumexp: `E[log sum_c exp f_c]`, shape (...).
     """
 
-    prob: Float[Tensor, "*batch C"]
-    prob_sq: Float[Tensor, "*batch C"]
-    logsumexp: Float[Tensor, "*batch"]
+    prob: Float[Array, "*batch C"]
+    prob_sq: Float[Array, "*batch C"]
+    logsumexp: Float[Array, "*batch"]
 
     @property
-    def curvature(self) -> Float[Tensor, "*batch C"]:
+    def curvature(self) -> Float[Array, "*batch C"]:
         """`E[p_c (1 - p_c)]`, never negative: the site precision of one mirror step."""
         return self.prob - self.prob_sq
 
     @property
-    def error(self) -> Float[Tensor, "*batch"]:
+    def error(self) -> Float[Array, "*batch"]:
         """Free error estimate: how far the probabilities are from summing to one."""
-        return (1.0 - self.prob.sum(-1)).abs()
+        return abs(1.0 - self.prob.sum(-1))
 
 
 def softmax_moments(
-    mean: Float[Tensor, "*batch C"],
-    var: Float[Tensor, "*batch C"],
-    mask: Bool[Tensor, "*#batch C"] | None = None,
+    mean: Float[Array, "*batch C"],
+    var: Float[Array, "*batch C"],
+    mask: Bool[Array, "*#batch C"] | None = None,
     *,
     max_std: float | None = None,
 ) -> SoftmaxMoments:
     """Expectations of the softmax under independent Gaussians by deterministic quadrature.
 
     Args:
-        mean: means of the latents; the last dimension is the classes.
+        mean: means of the latents, arrays or tensors; the last dimension is the classes.
         var: their variances, not negative.
         mask: classes that exist; the others have probability zero. None: all.
         max_std: upper bound of all standard deviations, if the caller knows one. None: the values are checked and
             their maximum is read back (on a GPU, a synchronisation).
 
     Returns:
-        `SoftmaxMoments`, differentiable once with respect to `mean` and `var`.
+        `SoftmaxMoments`; of tensors, differentiable once with respect to `mean` and `var`.
 
     Example:
-        >>> import torch
-        >>> moments = softmax_moments(torch.zeros(1, 4), torch.ones(1, 4))
-        >>> moments.prob
-        tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+        >>> softmax_moments(np.zeros((1, 4)), np.ones((1, 4))).prob.round(6)
+        array([[0.25, 0.25, 0.25, 0.25]])
     """
     if mean.shape != var.shape or mean.ndim == 0:
         raise InvalidInputError(
             f"Expected `mean` and `var` of one shape (..., C), but got {tuple(mean.shape)} and {tuple(var.shape)}."
         )
     if max_std is None:
-        max_std = _checked_max_std(mean.detach(), var.detach())
+        max_std = _checked_max_std(detach(mean), detach(var))
     shape = mean.shape
     mean, var = _without_absent(mean, var, mask, max_std)
     flat = mean.reshape(-1, shape[-1]), var.reshape(-1, shape[-1])
-    prob, curvature, logsumexp = SoftmaxIntegrals.apply(*flat, max_std, 1.0)  # type: ignore[no-untyped-call]
+    prob, curvature, logsumexp = _integrals(*flat, max_std)
     prob, curvature = prob.reshape(shape), curvature.reshape(shape)
     return SoftmaxMoments(prob, prob - curvature, logsumexp.reshape(shape[:-1]))
 
 
-def _without_absent(mean: Tensor, var: Tensor, mask: Tensor | None, max_std: float) -> tuple[Tensor, Tensor]:
+def _integrals(mean: Array, var: Array, max_std: float, refine: float = 1.0) -> tuple[Array, Array, Array]:
+    """`integrate_moments`, which torch can differentiate if it gets tensors."""
+    if not is_tensor(mean):
+        return integrate_moments(mean, var, max_std, refine)
+    from mirrorshot.softmax.autograd import SoftmaxIntegrals
+
+    apply: Callable[..., tuple[Array, Array, Array]] = SoftmaxIntegrals.apply
+    return apply(mean, var, max_std, refine)
+
+
+def _without_absent(mean: Array, var: Array, mask: Array | None, max_std: float) -> tuple[Array, Array]:
     """Put absent classes far below all others, with certainty: they get probability zero and no influence."""
-    if mask is None or (mask.device.type == "cpu" and bool(mask.all())):  # not on a GPU: a synchronisation
+    if mask is None or (is_on_cpu(mask) and bool(mask.all())):  # not on a GPU: a synchronisation
         return mean, var
-    highest = mean.detach().masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
-    return torch.where(mask, mean, highest - (1000.0 + 20.0 * max_std)), torch.where(mask, var, 0.0)
+    xp = namespace(mean)
+    highest = xp.amax(xp.where(mask, detach(mean), -math.inf), -1, keepdims=True)
+    return xp.where(mask, mean, highest - (1000.0 + 20.0 * max_std)), xp.where(mask, var, 0.0)
 
 
 def log_predictive(
-    mean: Float[Tensor, "*batch C"],
-    var: Float[Tensor, "*batch C"],
-    mask: Bool[Tensor, "*#batch C"] | None = None,
+    mean: Float[Array, "*batch C"],
+    var: Float[Array, "*batch C"],
+    mask: Bool[Array, "*#batch C"] | None = None,
     *,
-    temperature: float | Float[Tensor, "*#batch"] = 1.0,
+    temperature: float | Float[Array, "*#batch"] = 1.0,
     max_std: float | None = None,
-) -> Float[Tensor, "*batch C"]:
+) -> Float[Array, "*batch C"]:
     """Logarithm of the class probabilities (paper eq. 15a), raised to `1 / temperature` and normalised.
 
     A probability below the smallest positive number of the type is reported as that number.
     """
     prob = softmax_moments(mean, var, mask, max_std=max_std).prob
-    log_prob = prob.clamp(min=torch.finfo(prob.dtype).tiny).log()
+    xp = namespace(prob)
+    log_prob = xp.log(at_least(prob, tiny(prob)))
     if mask is not None:
-        log_prob = log_prob.masked_fill(~mask, -torch.inf)
-    scale = temperature[..., None] if isinstance(temperature, Tensor) else temperature
-    return torch.log_softmax(log_prob / scale, -1)
+        log_prob = xp.where(mask, log_prob, -math.inf)
+    scale = temperature if isinstance(temperature, float | int) else temperature[..., None]
+    return log_softmax(log_prob / scale)
 
 
-def softmax_moments_error(mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"]) -> Float[Tensor, "*batch"]:
+def softmax_moments_error(mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"]) -> Float[Array, "*batch"]:
     """Estimate the quadrature error per point: the largest change of any moment when the nodes are doubled."""
     max_std = _checked_max_std(mean, var)
     flat = mean.reshape(-1, mean.shape[-1]), var.reshape(-1, mean.shape[-1])
-    coarse, fine = (
-        SoftmaxIntegrals.apply(*flat, max_std, refine)  # type: ignore[no-untyped-call]
-        for refine in (1.0, 2.0)
-    )
+    xp = namespace(mean)
+    coarse, fine = (_integrals(*flat, max_std, refine) for refine in (1.0, 2.0))
     prob, curvature, logsumexp = (a - b for a, b in zip(coarse, fine, strict=True))
-    change = [prob.abs().amax(-1), (prob - curvature).abs().amax(-1), logsumexp.abs()]
-    return torch.stack(change).amax(0).reshape(mean.shape[:-1])
+    change = [xp.amax(abs(prob), -1), xp.amax(abs(prob - curvature), -1), abs(logsumexp)]
+    return xp.amax(xp.stack(change), 0).reshape(mean.shape[:-1])
 
 
 class SoftmaxHessian(NamedTuple):
@@ -139,29 +158,29 @@ class SoftmaxHessian(NamedTuple):
         var_var: twice the derivative in two variances, `dE[p_c (1 - p_c)] / dv_j`.
     """
 
-    prob: Float[Tensor, "*batch C"]
-    mean_mean: Float[Tensor, "*batch C C"]
-    mean_var: Float[Tensor, "*batch C C"]
-    var_var: Float[Tensor, "*batch C C"]
+    prob: Float[Array, "*batch C"]
+    mean_mean: Float[Array, "*batch C C"]
+    mean_var: Float[Array, "*batch C C"]
+    var_var: Float[Array, "*batch C C"]
 
     @property
-    def curvature(self) -> Float[Tensor, "*batch C"]:
+    def curvature(self) -> Float[Array, "*batch C"]:
         """`E[p_c (1 - p_c)]`, never negative."""
-        return self.mean_mean.diagonal(dim1=-2, dim2=-1)
+        return diagonal(self.mean_mean)
 
     def pull_back(
-        self, prob_bar: Float[Tensor, "*batch C"], curvature_bar: Float[Tensor, "*batch C"]
-    ) -> tuple[Float[Tensor, "*batch C"], Float[Tensor, "*batch C"]]:
+        self, prob_bar: Float[Array, "*batch C"], curvature_bar: Float[Array, "*batch C"]
+    ) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C"]]:
         """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`."""
         a, b = prob_bar[..., None], curvature_bar[..., None]
-        grad_mean = (a * self.mean_mean + 2 * b * self.mean_var.mT).sum(-2)
+        grad_mean = (a * self.mean_mean + 2 * b * self.mean_var.swapaxes(-1, -2)).sum(-2)
         return grad_mean, (a * self.mean_var + b * self.var_var).sum(-2)
 
 
 def softmax_hessian(
-    mean: Float[Tensor, "*batch C"],
-    var: Float[Tensor, "*batch C"],
-    mask: Bool[Tensor, "*#batch C"] | None = None,
+    mean: Float[Array, "*batch C"],
+    var: Float[Array, "*batch C"],
+    mask: Bool[Array, "*#batch C"] | None = None,
     *,
     max_std: float,
 ) -> SoftmaxHessian:
@@ -175,22 +194,23 @@ def softmax_hessian(
     The diagonals follow from `sum_c p_c = 1` and from the softmax ignoring a common shift.
 
     Example:
-        >>> import torch
-        >>> softmax_hessian(torch.zeros(2), torch.zeros(2), max_std=1.0).mean_mean.round(decimals=4)
-        tensor([[ 0.2500, -0.2500],
-                [-0.2500,  0.2500]])
+        >>> softmax_hessian(np.zeros(2), np.zeros(2), max_std=1.0).mean_mean.round(6)
+        array([[ 0.25, -0.25],
+               [-0.25,  0.25]])
     """
     shape = mean.shape
-    mean, var = _without_absent(mean, var, mask, max_std)
+    mean, var = _without_absent(detach(mean), detach(var), mask, max_std)
     prob, *matrices = class_pairs(mean.reshape(-1, shape[-1]), var.reshape(-1, shape[-1]), max_std)
     return SoftmaxHessian(prob.reshape(shape), *(matrix.reshape(*shape, shape[-1]) for matrix in matrices))
 
 
-def _checked_max_std(mean: Tensor, var: Tensor) -> float:
-    if mean.numel() == 0:
+def _checked_max_std(mean: Array, var: Array) -> float:
+    if math.prod(mean.shape) == 0:
         return 0.0
-    low, high, finite = torch.stack([var.amin(), var.amax(), mean.sum().isfinite().to(var.dtype)]).tolist()
-    if not finite and not bool(mean.isfinite().all()):
+    xp = namespace(mean)
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high, total = xp.stack([xp.amin(var), xp.amax(var), mean.sum()]).tolist()
+    if not math.isfinite(total) and not bool(xp.isfinite(mean).all()):
         raise InvalidInputError("Expected finite `mean`, but got NaN or infinity.")
     if not low >= 0.0 or math.isinf(high):
         raise InvalidInputError(f"Expected `var` to be finite and not negative, but its range is [{low}, {high}].")

@@ -18,12 +18,26 @@ evaluations of the same function are used, each where it is exact:
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
+
+from mirrorshot.softmax.arrays import (
+    Array,
+    asarray,
+    at_least,
+    at_most,
+    counts,
+    device_of,
+    erfc,
+    is_double,
+    is_on_cpu,
+    log_ndtr,
+    namespace,
+    new_empty,
+    tiny,
+)
 
 EULER_GAMMA = 0.5772156649015329
 WIDE_STD = 16.0
@@ -45,12 +59,12 @@ class Rule(NamedTuple):
 class Ratios(NamedTuple):
     """`log G_j(u)` and `G_j^(k)(u) / G_j(u)`, k = 1, ..., order, on the grid of `u`, shapes (P, C, U)."""
 
-    log_cdf: Float[Tensor, "P C U"]
-    derivatives: tuple[Float[Tensor, "P C U"], ...]
+    log_cdf: Float[Array, "P C U"]
+    derivatives: tuple[Float[Array, "P C U"], ...]
 
 
 @functools.lru_cache(maxsize=256)
-def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: float = 1.0) -> Rule:
+def choose_rule(max_std: float, n_classes: int, dtype: Any, refine: float = 1.0) -> Rule:
     """Choose the nodes that keep the promised accuracy for standard deviations up to `max_std`.
 
     `max_std` is rounded up to a power of the fourth root of two, so that few different rules exist. `refine` > 1
@@ -58,7 +72,7 @@ def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: floa
     """
     rounded = 2.0 ** (math.ceil(4 * math.log2(max(min(max_std, WIDE_STD), 2.0**-4))) / 4)
     # errors of about 2e-8 and 4e-6: the trapezoid loses |Gamma(1 + 2 pi i / spacing)|, each form its own at narrow_std
-    choice = (0.45, 0.5, 6.0, 9.0, 12) if dtype == torch.float64 else (0.6, 0.65, 4.6, 7.4, 8)
+    choice = (0.45, 0.5, 6.0, 9.0, 12) if dtype.itemsize == 8 else (0.6, 0.65, 4.6, 7.4, 8)
     spacing, narrow_std, n_std, u_right, n_hermite = choice
     spacing = spacing / refine
     # the tail beyond is summed as the geometric series of A e^{-u}; G differs from that by exp(2 s^2 - 2 u) / 2 at most
@@ -75,150 +89,159 @@ def choose_rule(max_std: float, n_classes: int, dtype: torch.dtype, refine: floa
 
 
 @functools.lru_cache(maxsize=64)
-def hermite(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def hermite(n: int, dtype: Any, device: Any) -> tuple[Float[Array, " H"], Float[Array, " H"]]:
     """Nodes and weights of the Gauss-Hermite rule for a standard normal."""
     z, w = np.polynomial.hermite_e.hermegauss(n)
-    as_tensor = functools.partial(torch.as_tensor, dtype=dtype, device=device)
-    return as_tensor(z), as_tensor(w / w.sum())
+    return asarray(z, dtype, device), asarray(w / w.sum(), dtype, device)
 
 
 @functools.lru_cache(maxsize=64)
-def gumbel_taps(spacing: float, n_nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, float]:
-    """Toeplitz matrix (U + n - 1, U) of trapezoid weights of the Gumbel density, and its last node.
-
-    Column i holds the weights that combine a function of `x_i - gamma_k`, stored in increasing order.
-    """
+def gumbel_weights(spacing: float, double: bool) -> tuple[Float[np.ndarray, " K"], float]:
+    """Trapezoid weights of the Gumbel density, and its last node."""
     # exp(-exp(4)) = 2e-24: nothing to the left; beyond the right end, exp(-20) = 2e-9, the tail has a closed form
-    left, right = (-4.0, 20.0) if dtype == torch.float64 else (-3.4, 17.0)
+    left, right = (-4.0, 20.0) if double else (-3.4, 17.0)
     n = math.ceil((right - left) / spacing) + 1
     gamma = left + spacing * np.arange(n)
     weight = spacing * np.exp(-gamma - np.exp(-gamma))
     weight[-1] /= 2
     # exactly one with the tail: a bias of G near one would add up over classes and nodes
     weight *= (1 - np.exp(-gamma[-1])) / weight.sum()
-    taps = np.zeros((n_nodes + n - 1, n_nodes))
+    return weight, float(gamma[-1])
+
+
+@functools.lru_cache(maxsize=64)
+def gumbel_taps(spacing: float, n_nodes: int, dtype: Any, device: Any) -> tuple[Float[Array, "_ U"], float]:
+    """Toeplitz matrix (U + K - 1, U) of `gumbel_weights`, and the last node of the Gumbel noise.
+
+    Column i holds the weights that combine a function of `x_i - gamma_k`, stored in increasing order.
+    """
+    weight, gamma_right = gumbel_weights(spacing, dtype.itemsize == 8)
+    taps = np.zeros((n_nodes + len(weight) - 1, n_nodes))
     for i in range(n_nodes):
-        taps[i : i + n, i] = weight[::-1]
-    return torch.as_tensor(taps, dtype=dtype, device=device), float(gamma[-1])
+        taps[i : i + len(weight), i] = weight[::-1]
+    return asarray(taps, dtype, device), gamma_right
 
 
-def grid_start(mean: Float[Tensor, "P C"], std: Float[Tensor, "P C"], rule: Rule) -> Float[Tensor, " P"]:
+def grid_start(mean: Float[Array, "P C"], std: Float[Array, "P C"], rule: Rule) -> Float[Array, " P"]:
     """Left end of the grid of `u`: below it the product of all `G_j` is negligible."""
-    return (mean - rule.n_std * std).amax(-1) - U_LEFT
+    return namespace(mean).amax(mean - rule.n_std * std, -1) - U_LEFT
 
 
 def gumbel_ratios(
-    mean: Float[Tensor, "P C"], std: Float[Tensor, "P C"], start: Float[Tensor, " P"], rule: Rule, order: int
+    mean: Float[Array, "P C"], std: Float[Array, "P C"], start: Float[Array, " P"], rule: Rule, order: int
 ) -> Ratios:
     """Evaluate `log G_j` and its derivative ratios up to `order` (1 or 3) on `u_i = start + i * spacing`."""
     offset = start[:, None] - mean  # x_0 = u_0 - m
     is_broad = std > rule.narrow_std
     evaluate = _evaluate_both if rule.has_broad else _narrow
     # evaluate only the forms that are needed; on a GPU both, to avoid a synchronisation
-    if std.device.type == "cpu" and rule.has_broad:
+    if is_on_cpu(std) and rule.has_broad:
         n_broad = int(is_broad.sum())
-        evaluate = _narrow if n_broad == 0 else _broad if n_broad == is_broad.numel() else _evaluate_apart
+        evaluate = _narrow if n_broad == 0 else _broad if n_broad == math.prod(std.shape) else _evaluate_apart
     log_cdf, *derivatives = evaluate(offset, std, rule, order)
     return Ratios(log_cdf, tuple(derivatives))
 
 
-def _evaluate_both(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
+def _evaluate_both(offset: Array, std: Array, rule: Rule, order: int) -> list[Array]:
     """Both forms everywhere."""
-    narrow = _narrow(offset, std.clamp(max=rule.narrow_std), rule, order)
-    broad = _broad(offset, std.clamp(min=rule.narrow_std), rule, order)
+    narrow = _narrow(offset, at_most(std, rule.narrow_std), rule, order)
+    broad = _broad(offset, at_least(std, rule.narrow_std), rule, order)
     is_broad = (std > rule.narrow_std)[..., None]
-    return [torch.where(is_broad, b, a) for a, b in zip(narrow, broad, strict=True)]
+    return [namespace(std).where(is_broad, b, a) for a, b in zip(narrow, broad, strict=True)]
 
 
-def _evaluate_apart(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
+def _evaluate_apart(offset: Array, std: Array, rule: Rule, order: int) -> list[Array]:
     """Each latent by its own form."""
-    out = [std.new_empty(std.numel(), rule.n_nodes) for _ in range(order + 1)]
-    is_broad = (std > rule.narrow_std).flatten()
+    xp = namespace(std)
+    out = [new_empty(std, (math.prod(std.shape), rule.n_nodes)) for _ in range(order + 1)]
+    is_broad = (std > rule.narrow_std).reshape(-1)
     for evaluate, chosen in ((_narrow, ~is_broad), (_broad, is_broad)):
-        index = chosen.nonzero()[:, 0]
-        pieces = evaluate(offset.flatten()[index], std.flatten()[index], rule, order)
+        index = xp.argwhere(chosen)[:, 0]
+        pieces = evaluate(offset.reshape(-1)[index], std.reshape(-1)[index], rule, order)
         for whole, piece in zip(out, pieces, strict=True):
-            whole.index_copy_(0, index, piece)
+            whole[index] = piece
     return [whole.reshape(*std.shape, rule.n_nodes) for whole in out]
 
 
-def _log_of(cdf: Tensor, complement: Tensor | None) -> Tensor:
+def _log_of(cdf: Array, complement: Array | None) -> Array:
     """log(cdf); where 1 - cdf is given, from whichever of the two is known to full relative accuracy."""
+    xp = namespace(cdf)
     if complement is None:
-        return cdf.log()
-    return torch.where(cdf < 0.5, cdf.log(), torch.log1p(-complement.clamp(0.0, 0.75)))
+        return xp.log(cdf)
+    return xp.where(cdf < 0.5, xp.log(cdf), xp.log1p(-xp.clip(complement, 0.0, 0.75)))
 
 
-def _needs_complement(x: Tensor) -> bool:
+def _needs_complement(x: Array) -> bool:
     """In float32 the rounding of numbers near one would add up over the classes and nodes."""
-    return x.dtype != torch.float64
+    return not is_double(x)
 
 
-def _narrow(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
-    z, w = hermite(rule.n_hermite, offset.dtype, offset.device)
-    steps = torch.arange(rule.n_nodes, dtype=offset.dtype, device=offset.device)
-    decay = torch.exp(-rule.spacing * steps)  # e^{u_0 - u_i}
-    rate = torch.exp(std[..., None] * z - offset[..., None])  # e^{f_k - u_0}, (P, C, H)
+def _narrow(offset: Array, std: Array, rule: Rule, order: int) -> list[Array]:
+    xp = namespace(offset)
+    z, w = hermite(rule.n_hermite, offset.dtype, device_of(offset))
+    decay = xp.exp(-rule.spacing * counts(offset, rule.n_nodes))  # e^{u_0 - u_i}
+    rate = xp.exp(std[..., None] * z - offset[..., None])  # e^{f_k - u_0}, (P, C, H)
     # one exponential per node: e^{f_k - u_i} is an outer product
-    survive = (-rate[..., None] * decay).clamp_(min=_log_tiny(offset)).exp_()  # (P, C, H, U)
-    powers = [w.expand_as(rate)]
+    survive = -rate[..., None] * decay  # (P, C, H, U)
+    survive = xp.exp(xp.clip(survive, _log_tiny(offset), None, out=survive), out=survive)
+    powers = [xp.broadcast_to(w, rate.shape)]
     for _ in range(order):
         powers.append(powers[-1] * rate)
-    moments = torch.stack(powers, -2) @ survive  # (P, C, order + 1, U)
-    cdf, *e = moments.unbind(-2)
+    moments = xp.stack(powers, -2) @ survive  # (P, C, order + 1, U)
     complement = w @ (1.0 - survive) if _needs_complement(offset) else None
-    e = [e_k * decay ** (k + 1) for k, e_k in enumerate(e)]  # E[e^{k(f-u)} exp(-e^{f-u})]
+    cdf = moments[..., 0, :]
+    e = [moments[..., k, :] * decay**k for k in range(1, order + 1)]  # E[e^{k(f-u)} exp(-e^{f-u})]
     derivatives = e if order == 1 else [e[0], e[1] - e[0], e[2] - 3 * e[1] + e[0]]
     return [_log_of(cdf, complement), *(d / cdf for d in derivatives)]
 
 
-def _ndtr(x: Tensor) -> Tensor:
+def _ndtr(x: Array) -> Array:
     """Normal CDF; `erfc` keeps its relative accuracy on the left and is twice as fast as `torch.special.ndtr`."""
-    return torch.erfc(-math.sqrt(0.5) * x).mul_(0.5)
+    return 0.5 * erfc(-math.sqrt(0.5) * x)
 
 
-def _log_tiny(x: Tensor) -> float:
+def _log_tiny(x: Array) -> float:
     """Logarithm of about the smallest number; `exp` and `erfc` are several times slower where they fall below it."""
-    return 0.96 * math.log(torch.finfo(x.dtype).tiny)
+    return 0.96 * math.log(tiny(x))
 
 
-def _broad(offset: Tensor, std: Tensor, rule: Rule, order: int) -> list[Tensor]:
-    taps, gamma_right = gumbel_taps(rule.spacing, rule.n_nodes, offset.dtype, offset.device)
+def _broad(offset: Array, std: Array, rule: Rule, order: int) -> list[Array]:
+    xp, n = namespace(offset), rule.n_nodes
+    taps, gamma_right = gumbel_taps(rule.spacing, n, offset.dtype, device_of(offset))
     s = std[..., None]
     # all differences x_i - gamma_k, in increasing order
-    index = torch.arange(taps.shape[0], dtype=offset.dtype, device=offset.device)
-    a = (offset[..., None] - gamma_right + rule.spacing * index).div_(s)
+    a = (offset[..., None] - gamma_right + rule.spacing * counts(offset, taps.shape[0])) / s
     # closed-form tail: int_{gamma_right}^inf e^{-gamma} N(x - gamma; 0, s^2) d gamma, at most its weight
-    end = a[..., : rule.n_nodes]  # (x_i - gamma_right) / s
+    end = a[..., :n]  # (x_i - gamma_right) / s
     end_weight = math.exp(-gamma_right)
     farthest = math.sqrt(-2 * _log_tiny(a))
-    growth = (s * (0.5 * s - end)).sub_(gamma_right).clamp_(max=-0.45 * _log_tiny(a))
-    tail = growth.exp_().mul_(_ndtr((end - s).clamp_(min=-farthest)))
-    a = a.clamp(-farthest, farthest)
-    bell = (a * a).mul_(-0.5).exp_()
-    normal = _ndtr(a)
-    cdf = (normal @ taps).add_((end_weight * normal[..., : rule.n_nodes] - tail).clamp_(min=0.0))
+    growth = at_most(s * (0.5 * s - end) - gamma_right, -0.45 * _log_tiny(a))
+    tail = xp.exp(growth) * _ndtr(at_least(end - s, -farthest))
+    a = xp.clip(a, -farthest, farthest)
+    bell, normal = xp.exp(-0.5 * (a * a)), _ndtr(a)
+    cdf = normal @ taps + at_least(end_weight * normal[..., :n] - tail, 0.0)
     complement = None
     if _needs_complement(offset):
         opposite = _ndtr(-a)
-        complement = (opposite @ taps).add_(end_weight * opposite[..., : rule.n_nodes]).add_(tail)
+        complement = opposite @ taps + end_weight * opposite[..., :n] + tail
     height = 1 / (math.sqrt(2 * math.pi) * s)
-    density = (bell @ taps).mul_(height)
+    density = (bell @ taps) * height
     derivatives = [density + tail]
     if order == 3:
-        bell_end, slope = end_weight * height * bell[..., : rule.n_nodes], a * bell
-        derivatives.append((slope @ taps).mul_(-height / s).sub_(tail).add_(bell_end))
-        second = ((slope * a) @ taps).mul_(height).sub_(density).div_(s * s)
-        derivatives.append(second.add_(tail).sub_(bell_end).sub_(a[..., : rule.n_nodes] / s * bell_end))
-    return [_log_of(cdf, complement), *(d.div_(cdf) for d in derivatives)]
+        bell_end, slope = end_weight * height * bell[..., :n], a * bell
+        derivatives.append((slope @ taps) * (-height / s) - tail + bell_end)
+        second = ((slope * a) @ taps * height - density) / (s * s)
+        derivatives.append(second + tail - bell_end - a[..., :n] / s * bell_end)
+    return [_log_of(cdf, complement), *(d / cdf for d in derivatives)]
 
 
-def wide_ratios(mean: Float[Tensor, "P C"], std: Float[Tensor, "P C"], u: Float[Tensor, "P U"], order: int) -> Ratios:
+def wide_ratios(mean: Float[Array, "P C"], std: Float[Array, "P C"], u: Float[Array, "P U"], order: int) -> Ratios:
     """Moment-matched `G_j` (a normal CDF) for very large standard deviations, on any grid `u`."""
-    sigma = torch.sqrt(std * std + math.pi**2 / 6)[..., None]
+    xp = namespace(mean)
+    sigma = xp.sqrt(std * std + math.pi**2 / 6)[..., None]
     a = (u[:, None, :] - mean[..., None] - EULER_GAMMA) / sigma
-    log_cdf = torch.special.log_ndtr(a)
-    first = torch.exp(-0.5 * a * a - 0.5 * math.log(2 * math.pi) - log_cdf) / sigma
+    log_cdf = log_ndtr(a)
+    first = xp.exp(-0.5 * a * a - 0.5 * math.log(2 * math.pi) - log_cdf) / sigma
     if order == 1:
         return Ratios(log_cdf, (first,))
     return Ratios(log_cdf, (first, -a / sigma * first, (a * a - 1) / (sigma * sigma) * first))

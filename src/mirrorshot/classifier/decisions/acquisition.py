@@ -1,17 +1,18 @@
 """Which items to label next."""
 
-import torch
+import math
+
 from jaxtyping import Float
-from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, root_of
+from mirrorshot.softmax.arrays import Array, at_least, diagonal, namespace, solve_lower, trues
 from mirrorshot.softmax.moments import softmax_moments
 
 _CHUNK_ELEMENTS = 2**22  # covariances of the pool that are held at a time
 
 
 def suggest(
-    K: Float[Tensor, "1 _ M M"], K_cross: Float[Tensor, "1 _ N M"], posterior: GaussianPosterior, k: int
+    K: Float[Array, "1 _ M M"], K_cross: Float[Array, "1 _ N M"], posterior: GaussianPosterior, k: int
 ) -> list[int]:
     """Choose `k` points of a pool whose labels would make the predictions of the whole pool surest.
 
@@ -35,35 +36,36 @@ def suggest(
     M = K.shape[-1]
     mean = (K_cross.mT @ posterior.alpha[..., None])[..., 0]
     scaled = root_of(posterior.sites.precision)[..., None] * K_cross
-    gain = torch.linalg.solve_triangular(posterior.chol, scaled, upper=False)  # (1, C, N, M)
-    free = torch.ones(M, dtype=torch.bool, device=K.device)
+    xp, gain = namespace(K), solve_lower(posterior.chol, scaled)  # (1, C, N, M)
+    free = trues(K, (M,))
     chosen: list[int] = []
     for _ in range(k):
-        var = (K.diagonal(dim1=-2, dim2=-1) - gain.square().sum(-2)).clamp(min=0.0)
+        var = at_least(diagonal(K) - (gain * gain).sum(-2), 0.0)
         w = softmax_moments(mean.mT, var.mT).curvature.mT
         shrink = w / (1.0 + w * var)
-        best = int(_reduction(K, gain, w, shrink).masked_fill(~free, -torch.inf).argmax())
+        best = int(xp.where(free, _reduction(K, gain, w, shrink), -math.inf).argmax())
         chosen.append(best)
         free[best] = False
-        gain = torch.cat([gain, _known(K, gain, var, best)], -2)
+        gain = xp.concatenate([gain, _known(K, gain, var, best)], -2)
     return chosen
 
 
-def _known(K: Tensor, gain: Tensor, var: Tensor, point: int) -> Float[Tensor, "1 C 1 M"]:
+def _known(K: Array, gain: Array, var: Array, point: int) -> Float[Array, "1 C 1 M"]:
     """The row of the gain that makes the latents at a point of the pool known: `cov(point, .) / sqrt(v)`."""
     covariance = K[..., point, :] - (gain[..., point, None] * gain).sum(-2)
     v = var[..., point, None]
     unknown = v > 1e-9 * K[..., point, point, None]  # below that it is known already, up to rounding
-    return torch.where(unknown, covariance / torch.where(unknown, v, 1.0).sqrt(), 0.0)[..., None, :]
+    xp = namespace(K)
+    return xp.where(unknown, covariance / xp.sqrt(xp.where(unknown, v, 1.0)), 0.0)[..., None, :]
 
 
-def _reduction(K: Tensor, gain: Tensor, w: Tensor, shrink: Tensor) -> Float[Tensor, " M"]:
+def _reduction(K: Array, gain: Array, w: Array, shrink: Array) -> Float[Array, " M"]:
     """`sum_q sum_c w_qc cov_c(q, s)^2 shrink_sc` for every point s of the pool, in chunks of s."""
     size = max(1, _CHUNK_ELEMENTS // (w.shape[1] * w.shape[2]))
     parts = []
     for start in range(0, w.shape[-1], size):
         part = slice(start, start + size)
         covariance = K[..., part, :] - gain[..., part].mT @ gain  # (1, C, S, M)
-        reduced = (covariance.square() @ w[..., None])[..., 0] * shrink[..., part]
+        reduced = ((covariance * covariance) @ w[..., None])[..., 0] * shrink[..., part]
         parts.append(reduced.sum((0, 1)))
-    return torch.cat(parts)
+    return namespace(K).concatenate(parts)

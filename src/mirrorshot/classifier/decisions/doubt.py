@@ -2,10 +2,9 @@
 
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
+from mirrorshot.softmax.arrays import Array, at_least, at_most, entropy_terms, namespace
 from mirrorshot.softmax.moments import softmax_moments
 
 
@@ -18,12 +17,12 @@ class EntropyParts(NamedTuple):
         epistemic: what more labels can remove: the mutual information of label and latents (BALD).
     """
 
-    total: Float[Tensor, "*batch"]
-    aleatoric: Float[Tensor, "*batch"]
-    epistemic: Float[Tensor, "*batch"]
+    total: Float[Array, "*batch"]
+    aleatoric: Float[Array, "*batch"]
+    epistemic: Float[Array, "*batch"]
 
 
-def uncertainty(mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"]) -> EntropyParts:
+def uncertainty(mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"]) -> EntropyParts:
     """Split the entropy of `E[softmax(f)]`, for independent `f_c ~ N(m_c, v_c)`.
 
     Args:
@@ -31,24 +30,25 @@ def uncertainty(mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"])
         var: their variances.
 
     Example:
-        >>> import torch
-        >>> known = uncertainty(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 0.0]))
+        >>> import numpy as np
+        >>> known = uncertainty(np.zeros(2), np.zeros(2))
         >>> round(known.aleatoric.item(), 4), round(known.epistemic.item(), 4)
         (0.6931, 0.0)
     """
-    mean = mean - mean.amax(-1, keepdim=True)  # the softmax does not see it, and less cancels
+    xp = namespace(mean)
+    mean = mean - xp.amax(mean, axis=-1, keepdims=True)  # the softmax does not see it, and less cancels
     moments = softmax_moments(mean, var)
-    total = torch.special.entr(moments.prob).sum(-1).clamp(min=0.0)
+    total = at_least(entropy_terms(moments.prob).sum(-1), 0.0)
     # E[p_c f_c] = m_c E[p_c] + v_c E[p_c (1 - p_c)], by Stein's lemma
     inner = (mean * moments.prob + var * moments.curvature).sum(-1)
     # E[H(p)] = E[log sum exp f] - sum_c E[p_c f_c]; it lies between zero and the total
-    aleatoric = torch.minimum((moments.logsumexp - inner).clamp(min=0.0), total)
+    aleatoric = xp.minimum(at_least(moments.logsumexp - inner, 0.0), total)
     return EntropyParts(total, aleatoric, total - aleatoric)
 
 
 def novelty(
-    mean: Float[Tensor, "*batch C"], var: Float[Tensor, "*batch C"], prior_var: Float[Tensor, "*batch #C"]
-) -> Float[Tensor, "*batch"]:
+    mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"], prior_var: Float[Array, "*batch #C"]
+) -> Float[Array, "*batch"]:
     """How little a point belongs to any class, from 0 to 1: `1 - max_c E[p_c] (1 - v_c / k_c)`.
 
     The probability of a class counts as far as the examples have determined its latent there: `1 - v_c / k_c` is the
@@ -60,14 +60,15 @@ def novelty(
         prior_var: the variances before any example.
 
     Example:
-        >>> import torch
-        >>> mean, prior = torch.tensor([3.0, 0.0]), torch.tensor([10.0])
-        >>> near, far = (novelty(mean, torch.full((2,), v), prior).item() for v in (1.0, 10.0))
+        >>> import numpy as np
+        >>> mean, prior = np.array([3.0, 0.0]), np.array([10.0])
+        >>> near, far = (novelty(mean, np.full(2, v), prior).item() for v in (1.0, 10.0))
         >>> near < 0.5, far
         (True, 1.0)
     """
     positive = prior_var > 0
     # where the prior leaves no freedom the examples say nothing
-    kept = torch.where(positive, var / torch.where(positive, prior_var, 1.0), 1.0).clamp(0.0, 1.0)
-    believed = softmax_moments(mean, var).prob * (1.0 - kept)
-    return (1.0 - believed.amax(-1)).clamp(0.0, 1.0)
+    xp = namespace(mean)
+    kept = xp.where(positive, var / xp.where(positive, prior_var, 1.0), 1.0)
+    believed = softmax_moments(mean, var).prob * (1.0 - at_most(at_least(kept, 0.0), 1.0))
+    return at_most(at_least(1.0 - xp.amax(believed, axis=-1), 0.0), 1.0)

@@ -2,27 +2,27 @@
 
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, loo_latent, root_of
+from mirrorshot.gp.linalg import one_hot
+from mirrorshot.softmax.arrays import Array, solve_lower
 from mirrorshot.softmax.moments import log_predictive
 
 
-def contributions(posterior: GaussianPosterior, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C N M"]:
+def contributions(posterior: GaussianPosterior, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
     """What each example adds to the latent means at new points: `k(x_i, x) alpha_ci`, whose sum over i is the mean."""
     return K_cross * posterior.alpha[..., None]
 
 
 def loo_log_proba(
     posterior: GaussianPosterior,
-    fraction: Float[Tensor, "T N"] | None = None,
+    fraction: Float[Array, "T N"] | None = None,
     *,
     temperature: float = 1.0,
-    leak: Float[Tensor, "T C N"] | None = None,
-    prior_mean: Float[Tensor, "T C N"] | None = None,
-) -> Float[Tensor, "T N C"]:
+    leak: Float[Array, "T C N"] | None = None,
+    prior_mean: Float[Array, "T C N"] | None = None,
+) -> Float[Array, "T N C"]:
     """Logarithm of the probabilities of every class at each example, predicted without it.
 
     Args:
@@ -46,12 +46,12 @@ class Effects(NamedTuple):
         var: what it takes off the variance; the variance without it is higher by that.
     """
 
-    mean: Float[Tensor, "T C N M"]
-    var: Float[Tensor, "T C N M"]
+    mean: Float[Array, "T C N M"]
+    var: Float[Array, "T C N M"]
 
 
 def effects(
-    posterior: GaussianPosterior, K_cross: Float[Tensor, "T _ N M"], fraction: Float[Tensor, "T N"] | None = None
+    posterior: GaussianPosterior, K_cross: Float[Array, "T _ N M"], fraction: Float[Array, "T N"] | None = None
 ) -> Effects:
     """What would change at new points without one example, in closed form, the other sites held.
 
@@ -64,22 +64,22 @@ def effects(
         fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
     """
     w = posterior.sites.precision
-    part = w.new_ones(()) if fraction is None else fraction[:, None, :]
-    scaled = torch.linalg.solve_triangular(posterior.chol, root_of(w)[..., None] * K_cross, upper=False)
+    part = 1.0 if fraction is None else fraction[:, None, :]
+    scaled = solve_lower(posterior.chol, root_of(w)[..., None] * K_cross)
     covariance = K_cross - posterior.gain.mT @ scaled
     left = (part / ((1 - part) + part * posterior.slack))[..., None]
-    return Effects(covariance * posterior.alpha[..., None] * left, covariance.square() * w[..., None] * left)
+    return Effects(covariance * posterior.alpha[..., None] * left, covariance * covariance * w[..., None] * left)
 
 
 def kept_without(
-    y: Int[Tensor, " N"], weight: Float[Tensor, " N"], removed: Float[Tensor, " N"], n_way: int
-) -> Bool[Tensor, " N"]:
+    y: Int[Array, " N"], weight: Float[Array, " N"], removed: Float[Array, " N"], n_way: int
+) -> Bool[Array, " N"]:
     """Whether the class of an example still has one when the weight `removed` of it is left out.
 
     Example:
-        >>> import torch
-        >>> kept_without(torch.tensor([0, 0, 1]), torch.ones(3), torch.ones(3), 2)
-        tensor([ True,  True, False])
+        >>> import numpy as np
+        >>> kept_without(np.array([0, 0, 1]), np.ones(3), np.ones(3), 2)
+        array([ True,  True, False])
     """
-    counts = torch.zeros(n_way, dtype=weight.dtype, device=weight.device).index_add(0, y, weight)
+    counts = (one_hot(y, n_way, weight.dtype) * weight).sum(-1)
     return counts[y] - removed > 1e-9

@@ -2,10 +2,10 @@
 
 import math
 
-import torch
+import numpy as np
 from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from scipy import special
-from torch import Tensor
 
 
 def scores_needed(coverage: float) -> int:
@@ -19,7 +19,7 @@ def scores_needed(coverage: float) -> int:
 
 
 def conformal_threshold(
-    score: Float[Tensor, " N"], weight: Float[Tensor, " N"], coverage: float, *, interpolate: bool = True
+    score: Float[NDArray[np.float64], " N"], weight: Float[NDArray[np.float64], " N"], coverage: float, *, interpolate: bool = True
 ) -> float:
     """The score that a share `coverage` of exchangeable new points reaches: the conformal quantile, interpolated.
 
@@ -34,8 +34,8 @@ def conformal_threshold(
         interpolate: False takes the lower of the two scores, which covers at least as much as asked.
 
     Example:
-        >>> import torch
-        >>> round(conformal_threshold(torch.arange(1.0, 20.0), torch.ones(19), 0.9), 6)
+        >>> import numpy as np
+        >>> round(conformal_threshold(np.arange(1.0, 20.0), np.ones(19), 0.9), 6)
         2.0
     """
     order = score.argsort(stable=True)
@@ -52,7 +52,7 @@ def conformal_threshold(
 
 
 def expected_risk_threshold(
-    top: Float[Tensor, " N"], weight: Float[Tensor, " N"], target_risk: float
+    top: Float[NDArray[np.float64], " N"], weight: Float[NDArray[np.float64], " N"], target_risk: float
 ) -> tuple[float, float]:
     """The lowest threshold of the top probability above which an error rate of at most `target_risk` is expected.
 
@@ -71,29 +71,29 @@ def expected_risk_threshold(
         Threshold, and the mean there; the target if no point reaches the threshold.
 
     Example:
-        >>> import torch
-        >>> threshold, risk = expected_risk_threshold(torch.tensor([0.99, 0.9, 0.7, 0.4]), torch.ones(4), 0.1)
+        >>> import numpy as np
+        >>> threshold, risk = expected_risk_threshold(np.array([0.99, 0.9, 0.7, 0.4]), np.ones(4), 0.1)
         >>> round(threshold, 3), round(risk, 3)
         (0.9, 0.055)
     """
-    order = top.argsort(descending=True, stable=True)
+    order = (-top).argsort(stable=True)
     expected = (weight * (1.0 - top))[order].cumsum(0) / weight[order].cumsum(0)
     passed = (expected <= target_risk + 1e-12) & _ends(top[order])
-    if not bool(passed.any()):
+    if not passed.any():
         return 1.0 - target_risk, target_risk
-    last = int(passed.nonzero()[-1])
+    last = int(np.flatnonzero(passed)[-1])
     return min(float(top[order[last]]), 1.0 - target_risk), float(expected[last])
 
 
-def errors_tail(top: Float[Tensor, " N"], wrong: Bool[Tensor, " N"], weight: Float[Tensor, " N"]) -> float:
+def errors_tail(top: Float[NDArray[np.float64], " N"], wrong: Bool[NDArray[np.bool_], " N"], weight: Float[NDArray[np.float64], " N"]) -> float:
     """How probable it is that at least as many predictions are wrong as are, if their probabilities are right.
 
     The binomial tail at the mean of `1 - p`; the number of errors of points of different `p` varies less than that.
 
     Example:
-        >>> import torch
-        >>> top = torch.full((10,), 0.9)
-        >>> round(errors_tail(top, torch.arange(10) < 4, torch.ones(10)), 3)
+        >>> import numpy as np
+        >>> top = np.full(10, 0.9)
+        >>> round(errors_tail(top, np.arange(10) < 4, np.ones(10)), 3)
         0.013
     """
     n, e = float(weight.sum()), float((weight * wrong).sum())
@@ -114,9 +114,9 @@ def examples_needed(target_risk: float, delta: float) -> int:
 
 
 def risk_threshold(
-    top: Float[Tensor, " N"],
-    wrong: Bool[Tensor, " N"],
-    weight: Float[Tensor, " N"],
+    top: Float[NDArray[np.float64], " N"],
+    wrong: Bool[NDArray[np.bool_], " N"],
+    weight: Float[NDArray[np.float64], " N"],
     target_risk: float,
     delta: float,
 ) -> tuple[float, float]:
@@ -137,28 +137,27 @@ def risk_threshold(
         Threshold and bound; an infinite threshold and a bound of one if none will do.
 
     Example:
-        >>> import torch
-        >>> top, wrong = torch.linspace(0.3, 0.99, 40), torch.arange(40) < 3
-        >>> threshold, risk = risk_threshold(top, wrong, torch.ones(40), 0.1, 0.1)
+        >>> import numpy as np
+        >>> top, wrong = np.linspace(0.3, 0.99, 40), np.arange(40) < 3
+        >>> threshold, risk = risk_threshold(top, wrong, np.ones(40), 0.1, 0.1)
         >>> round(threshold, 3), round(risk, 3)
         (0.335, 0.099)
     """
-    order = top.argsort(descending=True, stable=True)
+    order = (-top).argsort(stable=True)
     k = weight[order].cumsum(0)
     e = (weight * wrong)[order].cumsum(0)
-    right = (k - e).clamp(min=1e-9)
-    exact = torch.as_tensor(special.betaincinv((e + 1.0).numpy(), right.numpy(), 1.0 - delta), dtype=k.dtype)
-    bound = torch.where(k - e > 1e-9, exact, 1.0)
+    exact = special.betaincinv(e + 1.0, np.maximum(k - e, 1e-9), 1.0 - delta)
+    bound = np.where(k - e > 1e-9, exact, 1.0)
     ends = _ends(top[order])
     passed = ends & (bound <= target_risk + 1e-12)
     failed = ends & ~passed & (k >= examples_needed(target_risk, delta) - 1e-9)
     passed = passed & (failed.cumsum(0) == 0)
-    if not bool(passed.any()):
+    if not passed.any():
         return math.inf, 1.0
-    last = int(passed.nonzero()[-1])
+    last = int(np.flatnonzero(passed)[-1])
     return float(top[order[last]]), float(bound[last])
 
 
-def _ends(ordered: Float[Tensor, " N"]) -> Bool[Tensor, " N"]:
+def _ends(ordered: Float[NDArray[np.float64], " N"]) -> Bool[NDArray[np.bool_], " N"]:
     """Where a threshold can lie: points of equal probability are accepted together."""
-    return torch.cat([ordered[1:] < ordered[:-1], torch.ones(min(len(ordered), 1), dtype=torch.bool)])
+    return np.append(ordered[1:] < ordered[:-1], np.ones(min(len(ordered), 1), dtype=np.bool_))

@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.classifier.export.graph import IR_VERSION, OPSET, Graph, Value
-from mirrorshot.classifier.export.kernels import as_array, covariances
+from mirrorshot.classifier.export.kernels import covariances
 from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.gp.gaussian import root_of
+from mirrorshot.softmax.arrays import inverse_lower
 from mirrorshot.softmax.quadrature import U_LEFT, WIDE_STD, Rule, choose_rule, gumbel_taps, hermite
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
 _TINY = float(np.finfo(np.float64).tiny)
-_CPU = torch.device("cpu")
 
 
 class ExportError(MirrorshotError, RuntimeError):
@@ -89,13 +88,13 @@ def _build(graph: Graph, head: FewShotClassifier) -> None:
     posterior = fitted.posterior
     K = covariances(graph, fitted.kernel, x, fitted.support.x, fitted.centre)
     # mean = k*^T alpha; var = k** - |L^-1 S k*|^2
-    mean = (K.cross @ as_array(posterior.alpha)[0][..., None]).squeeze(-1)
+    mean = (K.cross @ posterior.alpha[0][..., None]).squeeze(-1)
     root = root_of(posterior.sites.precision)
-    solved = torch.linalg.solve_triangular(posterior.chol, torch.diag_embed(root), upper=False)
-    explained = K.cross @ as_array(solved.mT)[0]
+    solved = inverse_lower(posterior.chol) * root[..., None, :]
+    explained = K.cross @ solved.mT[0]
     var = (K.diagonal - (explained * explained).total(-1)).at_least(0.0)
     mean, var = (value.Transpose(perm=[1, 0]) for value in (mean, var))
-    rule = choose_rule(_max_std(K.bound), len(head.classes_), torch.float64)
+    rule = choose_rule(_max_std(K.bound), len(head.classes_), np.dtype(np.float64))
     prob = _probabilities(graph, mean, var.at_most(WIDE_STD**2), rule)
     log_prob = prob.at_least(_TINY).Log() / float(head.temperature_)
     graph.output(log_prob.Softmax(axis=-1), "probabilities")
@@ -135,7 +134,7 @@ def _probabilities(graph: Graph, mean: Value, var: Value, rule: Rule) -> Value:
 
 def _narrow(graph: Graph, offset: Value, s: Value, rule: Rule) -> tuple[Value, Value]:
     """`G` and `G'` (n, C, U) by Gauss-Hermite over the latent."""
-    z, w = (tensor.numpy() for tensor in hermite(rule.n_hermite, torch.float64, _CPU))
+    z, w = hermite(rule.n_hermite, np.dtype(np.float64), None)
     decay = np.exp(-rule.spacing * np.arange(rule.n_nodes))
     rate = (s * z - offset).Exp().unsqueeze(-1)  # (n, C, H, 1)
     survive = (rate * -decay).Exp()
@@ -145,14 +144,14 @@ def _narrow(graph: Graph, offset: Value, s: Value, rule: Rule) -> tuple[Value, V
 
 def _broad(graph: Graph, offset: Value, s: Value, rule: Rule) -> tuple[Value, Value]:
     """`G` and `G'` (n, C, U) by a trapezoid over the Gumbel noise, with the exponential tail in closed form."""
-    taps, right = gumbel_taps(rule.spacing, rule.n_nodes, torch.float64, _CPU)
+    taps, right = gumbel_taps(rule.spacing, rule.n_nodes, np.dtype(np.float64), None)
     a = (offset + (rule.spacing * np.arange(len(taps)) - right)) / s
     density = (a * a * -0.5).Exp() / (s * math.sqrt(2 * math.pi))
     normal = _normal_cdf(graph, a)
     end = a.columns(0, rule.n_nodes)
     tail = (s * (s * 0.5 - end) - right).at_most(80.0).Exp() * _normal_cdf(graph, end - s)
     closed = (normal.columns(0, rule.n_nodes) * math.exp(-right) - tail).at_least(0.0)
-    return normal @ taps.numpy() + closed, density @ taps.numpy() + tail
+    return normal @ taps + closed, density @ taps + tail
 
 
 def _normal_cdf(graph: Graph, a: Value) -> Value:

@@ -4,9 +4,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mirrorshot.classifier.export.graph import Graph, Value
 from mirrorshot.gp.kernels import Kernel, Linear, Matern, Polynomial, Product, ScaledKernel, Stationary, Sum
@@ -24,14 +22,14 @@ class Covariances(NamedTuple):
     bound: float
 
 
-def covariances(graph: Graph, kernel: Kernel, x: Value, support: Tensor, centre: Tensor) -> Covariances:
+def covariances(graph: Graph, kernel: Kernel, x: Value, support: NDArray[np.float64], centre: NDArray[np.float64]) -> Covariances:
     """Nodes for the covariances of queries `x` (n, D) with the support (1, N, D).
 
     Raises:
         InvalidInputError: a kernel that is not of this package.
     """
     if isinstance(kernel, (Sum, Product)):
-        parts = [covariances(graph, part, x, support, centre) for part in kernel._parts]
+        parts = [covariances(graph, part, x, support, centre) for part in kernel.parts]
         whole = parts[0]
         for part in parts[1:]:
             whole = _combined(whole, part, is_sum=isinstance(kernel, Sum))
@@ -41,8 +39,8 @@ def covariances(graph: Graph, kernel: Kernel, x: Value, support: Tensor, centre:
             f"Expected a kernel of mirrorshot, but got {type(kernel).__name__}, which has no ONNX form."
         )
     prepared = _prepare(graph, kernel, x, centre)
-    examples = kernel.prepare(support, centre)[0].detach().numpy()
-    scale = kernel.outputscale.detach().double().numpy()
+    examples = kernel.prepare(support, centre)[0]
+    scale = kernel.outputscale.astype(np.float64)
     if isinstance(kernel, Stationary):
         cross = _stationary(graph, kernel, prepared, examples)
         ones = prepared.total(-1).unsqueeze(0) * 0.0 + np.ones((len(scale), 1))
@@ -50,7 +48,7 @@ def covariances(graph: Graph, kernel: Kernel, x: Value, support: Tensor, centre:
     inner, square = (prepared @ examples.T).unsqueeze(0), (prepared * prepared).total(-1).unsqueeze(0)
     length = 1.0 if kernel.normalise else math.inf
     if isinstance(kernel, Polynomial):
-        offset = kernel.offset.detach().double().numpy()
+        offset = kernel.offset.astype(np.float64)
         inner, square = (_power(v + c, kernel.power) for v, c in (
             (inner, offset[:, None, None]), (square, offset[:, None])))  # fmt: skip
         length = (length + float(offset.max())) ** kernel.power
@@ -72,12 +70,12 @@ def _power(value: Value, power: int) -> Value:
     return result
 
 
-def _prepare(graph: Graph, kernel: ScaledKernel, x: Value, centre: Tensor) -> Value:
+def _prepare(graph: Graph, kernel: ScaledKernel, x: Value, centre: NDArray[np.float64]) -> Value:
     """Centred and of unit norm, as the kernel says; what is not above the noise of rounding becomes zero."""
     least = math.sqrt(float(np.finfo(np.float64).tiny))
     noise: Value | float = least
     if kernel.centre:
-        middle = centre[0].numpy()
+        middle = centre[0]
         size = graph.op("Max", x.Abs(), np.abs(middle)).largest(-1)
         noise = (size * (2 * _ROUNDING * _EPS)).at_least(least)
         x = x - middle
@@ -97,7 +95,7 @@ def _stationary(graph: Graph, kernel: Stationary, x: Value, examples: NDArray[np
     square = total - (x @ z.T) * 2.0
     noise = _ROUNDING * max(1.0, math.sqrt(z.shape[1] / 64)) * _EPS
     square = graph.where(graph.op("LessOrEqual", square, total * noise), 0.0, square)
-    length = kernel.lengthscale.detach().double().numpy()
+    length = kernel.lengthscale.astype(np.float64)
     scaled = square.unsqueeze(0) / length[:, None, None] ** 2
     if not isinstance(kernel, Matern):
         return (scaled * -0.5).Exp()
@@ -107,8 +105,3 @@ def _stationary(graph: Graph, kernel: Stationary, x: Value, examples: NDArray[np
         return decay
     polynomial = r + 1.0 if kernel.nu == 1.5 else r + 1.0 + r * r / 3.0
     return polynomial * decay
-
-
-def as_array(tensor: Tensor) -> NDArray[np.float64]:
-    """A tensor of the posterior as an array."""
-    return np.asarray(tensor.detach().to(torch.float64).numpy())

@@ -1,32 +1,63 @@
 """Kernels: from the features of a batch of tasks to prior covariances.
 
-`KERNELS` holds them by name; a new kernel is a subclass with two formulas and one line in `FAMILIES`.
+`KERNELS` holds them by name; a new kernel is a subclass with two formulas and one line in `FAMILIES`. Kernels are
+values; `trainable` makes torch modules of them. `GPyTorchKernel` and "gpytorch" need torch.
 """
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from mirrorshot.gp.kernels.base import FeatureKernel, Kernel, Product, ScaledKernel, Sum
-from mirrorshot.gp.kernels.description import build_kernel, describe_kernel
-from mirrorshot.gp.kernels.families import FAMILIES, RBF, Cosine, GPyTorchKernel, Linear, Matern, Polynomial, Stationary
+from mirrorshot.gp.kernels.description import build_kernel, describe_kernel, kernel_state
+from mirrorshot.gp.kernels.families import FAMILIES, RBF, Cosine, Linear, Matern, Polynomial, Stationary
 from mirrorshot.types import InvalidInputError
+
+if TYPE_CHECKING:
+    from mirrorshot.gp.kernels.trainable import GPyTorchKernel, TrainableKernel
 
 __all__ = [
     "Kernel", "FeatureKernel", "ScaledKernel", "Stationary",
     "Cosine", "RBF", "Matern", "Linear", "Polynomial", "GPyTorchKernel",
-    "Sum", "Product",
-    "KERNELS", "make_kernel", "describe_kernel", "build_kernel",
+    "Sum", "Product", "TrainableKernel",
+    "FAMILIES", "KERNELS", "make_kernel", "as_value", "describe_kernel", "build_kernel", "kernel_state",
 ]  # fmt: skip
 
-KERNELS: dict[str, type[Kernel]] = {**FAMILIES, "gpytorch": GPyTorchKernel}
+KERNELS = (*FAMILIES, "gpytorch")
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch on first use."""
+    if name in ("GPyTorchKernel", "TrainableKernel"):
+        from mirrorshot.gp.kernels import trainable
+
+        return getattr(trainable, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def kernel_class(name: str) -> type[Kernel]:
+    """Return the class of a kernel of `KERNELS`."""
+    if name not in KERNELS:
+        raise InvalidInputError(f"Expected `name` to be one of {', '.join(KERNELS)}, but got {name!r}.")
+    if name in FAMILIES:
+        return FAMILIES[name]
+    from mirrorshot.gp.kernels.trainable import GPyTorchKernel
+
+    return GPyTorchKernel
 
 
 def make_kernel(name: str, **options: Any) -> Kernel:
-    """Build the kernel `KERNELS[name]` with the arguments of its class.
+    """Build the kernel of that name with the arguments of its class.
 
     Example:
         >>> make_kernel("polynomial", power=1, normalise=True)
-        Polynomial(power=1, n_way=None, centre=False, normalise=True)
+        Polynomial(power=1, centre=False, n_way=None, normalise=True, outputscale=1.0, offset=1.0)
     """
-    if name not in KERNELS:
-        raise InvalidInputError(f"Expected `name` to be one of {', '.join(KERNELS)}, but got {name!r}.")
-    return KERNELS[name](**options)
+    return kernel_class(name)(**options)
+
+
+def as_value(kernel: object) -> Kernel | None:
+    """Return a kernel, or the present value of a `TrainableKernel`; None of anything else."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    modules = sys.modules.get("mirrorshot.gp.kernels.trainable")
+    return kernel.value() if modules is not None and isinstance(kernel, modules.TrainableKernel) else None

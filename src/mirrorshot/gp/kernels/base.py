@@ -3,24 +3,36 @@
 A kernel maps features (T, N, D) of a batch of tasks to prior covariances (T, H, N, M) of the latents. `H` is
 1 for one kernel shared by all classes (the default: class indices of an episode are arbitrary, so the prior
 should not depend on them) or `n_way` for the paper's hyper-parameters per class.
+
+Kernels are immutable values with NumPy hyper-parameters. They take NumPy arrays and torch tensors. Their formulas are
+functions of the hyper-parameters too, so that `trainable.TrainableKernel` calls the same ones with those it trains.
 """
 
 import abc
+import copy
 import functools
 import math
 import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Union
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
 from mirrorshot.gp.kernels.features import as_features, full_precision, prepare
+from mirrorshot.softmax.arrays import Array, is_tensor, like
 from mirrorshot.types import InvalidInputError
 
-Centre = Float[Tensor, "#T 1 D"] | None
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Centre = Float[Array, "#T 1 D"] | None
+Scales = Union[Mapping[str, Array], tuple["Scales", ...]]
+"""Positive hyper-parameters (H,) by name; for a combination those of each part."""
 
 
-class Kernel(nn.Module, abc.ABC):
+class Kernel(abc.ABC):
     """Base of all kernels. `k1 + k2` and `k1 * k2` are kernels again."""
 
     @property
@@ -28,20 +40,38 @@ class Kernel(nn.Module, abc.ABC):
     def n_kernels(self) -> int:
         """`H`: 1 if all classes share the kernel, otherwise the number of classes."""
 
+    @property
     @abc.abstractmethod
-    def forward(
-        self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None = None, *, centre: Centre = None
-    ) -> Float[Tensor, "T H N M"]:
+    def is_centred(self) -> bool:
+        """Whether covariances depend on a centre."""
+
+    @property
+    @abc.abstractmethod
+    def scales(self) -> Scales:
+        """The hyper-parameters of the value."""
+
+    @abc.abstractmethod
+    def covariance(self, scales: Scales, x: Array, z: Array | None, centre: Centre) -> Float[Array, "T H N M"]:
+        """The formula of `__call__`, with hyper-parameters that may be torch tensors."""
+
+    @abc.abstractmethod
+    def variance(self, scales: Scales, x: Array, centre: Centre) -> Float[Array, "T H N"]:
+        """The formula of `diagonal`, with hyper-parameters that may be torch tensors."""
+
+    def __call__(
+        self, x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None = None, *, centre: Centre = None
+    ) -> Float[Array, "T H N M"]:
         """Covariances of the features `x` with `z`, or of `x` with itself (then exactly symmetric).
 
         A kernel with `centre=True` subtracts `centre` from `x` and `z`; others ignore it. None is the mean of `x`. All
         covariances of one task need the same centre: `kernel(support)` and `kernel(support, query)` agree as they
         are; a call that starts from the query (its `diagonal`), or on padded tasks, must pass that of the support.
         """
+        return self.covariance(self.scales, x, z, centre)
 
-    @abc.abstractmethod
-    def diagonal(self, x: Float[Tensor, "T N D"], *, centre: Centre = None) -> Float[Tensor, "T H N"]:
-        """Variances of `x`, the diagonal of `forward(x)`, without the matrix."""
+    def diagonal(self, x: Float[Array, "T N D"], *, centre: Centre = None) -> Float[Array, "T H N"]:
+        """Variances of `x`, the diagonal of `kernel(x)`, without the matrix."""
+        return self.variance(self.scales, x, centre)
 
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum(self, other)
@@ -50,58 +80,64 @@ class Kernel(nn.Module, abc.ABC):
         return Product(self, other)
 
 
-class _Combination(Kernel):
+class Combination(Kernel):
     """Several kernels of the same features."""
 
     def __init__(self, *kernels: Kernel) -> None:
-        super().__init__()
         _check_parts(kernels)
-        self.kernels = nn.ModuleList(kernels)
+        self.parts = kernels
 
     @property
     def n_kernels(self) -> int:
         """`H` of the combination: kernels shared by the classes combine with kernels per class."""
-        return max(kernel.n_kernels for kernel in self._parts)
+        return max(kernel.n_kernels for kernel in self.parts)
 
     @property
-    def _parts(self) -> list[Kernel]:
-        return [kernel for kernel in self.kernels if isinstance(kernel, Kernel)]
+    def is_centred(self) -> bool:
+        """Whether any part depends on a centre."""
+        return any(kernel.is_centred for kernel in self.parts)
 
-    def forward(
-        self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None = None, *, centre: Centre = None
-    ) -> Float[Tensor, "T H N M"]:
-        """Covariances, as in `Kernel.forward`."""
-        return self._combine([kernel(x, z, centre=centre) for kernel in self._parts])
+    @property
+    def scales(self) -> Scales:
+        """Those of each part."""
+        return tuple(kernel.scales for kernel in self.parts)
 
-    def diagonal(self, x: Float[Tensor, "T N D"], *, centre: Centre = None) -> Float[Tensor, "T H N"]:
-        """Variances of `x`."""
-        return self._combine([kernel.diagonal(x, centre=centre) for kernel in self._parts])
+    def covariance(self, scales: Scales, x: Array, z: Array | None, centre: Centre) -> Float[Array, "T H N M"]:
+        """Covariances, as in `Kernel`."""
+        return self._combine([k.covariance(s, x, z, centre) for k, s in zip(self.parts, scales, strict=True)])
+
+    def variance(self, scales: Scales, x: Array, centre: Centre) -> Float[Array, "T H N"]:
+        """Variances, as in `Kernel`."""
+        return self._combine([k.variance(s, x, centre) for k, s in zip(self.parts, scales, strict=True)])
 
     @abc.abstractmethod
-    def _combine(self, tensors: list[Tensor]) -> Tensor:
-        """One tensor from those of the kernels."""
+    def _combine(self, arrays: list[Array]) -> Array:
+        """One array from those of the kernels."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"
 
 
-class Sum(_Combination):
+class Sum(Combination):
     """`k(x, z) = sum_i k_i(x, z)`: latents that are sums of independent latents.
 
     Example:
-        >>> import torch
+        >>> import numpy as np
         >>> from mirrorshot.gp.kernels import RBF, Linear
         >>> kernel = RBF() + Linear()
-        >>> kernel.diagonal(torch.ones(1, 2, 3))
-        tensor([[[4., 4.]]], grad_fn=<AddBackward0>)
+        >>> kernel.diagonal(np.ones((1, 2, 3))).tolist()
+        [[[4.0, 4.0]]]
     """
 
-    def _combine(self, tensors: list[Tensor]) -> Tensor:
-        return functools.reduce(operator.add, tensors)
+    def _combine(self, arrays: list[Array]) -> Array:
+        return functools.reduce(operator.add, arrays)
 
 
-class Product(_Combination):
+class Product(Combination):
     """`k(x, z) = prod_i k_i(x, z)`. The output scales multiply too: train only one of them."""
 
-    def _combine(self, tensors: list[Tensor]) -> Tensor:
-        return functools.reduce(operator.mul, tensors)
+    def _combine(self, arrays: list[Array]) -> Array:
+        return functools.reduce(operator.mul, arrays)
 
 
 def _check_parts(kernels: tuple[Kernel, ...]) -> None:
@@ -119,71 +155,71 @@ def _check_parts(kernels: tuple[Kernel, ...]) -> None:
 
 
 class FeatureKernel(Kernel):
-    """A kernel of features, with options to centre them first (see `Kernel.forward`) and scale them to unit norm.
+    """A kernel of features, with options to centre them first (see `Kernel`) and scale them to unit norm.
 
     A subclass writes two formulas of prepared features, `_matrix` and `_variance`.
     """
 
     def __init__(self, *, centre: bool = False, normalise: bool = False) -> None:
-        super().__init__()
         self.centre = centre
         self.normalise = normalise
 
-    def forward(
-        self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None = None, *, centre: Centre = None
-    ) -> Float[Tensor, "T H N M"]:
-        """Covariances, as in `Kernel.forward`."""
+    @property
+    def is_centred(self) -> bool:
+        """Whether the features are centred."""
+        return self.centre
+
+    def covariance(self, scales: Scales, x: Array, z: Array | None, centre: Centre) -> Float[Array, "T H N M"]:
+        """Covariances, as in `Kernel`."""
         x, z = as_features(x, z, centre)
         with full_precision(x):
             centre = self._centre_of(x) if centre is None else centre
-            K = self._matrix(self.prepare(x, centre), None if z is None else self.prepare(z, centre))
+            K = self._matrix(scales, self.prepare(x, centre), None if z is None else self.prepare(z, centre))
             # (K + K^T) / 2: matrix products are symmetric up to rounding only
             return 0.5 * (K + K.mT) if z is None else K
 
-    def diagonal(self, x: Float[Tensor, "T N D"], *, centre: Centre = None) -> Float[Tensor, "T H N"]:
-        """Variances, as in `Kernel.diagonal`."""
+    def variance(self, scales: Scales, x: Array, centre: Centre) -> Float[Array, "T H N"]:
+        """Variances, as in `Kernel`."""
         x, _ = as_features(x, None, centre)
         with full_precision(x):
-            return self._variance(self.prepare(x, self._centre_of(x) if centre is None else centre))
+            return self._variance(scales, self.prepare(x, self._centre_of(x) if centre is None else centre))
 
-    def prepare(self, x: Float[Tensor, "T N D"], centre: Centre) -> Float[Tensor, "T N D"]:
+    def prepare(self, x: Float[Array, "T N D"], centre: Centre) -> Float[Array, "T N D"]:
         """Centre the features and scale them to unit norm, according to the options."""
         return prepare(x, centre if self.centre else None, self.normalise)
 
-    def _centre_of(self, x: Tensor) -> Tensor | None:
-        return x.mean(1, keepdim=True) if self.centre else None
+    def _centre_of(self, x: Array) -> Array | None:
+        return x.mean(1, keepdims=True) if self.centre else None
 
     @abc.abstractmethod
-    def _matrix(self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T H N M"]:
+    def _matrix(self, s: Any, x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> Float[Array, "T H N M"]:
         """Covariances of prepared features."""
 
     @abc.abstractmethod
-    def _variance(self, x: Float[Tensor, "T N D"]) -> Float[Tensor, "T H N"]:
+    def _variance(self, s: Any, x: Float[Array, "T N D"]) -> Float[Array, "T H N"]:
         """Variances of prepared features."""
-
-    def extra_repr(self) -> str:
-        """Options for `print`."""
-        return f"centre={self.centre}, normalise={self.normalise}"
 
 
 class ScaledKernel(FeatureKernel):
-    """A feature kernel with a trainable output scale, `k(x, z) = s k'(x, z)`.
+    """A feature kernel with an output scale, `k(x, z) = s k'(x, z)`.
 
-    Design note: positive parameters are stored as logarithms (`log_outputscale`). An optimiser's step is then
+    Design note: positive hyper-parameters are stored as logarithms (`log_outputscale`). An optimiser's step is then
     a relative change, whatever the size. A softplus (GPyTorch, the authors' code) is linear above 1, but the
     scales that matter reach from 0.7 to 300: at a learning rate of 1e-4 it moves by 5 in a whole training.
 
     Args:
-        outputscale: initial `s`, a number or one per class.
+        outputscale: `s`, a number or one per class.
         n_way: number of classes for hyper-parameters of their own; None shares them.
-        centre: subtract a centre from the features, see `Kernel.forward`.
+        centre: subtract a centre from the features, see `Kernel`.
         normalise: scale the features to unit norm.
     """
+
+    options: tuple[str, ...] = ("centre", "n_way", "normalise")
 
     def __init__(
         self,
         *,
-        outputscale: float | Tensor = 1.0,
+        outputscale: float | Array = 1.0,
         n_way: int | None = None,
         centre: bool = False,
         normalise: bool = False,
@@ -192,7 +228,8 @@ class ScaledKernel(FeatureKernel):
         if n_way is not None and n_way < 1:
             raise InvalidInputError(f"Expected `n_way` to be None or at least 1, but got {n_way}.")
         self.n_way = n_way
-        self.log_outputscale = self._positive("outputscale", outputscale)
+        self.logarithms: Mapping[str, NDArray[np.floating[Any]]] = {}
+        self._add_scale("outputscale", outputscale)
 
     @property
     def n_kernels(self) -> int:
@@ -200,52 +237,64 @@ class ScaledKernel(FeatureKernel):
         return self.n_way or 1
 
     @property
-    def outputscale(self) -> Float[Tensor, " H"]:
-        """`s`, the factor of all covariances; set it to a number or one number per class."""
-        return self.log_outputscale.exp()
+    def scales(self) -> Scales:
+        """The hyper-parameters by name."""
+        return self._scales
 
-    @outputscale.setter
-    def outputscale(self, value: float | Tensor) -> None:
-        self._assign("outputscale", value)
+    @property
+    def outputscale(self) -> Float[NDArray[Any], " H"]:
+        """`s`, the factor of all covariances."""
+        return self._scales["outputscale"]
 
-    def _matrix(self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T H N M"]:
-        return per_class(self.outputscale, x, 2) * self._unscaled_matrix(x, z)
+    def with_logarithms(self, logarithms: Mapping[str, Array]) -> "Self":
+        """Return the kernel with other hyper-parameters: the logarithm of each, by its name."""
+        new = copy.copy(self)
+        new._set(
+            {name: np.broadcast_to(logarithms[name], (self.n_kernels,)).copy() for name in self.logarithms}
+        )
+        return new
 
-    def _variance(self, x: Float[Tensor, "T N D"]) -> Float[Tensor, "T H N"]:
-        return per_class(self.outputscale, x, 1) * self._unscaled_variance(x)
+    def _add_scale(self, name: str, value: float | Array) -> None:
+        """Check a positive hyper-parameter and keep its logarithm."""
+        self._set({**self.logarithms, name: self._log_of(name, value)})
 
-    @abc.abstractmethod
-    def _unscaled_matrix(self, x: Tensor, z: Tensor | None) -> Float[Tensor, "T _ N M"]:
-        """`k'(x, z)` of prepared features."""
+    def _set(self, logarithms: Mapping[str, NDArray[np.floating[Any]]]) -> None:
+        scales = {name: np.exp(value) for name, value in logarithms.items()}
+        for array in (*logarithms.values(), *scales.values()):
+            array.flags.writeable = False
+        self.logarithms, self._scales = logarithms, scales
 
-    @abc.abstractmethod
-    def _unscaled_variance(self, x: Tensor) -> Float[Tensor, "T _ N"]:
-        """`k'(x, x)` of prepared features."""
-
-    def _positive(self, name: str, value: float | Tensor) -> nn.Parameter:
-        """The parameter `log_name` with its initial value."""
-        return nn.Parameter(self._log_of(name, value).to(torch.get_default_dtype()))
-
-    def _assign(self, name: str, value: float | Tensor) -> None:
-        with torch.no_grad():
-            self.get_parameter(f"log_{name}").copy_(self._log_of(name, value))
-
-    def _log_of(self, name: str, value: float | Tensor) -> Tensor:
-        numbers = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
-        if numbers.ndim > 1 or numbers.numel() not in (1, self.n_kernels):
+    def _log_of(self, name: str, value: Any) -> NDArray[np.float64]:
+        numbers = np.asarray(value.detach().cpu() if is_tensor(value) else value, dtype=np.float64)
+        if numbers.ndim > 1 or numbers.size not in (1, self.n_kernels):
             raise InvalidInputError(
                 f"Expected `{name}` to be a number or one per kernel ({self.n_kernels}), "
-                f"but got shape {tuple(numbers.shape)}."
+                f"but got shape {numbers.shape}."
             )
         if not all(0.0 < number < math.inf for number in numbers.reshape(-1).tolist()):
             raise InvalidInputError(f"Expected `{name}` to be positive and finite, but got {numbers.tolist()}.")
-        return numbers.log().expand(self.n_kernels).clone()
+        return np.broadcast_to(np.log(numbers), (self.n_kernels,)).copy()
 
-    def extra_repr(self) -> str:
-        """Options for `print`."""
-        return f"n_way={self.n_way}, {super().extra_repr()}"
+    def _matrix(self, s: Any, x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> Float[Array, "T H N M"]:
+        return per_class(s["outputscale"], x, 2) * self._unscaled_matrix(s, x, z)
+
+    def _variance(self, s: Any, x: Float[Array, "T N D"]) -> Float[Array, "T H N"]:
+        return per_class(s["outputscale"], x, 1) * self._unscaled_variance(s, x)
+
+    @abc.abstractmethod
+    def _unscaled_matrix(self, s: Any, x: Array, z: Array | None) -> Float[Array, "T _ N M"]:
+        """`k'(x, z)` of prepared features."""
+
+    @abc.abstractmethod
+    def _unscaled_variance(self, s: Any, x: Array) -> Float[Array, "T _ N"]:
+        """`k'(x, x)` of prepared features."""
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.options}
+        shown |= {name: scale.tolist() if self.n_way else float(scale[0]) for name, scale in self._scales.items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
-def per_class(value: Float[Tensor, " H"], x: Tensor, n_trailing: int) -> Tensor:
-    """Bring a hyper-parameter to the type of `x` and the shape (H, 1, ...), which multiplies (T, H, ...)."""
-    return value.to(x.dtype).reshape(-1, *(1,) * n_trailing)
+def per_class(value: Float[Array, " H"], x: Array, n_trailing: int) -> Array:
+    """Bring a hyper-parameter to the kind and type of `x` and the shape (H, 1, ...), which multiplies (T, H, ...)."""
+    return like(x, value).reshape(-1, *(1,) * n_trailing)

@@ -1,22 +1,22 @@
-"""Kernels as plain JSON and tensors, for files. Only kernels of this package can be described; nothing is pickled."""
+"""Kernels as plain JSON and arrays, for files. Only kernels of this package can be described; nothing is pickled."""
 
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from mirrorshot.gp.kernels.base import Kernel, Product, ScaledKernel, Sum
-from mirrorshot.gp.kernels.families import FAMILIES, Cosine
+from mirrorshot.gp.kernels.base import Combination, Kernel, Product, ScaledKernel, Sum
+from mirrorshot.gp.kernels.families import FAMILIES
 from mirrorshot.types import InvalidInputError
 
-_COMBINATIONS: dict[str, type[Sum] | type[Product]] = {"sum": Sum, "product": Product}
+_COMBINATIONS: dict[str, type[Combination]] = {"sum": Sum, "product": Product}
 _MAX_DEPTH, _MAX_PARTS, _MAX_POWER = 8, 8, 100
 _LARGEST_LOGARITHM = 80.0  # of a scale; its exponential is finite in single precision
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
-    """Describe a kernel of this package as JSON, without its parameters, which are in its `state_dict`.
+    """Describe a kernel of this package as JSON, without its hyper-parameters, which are in `kernel_state`.
 
     Example:
         >>> from mirrorshot.gp.kernels import Matern
@@ -25,53 +25,68 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
     """
     for name, combination in _COMBINATIONS.items():
         if type(kernel) is combination:
-            return {"name": name, "parts": [describe_kernel(part) for part in kernel._parts]}
+            return {"name": name, "parts": [describe_kernel(part) for part in kernel.parts]}
     for name, family in FAMILIES.items():
         if type(kernel) is family:
-            assert isinstance(kernel, ScaledKernel)
-            options: dict[str, Any] = {"centre": kernel.centre, "n_way": kernel.n_way}
-            options |= {} if isinstance(kernel, Cosine) else {"normalise": kernel.normalise}
-            options |= {key: getattr(kernel, key) for key in ("nu", "power") if hasattr(kernel, key)}
-            return {"name": name, "options": options}
+            return {"name": name, "options": {key: getattr(kernel, key) for key in sorted(family.options)}}
     raise InvalidInputError(
         f"Expected a kernel of mirrorshot ({', '.join(FAMILIES)}, sums and products of them), but got "
         f"{type(kernel).__name__}, which cannot be written to a file."
     )
 
 
-def build_kernel(description: Mapping[str, Any], state: Mapping[str, Tensor], *, n_way: int | None = None) -> Kernel:
-    """Build a kernel from the result of `describe_kernel` and its `state_dict`; raise `InvalidInputError` if it fails.
+def kernel_state(kernel: Kernel) -> dict[str, NDArray[np.floating[Any]]]:
+    """Return the logarithms of the hyper-parameters of a kernel and of its parts, by name.
 
-    With `n_way`, a kernel with parameters per class must have that many classes.
+    Example:
+        >>> from mirrorshot.gp.kernels import RBF, Linear
+        >>> sorted(kernel_state(RBF() + Linear()))
+        ['kernels.0.log_lengthscale', 'kernels.0.log_outputscale', 'kernels.1.log_outputscale']
+    """
+    if isinstance(kernel, Combination):
+        parts = {f"kernels.{i}.": kernel_state(part) for i, part in enumerate(kernel.parts)}
+        return {prefix + name: array for prefix, state in parts.items() for name, array in state.items()}
+    if not isinstance(kernel, ScaledKernel):
+        raise InvalidInputError(f"Expected a kernel of mirrorshot, but got {type(kernel).__name__}.")
+    return {f"log_{name}": logarithm for name, logarithm in kernel.logarithms.items()}
+
+
+def build_kernel(
+    description: Mapping[str, Any], state: Mapping[str, NDArray[Any]], *, n_way: int | None = None
+) -> Kernel:
+    """Build a kernel from `describe_kernel` and `kernel_state`; raise `InvalidInputError` if it fails.
+
+    With `n_way`, a kernel with hyper-parameters per class must have that many classes.
 
     Example:
         >>> from mirrorshot.gp.kernels import RBF, Linear
         >>> kernel = RBF(lengthscale=2.0) + Linear()
-        >>> build_kernel(describe_kernel(kernel), kernel.state_dict()).kernels[0].lengthscale.item()
+        >>> build_kernel(describe_kernel(kernel), kernel_state(kernel)).parts[0].lengthscale.item()
         2.0
     """
     try:
         _check_state(state)
-        limit = max(tensor.numel() for tensor in state.values()) if n_way is None else n_way
-        kernel = _build(description, 0, limit)
+        limit = max(array.size for array in state.values()) if n_way is None else n_way
+        kernel = _build(description, state, "", 0, limit)
         if n_way is not None and kernel.n_kernels not in (1, n_way):
             raise ValueError(f"it is for {kernel.n_kernels} classes, not {n_way}")
-        kernel.to(next(iter(state.values())).dtype)
-        kernel.load_state_dict(dict(state))
+        unknown = set(state) - set(kernel_state(kernel))
+        if unknown:
+            raise ValueError(f"{min(unknown)} is none of its parameters")
     except (KeyError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise InvalidInputError(f"Expected the description of a kernel, but got one that fails: {error}.") from error
-    return kernel.requires_grad_(False)
+    return kernel
 
 
-def _check_state(state: Mapping[str, Tensor]) -> None:
-    if not state or len({tensor.dtype for tensor in state.values()}) > 1:
+def _check_state(state: Mapping[str, NDArray[Any]]) -> None:
+    if not state or len({array.dtype for array in state.values()}) > 1:
         raise ValueError("its parameters are missing, or of several types")
-    for name, tensor in state.items():
-        if tensor.dtype not in (torch.float32, torch.float64) or not bool((tensor.abs() <= _LARGEST_LOGARITHM).all()):
+    for name, array in state.items():
+        if array.dtype not in (np.float32, np.float64) or not bool((abs(array) <= _LARGEST_LOGARITHM).all()):
             raise ValueError(f"{name} is not made of logarithms of scales")
 
 
-def _build(description: Any, depth: int, limit: int) -> Kernel:
+def _build(description: Any, state: Mapping[str, NDArray[Any]], prefix: str, depth: int, limit: int) -> Kernel:
     """Build a kernel with at most `limit` classes, so that a short description cannot allocate much memory."""
     if not isinstance(description, Mapping) or depth > _MAX_DEPTH:
         raise ValueError(f"expected a table, and kernels within kernels at most {_MAX_DEPTH} deep")
@@ -80,10 +95,15 @@ def _build(description: Any, depth: int, limit: int) -> Kernel:
         parts = description["parts"]
         if not isinstance(parts, list) or not 1 <= len(parts) <= _MAX_PARTS:
             raise ValueError(f"expected 1 to {_MAX_PARTS} kernels to combine")
-        return _COMBINATIONS[name](*(_build(part, depth + 1, limit) for part in parts))
+        built = [_build(part, state, f"{prefix}kernels.{i}.", depth + 1, limit) for i, part in enumerate(parts)]
+        return _COMBINATIONS[name](*built)
     options = description["options"]
     _check_options(options, limit)
-    return FAMILIES[name](**options)
+    kernel = FAMILIES[name](**options)
+    logarithms = {name: state[f"{prefix}log_{name}"] for name in kernel.logarithms}
+    if any(array.shape != (kernel.n_kernels,) for array in logarithms.values()):
+        raise ValueError(f"expected {kernel.n_kernels} of each of its parameters")
+    return kernel.with_logarithms(logarithms)
 
 
 def _check_options(options: Any, limit: int) -> None:

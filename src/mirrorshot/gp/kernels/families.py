@@ -1,35 +1,32 @@
-"""Kernel families: two formulas each, the matrix and its diagonal, of prepared features; and those of GPyTorch."""
+"""Kernel families: two formulas each, the matrix and its diagonal, of prepared features."""
 
 import abc
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from jaxtyping import Float
-from torch import Tensor
+from numpy.typing import NDArray
 
-from mirrorshot.gp.kernels.base import FeatureKernel, ScaledKernel, per_class
-from mirrorshot.gp.kernels.features import inner_product, root, squared_distance
+from mirrorshot.gp.kernels.base import ScaledKernel, per_class
+from mirrorshot.gp.kernels.features import inner_product, root, squared_distance, squared_norm
+from mirrorshot.softmax.arrays import Array, namespace
 from mirrorshot.types import InvalidInputError
-
-if TYPE_CHECKING:
-    import gpytorch
 
 
 class Linear(ScaledKernel):
     """`k(x, z) = s x.z`. Arguments as in `ScaledKernel`.
 
     Example:
-        >>> import torch
-        >>> Linear(outputscale=2.0)(torch.tensor([[[1.0], [3.0]]])).tolist()
+        >>> import numpy as np
+        >>> Linear(outputscale=2.0)(np.array([[[1.0], [3.0]]])).tolist()
         [[[[2.0, 6.0], [6.0, 18.0]]]]
     """
 
-    def _unscaled_matrix(self, x: Tensor, z: Tensor | None) -> Float[Tensor, "T 1 N M"]:
+    def _unscaled_matrix(self, s: Any, x: Array, z: Array | None) -> Float[Array, "T 1 N M"]:
         return inner_product(x, z)
 
-    def _unscaled_variance(self, x: Tensor) -> Float[Tensor, "T 1 N"]:
-        return x.square().sum(-1)[:, None]
+    def _unscaled_variance(self, s: Any, x: Array) -> Float[Array, "T 1 N"]:
+        return squared_norm(x)
 
 
 class Cosine(Linear):
@@ -40,13 +37,15 @@ class Cosine(Linear):
     `ScaledKernel`.
 
     Example:
-        >>> import torch
-        >>> x = torch.tensor([[[3.0, 0.0], [0.0, 2.0], [0.0, 0.0]]])
+        >>> import numpy as np
+        >>> x = np.array([[[3.0, 0.0], [0.0, 2.0], [0.0, 0.0]]])
         >>> Cosine(outputscale=2.0).diagonal(x).tolist()
         [[[2.0, 2.0, 0.0]]]
     """
 
-    def __init__(self, *, outputscale: float | Tensor = 1.0, n_way: int | None = None, centre: bool = False) -> None:
+    options = ("centre", "n_way")
+
+    def __init__(self, *, outputscale: float | Array = 1.0, n_way: int | None = None, centre: bool = False) -> None:
         super().__init__(outputscale=outputscale, n_way=n_way, centre=centre, normalise=True)
 
 
@@ -55,40 +54,34 @@ class Polynomial(ScaledKernel):
 
     Args:
         power: the exponent `p`, a positive integer.
-        offset: initial `c`, trainable and positive; a number or one per class.
+        offset: `c`, positive, which mixes in the lower powers; a number or one per class.
         **options: as in `ScaledKernel`; the paper's code has `normalise=True`.
 
     Example:
-        >>> import torch
-        >>> Polynomial(power=2, offset=1.0)(torch.tensor([[[1.0], [2.0]]])).tolist()
+        >>> import numpy as np
+        >>> Polynomial(power=2, offset=1.0)(np.array([[[1.0], [2.0]]])).tolist()
         [[[[4.0, 9.0], [9.0, 25.0]]]]
     """
 
-    def __init__(self, *, power: int = 2, offset: float | Tensor = 1.0, **options: Any) -> None:
+    options = ("power", *ScaledKernel.options)
+
+    def __init__(self, *, power: int = 2, offset: float | Array = 1.0, **options: Any) -> None:
         super().__init__(**options)
         if int(power) != power or power < 1:
             raise InvalidInputError(f"Expected `power` to be a positive integer, but got {power}.")
         self.power = int(power)
-        self.log_offset = self._positive("offset", offset)
+        self._add_scale("offset", offset)
 
     @property
-    def offset(self) -> Float[Tensor, " H"]:
-        """`c`, which mixes in the lower powers; set it to a number or one number per class."""
-        return self.log_offset.exp()
+    def offset(self) -> Float[NDArray[Any], " H"]:
+        """`c`, which mixes in the lower powers."""
+        return self._scales["offset"]
 
-    @offset.setter
-    def offset(self, value: float | Tensor) -> None:
-        self._assign("offset", value)
+    def _unscaled_matrix(self, s: Any, x: Array, z: Array | None) -> Float[Array, "T H N M"]:
+        return (inner_product(x, z) + per_class(s["offset"], x, 2)) ** self.power
 
-    def _unscaled_matrix(self, x: Tensor, z: Tensor | None) -> Float[Tensor, "T H N M"]:
-        return (inner_product(x, z) + per_class(self.offset, x, 2)) ** self.power
-
-    def _unscaled_variance(self, x: Tensor) -> Float[Tensor, "T H N"]:
-        return (x.square().sum(-1)[:, None] + per_class(self.offset, x, 1)) ** self.power
-
-    def extra_repr(self) -> str:
-        """Options for `print`."""
-        return f"power={self.power}, {super().extra_repr()}"
+    def _unscaled_variance(self, s: Any, x: Array) -> Float[Array, "T H N"]:
+        return (squared_norm(x) + per_class(s["offset"], x, 1)) ** self.power
 
 
 class Stationary(ScaledKernel):
@@ -97,32 +90,29 @@ class Stationary(ScaledKernel):
     A subclass writes `g`.
 
     Args:
-        lengthscale: initial `l`, a number or one per class.
+        lengthscale: `l`, the distance over which latents are alike; a number or one per class.
         **options: as in `ScaledKernel`. With `normalise=True`, as in the paper's code, distances are at most 2;
             `centre` only matters with it.
     """
 
-    def __init__(self, *, lengthscale: float | Tensor = 1.0, **options: Any) -> None:
+    def __init__(self, *, lengthscale: float | Array = 1.0, **options: Any) -> None:
         super().__init__(**options)
-        self.log_lengthscale = self._positive("lengthscale", lengthscale)
+        self._add_scale("lengthscale", lengthscale)
 
     @property
-    def lengthscale(self) -> Float[Tensor, " H"]:
-        """`l`, the distance over which latents are alike; set it to a number or one number per class."""
-        return self.log_lengthscale.exp()
+    def lengthscale(self) -> Float[NDArray[Any], " H"]:
+        """`l`, the distance over which latents are alike."""
+        return self._scales["lengthscale"]
 
-    @lengthscale.setter
-    def lengthscale(self, value: float | Tensor) -> None:
-        self._assign("lengthscale", value)
+    def _unscaled_matrix(self, s: Any, x: Array, z: Array | None) -> Float[Array, "T H N M"]:
+        length = per_class(s["lengthscale"], x, 2)
+        return self._correlation(squared_distance(x, z) / (length * length))
 
-    def _unscaled_matrix(self, x: Tensor, z: Tensor | None) -> Float[Tensor, "T H N M"]:
-        return self._correlation(squared_distance(x, z) / per_class(self.lengthscale, x, 2).square())
-
-    def _unscaled_variance(self, x: Tensor) -> Float[Tensor, "T 1 N"]:
-        return torch.ones_like(x[:, None, :, 0])
+    def _unscaled_variance(self, s: Any, x: Array) -> Float[Array, "T 1 N"]:
+        return namespace(x).ones_like(x[:, None, :, 0])
 
     @abc.abstractmethod
-    def _correlation(self, square: Float[Tensor, "T H N M"]) -> Float[Tensor, "T H N M"]:
+    def _correlation(self, square: Float[Array, "T H N M"]) -> Float[Array, "T H N M"]:
         """Correlation at the given squared distances, in units of the length scale."""
 
 
@@ -130,13 +120,13 @@ class RBF(Stationary):
     """`k(x, z) = s exp(-|x - z|^2 / (2 l^2))`. Arguments as in `Stationary`.
 
     Example:
-        >>> import torch
-        >>> RBF(outputscale=2.0).diagonal(torch.zeros(1, 3, 8)).tolist()
+        >>> import numpy as np
+        >>> RBF(outputscale=2.0).diagonal(np.zeros((1, 3, 8))).tolist()
         [[[2.0, 2.0, 2.0]]]
     """
 
-    def _correlation(self, square: Float[Tensor, "T H N M"]) -> Float[Tensor, "T H N M"]:
-        return torch.exp(-0.5 * square)
+    def _correlation(self, square: Float[Array, "T H N M"]) -> Float[Array, "T H N M"]:
+        return namespace(square).exp(-0.5 * square)
 
 
 class Matern(Stationary):
@@ -150,10 +140,12 @@ class Matern(Stationary):
         **options: as in `Stationary`.
 
     Example:
-        >>> import torch
-        >>> Matern(nu=1.5)(torch.zeros(1, 1, 2), torch.ones(1, 1, 2)).item()
+        >>> import numpy as np
+        >>> Matern(nu=1.5)(np.zeros((1, 1, 2)), np.ones((1, 1, 2))).item()
         0.297...
     """
+
+    options = ("nu", *ScaledKernel.options)
 
     def __init__(self, *, nu: float = 2.5, **options: Any) -> None:
         super().__init__(**options)
@@ -161,65 +153,12 @@ class Matern(Stationary):
             raise InvalidInputError(f"Expected `nu` to be 0.5, 1.5 or 2.5, but got {nu}.")
         self.nu = nu
 
-    def _correlation(self, square: Float[Tensor, "T H N M"]) -> Float[Tensor, "T H N M"]:
+    def _correlation(self, square: Float[Array, "T H N M"]) -> Float[Array, "T H N M"]:
         r = math.sqrt(2 * self.nu) * root(square)
+        decay = namespace(r).exp(-r)
         if self.nu == 0.5:
-            return torch.exp(-r)
-        if self.nu == 1.5:
-            return (1 + r) * torch.exp(-r)
-        return (1 + r + r.square() / 3) * torch.exp(-r)
-
-    def extra_repr(self) -> str:
-        """Options for `print`."""
-        return f"nu={self.nu}, {super().extra_repr()}"
-
-
-class GPyTorchKernel(FeatureKernel):
-    """Any GPyTorch kernel with the interface of `Kernel`.
-
-    Its `batch_shape` is empty (one kernel for all classes) or (n_way,); other arguments as in `ScaledKernel`.
-
-    Example:
-        >>> import gpytorch, torch
-        >>> kernel = GPyTorchKernel(gpytorch.kernels.PeriodicKernel())
-        >>> kernel(torch.zeros(4, 3, 2)).shape
-        torch.Size([4, 1, 3, 3])
-    """
-
-    def __init__(self, kernel: "gpytorch.kernels.Kernel", *, centre: bool = False, normalise: bool = False) -> None:
-        super().__init__(centre=centre, normalise=normalise)
-        _check_kernel(kernel)
-        self.kernel = kernel
-
-    @property
-    def n_kernels(self) -> int:
-        """`H`: 1, or the `batch_shape` of the GPyTorch kernel."""
-        return int(self.kernel.batch_shape.numel())
-
-    def _matrix(self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T H N M"]:
-        K = self.kernel(x[:, None], None if z is None else z[:, None]).to_dense()
-        shape = (len(x), self.n_kernels, x.shape[1], (x if z is None else z).shape[1])
-        return torch.broadcast_to(K, shape).to(x.dtype)
-
-    def _variance(self, x: Float[Tensor, "T N D"]) -> Float[Tensor, "T H N"]:
-        variance = self.kernel(x[:, None], diag=True)
-        return torch.broadcast_to(variance, (len(x), self.n_kernels, x.shape[1])).to(x.dtype)
-
-
-def _check_kernel(kernel: object) -> None:
-    try:
-        import gpytorch
-    except ImportError as error:
-        raise ImportError(
-            "Expected `gpytorch` to be installed for GPyTorchKernel, but it is not. "
-            "Run: pip install 'mirrorshot[gpytorch]'"
-        ) from error
-    if not isinstance(kernel, gpytorch.kernels.Kernel):
-        raise InvalidInputError(f"Expected `kernel` to be a GPyTorch kernel, but got {type(kernel).__name__}.")
-    if len(kernel.batch_shape) > 1:
-        raise InvalidInputError(
-            f"Expected `kernel` to have batch_shape () or (n_way,), but got {tuple(kernel.batch_shape)}."
-        )
+            return decay
+        return (1 + r) * decay if self.nu == 1.5 else (1 + r + r * r / 3) * decay
 
 
 FAMILIES: dict[str, type[ScaledKernel]] = {

@@ -1,27 +1,27 @@
-"""Checks and preparation of features for kernels, and distances between features."""
+"""Checks and preparation of features for kernels, and distances between features, of arrays and of tensors."""
 
 import contextlib
 import math
+import sys
 
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
+from mirrorshot.softmax.arrays import Array, as_type, detach, diagonal, finfo, is_floating, is_tensor, namespace, single
 from mirrorshot.types import InvalidInputError
 
 _ROUNDING = 4.0
 """Multiples of the machine precision that count as rounding and not as a difference."""
 
 
-def as_features(x: Tensor, z: Tensor | None, centre: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def as_features(x: Array, z: Array | None, centre: Array | None) -> tuple[Array, Array | None]:
     """Check features; half precision becomes float32, the least in which a covariance can be factorised."""
-    for name, tensor in (("x", x), ("z", z)):
-        if tensor is not None and (tensor.ndim != 3 or tensor.shape[-1] == 0):
+    for name, array in (("x", x), ("z", z)):
+        if array is not None and (array.ndim != 3 or array.shape[-1] == 0):
             raise InvalidInputError(
-                f"Expected `{name}` to be features of shape (T, N, D), but got {tuple(tensor.shape)}."
+                f"Expected `{name}` to be features of shape (T, N, D), but got {tuple(array.shape)}."
             )
-        if tensor is not None and not tensor.is_floating_point():
-            raise InvalidInputError(f"Expected `{name}` to be floating-point features, but got {tensor.dtype}.")
+        if array is not None and not is_floating(array):
+            raise InvalidInputError(f"Expected `{name}` to be floating-point features, but got {array.dtype}.")
     T, _, D = x.shape
     if z is not None and (z.shape[0], z.shape[2], z.dtype) != (T, D, x.dtype):
         raise InvalidInputError(
@@ -30,13 +30,16 @@ def as_features(x: Tensor, z: Tensor | None, centre: Tensor | None) -> tuple[Ten
         )
     if centre is not None and centre.shape not in ((T, 1, D), (1, 1, D)):
         raise InvalidInputError(f"Expected `centre` of shape ({T}, 1, {D}), but got {tuple(centre.shape)}.")
-    if x.dtype in (torch.float16, torch.bfloat16):
-        x, z = x.float(), None if z is None else z.float()
+    if x.dtype.itemsize < 4:
+        x, z = single(x), None if z is None else single(z)
     return x, z
 
 
-def full_precision(x: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Switch autocast off: matrix products in half precision are no covariances."""
+def full_precision(x: Array) -> contextlib.AbstractContextManager[None]:
+    """Switch autocast of torch off: matrix products in half precision are no covariances."""
+    if not is_tensor(x):
+        return contextlib.nullcontext()
+    torch = sys.modules["torch"]
     device = x.device.type
     # the tracer of torch.compile cannot ask whether autocast is on
     is_on = torch.compiler.is_compiling() or (
@@ -46,37 +49,44 @@ def full_precision(x: Tensor) -> contextlib.AbstractContextManager[None]:
 
 
 def prepare(
-    x: Float[Tensor, "T N D"], centre: Float[Tensor, "#T 1 D"] | None, normalise: bool
-) -> Float[Tensor, "T N D"]:
+    x: Float[Array, "T N D"], centre: Float[Array, "#T 1 D"] | None, normalise: bool
+) -> Float[Array, "T N D"]:
     """Subtract `centre`, if given, and with `normalise` scale to unit norm. Zero vectors stay zero.
 
     A point that differs from the centre by rounding only counts as zero: its direction is noise.
     """
-    noise: Tensor | float = 0.0
+    noise: Array | float = 0.0
     if centre is not None:
-        centre = centre.to(x.dtype)
-        size = torch.maximum(x.detach().abs(), centre.detach().abs()).amax(-1, keepdim=True)
-        noise = 2 * _ROUNDING * torch.finfo(x.dtype).eps * size
+        xp = namespace(x)
+        centre = as_type(centre, x)
+        size = xp.amax(xp.maximum(abs(detach(x)), abs(detach(centre))), axis=-1, keepdims=True)
+        noise = 2 * _ROUNDING * finfo(x).eps * size
         x = x - centre
     return _unit(x, noise) if normalise else x
 
 
-def _unit(x: Tensor, noise: Tensor | float) -> Tensor:
+def _unit(x: Array, noise: Array | float) -> Array:
     """`x / |x|` without over- or underflow; zero with a zero gradient where `x` is not above the noise."""
-    largest = x.detach().abs().amax(-1, keepdim=True)
-    vanishing = (largest <= noise) | (largest <= math.sqrt(torch.finfo(x.dtype).tiny))
+    xp = namespace(x)
+    largest = xp.amax(abs(detach(x)), axis=-1, keepdims=True)
+    vanishing = (largest <= noise) | (largest <= math.sqrt(finfo(x).tiny))
     # the direction does not depend on the length, so a constant divisor leaves value and gradient as they are
-    x = (x / largest.masked_fill(vanishing, 1.0)).masked_fill(vanishing, 0.0)
-    norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / norm.masked_fill(vanishing, 1.0)
+    x = xp.where(vanishing, 0.0, x / xp.where(vanishing, 1.0, largest))
+    norm = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
+    return x / xp.where(vanishing, 1.0, norm)
 
 
-def inner_product(x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T 1 N M"]:
+def inner_product(x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> Float[Array, "T 1 N M"]:
     """`x . z`, or `x . x` without `z`."""
     return (x @ (x if z is None else z).mT)[:, None]
 
 
-def squared_distance(x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None) -> Float[Tensor, "T 1 N M"]:
+def squared_norm(x: Float[Array, "T N D"]) -> Float[Array, "T 1 N"]:
+    """`|x|^2`."""
+    return (x * x).sum(-1)[:, None]
+
+
+def squared_distance(x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> Float[Array, "T 1 N M"]:
     """`|x - z|^2`; exactly zero, with a zero gradient, where points differ by no more than rounding.
 
     Design note: differences (T, N, M, D) would be exact, but take D times the memory. The expanded form
@@ -84,21 +94,20 @@ def squared_distance(x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None
     what is smaller than that error is set to zero: the square root in Matern kernels would blow it up.
     """
     # distances ignore a common shift: a constant leaves value and gradient as they are
-    shift = x.detach().mean(1, keepdim=True)
+    shift = detach(x).mean(1, keepdims=True)
     x = x - shift
-    G = inner_product(x, None if z is None else z - shift)
-    if z is None:
-        x_sq = z_sq = G.diagonal(dim1=-2, dim2=-1)
-    else:
-        x_sq, z_sq = x.square().sum(-1)[:, None], (z - shift).square().sum(-1)[:, None]
+    z = None if z is None else z - shift
+    G = inner_product(x, z)
+    x_sq, z_sq = (diagonal(G), diagonal(G)) if z is None else (squared_norm(x), squared_norm(z))
     total = x_sq[..., :, None] + z_sq[..., None, :]
     distance = total - 2 * G
     # the rounding error of a sum of D terms grows as sqrt(D); 64 are summed without loss in a blocked product
-    noise = _ROUNDING * max(1.0, math.sqrt(x.shape[-1] / 64)) * torch.finfo(x.dtype).eps
-    return distance.masked_fill(distance <= noise * total, 0.0)
+    noise = _ROUNDING * max(1.0, math.sqrt(x.shape[-1] / 64)) * finfo(x).eps
+    return namespace(x).where(distance <= noise * total, 0.0, distance)
 
 
-def root(square: Tensor) -> Tensor:
+def root(square: Array) -> Array:
     """Square root with a zero gradient, not an infinite one, at zero."""
+    xp = namespace(square)
     zero = square == 0
-    return square.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
+    return xp.where(zero, 0.0, xp.sqrt(xp.where(zero, 1.0, square)))

@@ -1,0 +1,89 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from mirrorshot.softmax import log_predictive, softmax_hessian, softmax_moments, softmax_moments_error
+from mirrorshot.softmax.integrals import class_pairs, integrate_moments
+from mirrorshot.types import InvalidInputError
+
+# The largest difference between NumPy and torch, relative to the size of the moments.
+ROUNDING = {np.float64: 1e-11, np.float32: 2e-5}
+
+
+def hostile_latents(n, seed=0, dtype=np.float64):
+    """Batches (P, C) of latents of 2 to 300 classes: equal and huge means, deviations of 0 and of 1e-6 to 1e3."""
+    rng = np.random.default_rng(seed)
+    while n > 0:
+        n_points, n_classes = rng.integers(1, 9), rng.choice([2, 3, 5, 20, 300], p=[0.3, 0.2, 0.3, 0.15, 0.05])
+        size = n_points, n_classes
+        std = 10.0 ** rng.uniform(-6, rng.choice([0.5, 1.2, 3.0]), size)
+        std *= rng.random(size) > rng.choice([0.0, 0.3, 1.0])
+        mean = rng.normal(size=size) * rng.choice([0.0, 1.0, 10.0, 1e4]) + rng.choice([0.0, 1e5])
+        yield mean.astype(dtype), (std * std).astype(dtype)
+        n -= n_points
+
+
+def assert_close(got, expected, tolerance):
+    for ours, theirs in zip(got, expected, strict=True):
+        ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_moments_and_derivatives_of_arrays_are_those_of_tensors(dtype):
+    for mean, var in hostile_latents(300, dtype=dtype):
+        tensors = torch.from_numpy(mean), torch.from_numpy(var)
+        max_std = float(np.sqrt(var.max()))
+        assert_close(integrate_moments(mean, var, max_std), integrate_moments(*tensors, max_std), ROUNDING[dtype])
+        assert_close(class_pairs(mean, var, max_std), class_pairs(*tensors, max_std), ROUNDING[dtype])
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_public_functions_take_arrays_and_return_arrays_of_the_same_type(dtype):
+    rng = np.random.default_rng(0)
+    mean, var = rng.normal(size=(2, 3, 4)).astype(dtype), rng.random((2, 3, 4)).astype(dtype)
+    mask = np.array([[[True, True, True, False]], [[True] * 4]])
+    tensors = torch.from_numpy(mean), torch.from_numpy(var)
+    pairs = [
+        (softmax_moments(mean, var, mask), softmax_moments(*tensors, torch.from_numpy(mask))),
+        (softmax_hessian(mean, var, mask, max_std=1.0), softmax_hessian(*tensors, torch.from_numpy(mask), max_std=1.0)),
+        ([log_predictive(mean, var, mask)], [log_predictive(*tensors, torch.from_numpy(mask))]),
+        (
+            [log_predictive(mean, var, temperature=var[..., 0])],
+            [log_predictive(*tensors, temperature=tensors[1][..., 0])],
+        ),
+        ([softmax_moments_error(mean, var)], [softmax_moments_error(*tensors)]),
+    ]
+    for got, expected in pairs:
+        assert all(isinstance(part, np.ndarray) and part.dtype == dtype for part in got)
+        assert_close(got, expected, ROUNDING[dtype])
+
+
+@pytest.mark.parametrize(("name", "bad"), [("mean", np.nan), ("mean", np.inf), ("var", np.nan), ("var", -1.0)])
+def test_arrays_are_refused_as_tensors_are(name, bad):
+    latents = {"mean": np.zeros((2, 3)), "var": np.ones((2, 3))}
+    latents[name][1, 2] = bad
+    with pytest.raises(InvalidInputError) as ours:
+        softmax_moments(**latents)
+    with pytest.raises(InvalidInputError) as theirs:
+        softmax_moments(**{key: torch.from_numpy(value) for key, value in latents.items()})
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_no_points_give_no_moments_of_arrays():
+    moments = softmax_moments(np.zeros((0, 3)), np.zeros((0, 3)))
+    assert moments.prob.shape == (0, 3)
+    assert moments.logsumexp.shape == (0,)
+
+
+def test_the_softmax_of_arrays_does_not_import_torch():
+    program = (
+        "import sys, numpy as np\n"
+        "from mirrorshot.softmax import softmax_moments\n"
+        "softmax_moments(np.zeros((2, 3)), np.ones((2, 3)))\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
