@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-BLOCK = "import sys; sys.modules['torch'] = None\n"
+# Not sys.modules["torch"] = None, which SciPy takes for torch.
+BLOCK = """
+import sys
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, NoTorch())
+"""
 PROGRAM = (
     BLOCK
     + """
@@ -16,7 +24,7 @@ done = {}
 for line in json.loads(sys.argv[1]):
     found = CliRunner().invoke(main, line)
     done[" ".join(line)] = [found.exit_code, found.output[-2000:], repr(found.exception)]
-done["imported"] = sorted({"matplotlib", "pandas", "torch.nn", "scipy.stats"} & set(sys.modules))
+done["imported"] = sorted({"matplotlib", "torch"} & set(sys.modules))
 print(json.dumps(done))
 """
 )
