@@ -119,25 +119,25 @@ def test_scores_needed_is_the_fewest_that_can_leave_a_label_out(coverage, needed
 
 
 def test_the_conformal_threshold_is_the_order_statistic_where_the_position_is_whole():
-    score = normal(39)
+    score = normal(39).numpy()
     for j in (2, 4, 10, 38):
-        found = conformal_threshold(score, torch.ones_like(score), 1 - j / 40)
-        assert found == pytest.approx(float(score.sort().values[j - 1]), abs=1e-9)
+        found = conformal_threshold(score, np.ones_like(score), 1 - j / 40)
+        assert found == pytest.approx(np.sort(score)[j - 1], abs=1e-9)
 
 
 def test_the_conformal_threshold_covers_what_it_says_on_uniform_scores():
-    drawn = torch.rand(20_000, 25, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    ones = torch.ones(25, dtype=torch.float64)
+    drawn = np.random.default_rng(0).random((2000, 25))
+    ones = np.ones(25)
     # a new uniform score reaches a threshold t with probability 1 - t
-    covered = [1 - conformal_threshold(row, ones, 0.9) for row in drawn[:2000]]
+    covered = [1 - conformal_threshold(row, ones, 0.9) for row in drawn]
     assert sum(covered) / len(covered) == pytest.approx(0.9, abs=0.004)
 
 
 def test_a_weight_of_two_is_two_scores_in_the_threshold():
-    score, weight = normal(12), torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64).repeat(4)
-    copies = score.repeat_interleave(weight.long())
-    for coverage in torch.linspace(0.05, 0.95, 37).tolist():
-        expected = conformal_threshold(copies, torch.ones_like(copies), coverage)
+    score, weight = normal(12).numpy(), np.tile([1.0, 2.0, 3.0], 4)
+    copies = score.repeat(weight.astype(int))
+    for coverage in np.linspace(0.05, 0.95, 37).tolist():
+        expected = conformal_threshold(copies, np.ones_like(copies), coverage)
         assert conformal_threshold(score, weight, coverage) == pytest.approx(expected, abs=1e-9)
 
 
@@ -181,11 +181,11 @@ def test_suggest_takes_copies_last(task):
 
 
 def test_the_threshold_of_a_counted_risk_is_the_lowest_that_passes_when_all_are_tried():
-    generator = torch.Generator().manual_seed(1)
+    rng = np.random.default_rng(1)
     for _ in range(50):
-        top = torch.rand(60, generator=generator, dtype=torch.float64)
-        wrong = torch.rand(60, generator=generator) > top + 0.3
-        threshold, risk = decisions.risk_threshold(top, wrong, torch.ones(60, dtype=torch.float64), 0.1, 0.1)
+        top = rng.random(60)
+        wrong = rng.random(60) > top + 0.3
+        threshold, risk = decisions.risk_threshold(top, wrong, np.ones(60), 0.1, 0.1)
         passing = []
         for t in sorted(top.tolist(), reverse=True):
             k, e = int((top >= t).sum()), int((wrong & (top >= t)).sum())
@@ -204,7 +204,7 @@ def test_the_threshold_of_an_expected_risk_is_the_lowest_that_passes_when_all_ar
     top = top.round(1) if has_ties else top
     weight = rng.choice([0.5, 1.0, 2.0], size=n)
     passing = [t for t in top if np.average(1 - top[top >= t], weights=weight[top >= t]) <= target + 1e-12]
-    threshold, risk = decisions.expected_risk_threshold(torch.tensor(top), torch.tensor(weight), target)
+    threshold, risk = decisions.expected_risk_threshold(top, weight, target)
     assert threshold == min([*passing, 1 - target])
     assert risk <= target + 1e-12
 
@@ -213,25 +213,25 @@ def test_errors_keep_to_the_expected_risk_where_probabilities_are_right():
     rng = np.random.default_rng(0)
     risks = []
     for _ in range(300):
-        threshold, _ = decisions.expected_risk_threshold(torch.tensor(rng.random(25)), torch.ones(25).double(), 0.2)
+        threshold, _ = decisions.expected_risk_threshold(rng.random(25), np.ones(25), 0.2)
         risks.append((1 - threshold) / 2)  # a query of probability p, uniform, is wrong with probability 1 - p
     assert 0.15 < np.mean(risks) < 0.2
 
 
 def test_the_tail_of_the_errors_is_that_of_the_binomial():
-    top, weight = torch.full((12,), 0.8, dtype=torch.float64), torch.ones(12, dtype=torch.float64)
+    top, weight = np.full(12, 0.8), np.ones(12)
     for e in range(13):
-        tail = decisions.errors_tail(top, torch.arange(12) < e, weight)
+        tail = decisions.errors_tail(top, np.arange(12) < e, weight)
         assert tail == pytest.approx(stats.binom.sf(e - 1, 12, 0.2))
-    assert decisions.errors_tail(top[:0], torch.zeros(0, dtype=torch.bool), weight[:0]) == 1.0
+    assert decisions.errors_tail(top[:0], np.zeros(0, dtype=bool), weight[:0]) == 1.0
 
 
 def test_the_confidence_of_a_risk_holds_over_draws():
     rng = np.random.default_rng(0)
     broken = 0
     for _ in range(400):
-        top = torch.tensor(rng.random(100))
-        wrong = torch.tensor(rng.random(100)) > top  # the risk above t is (1 - t) / 2
-        threshold, _ = decisions.risk_threshold(top, wrong, torch.ones(100, dtype=torch.float64), 0.2, 0.1)
+        top = rng.random(100)
+        wrong = rng.random(100) > top  # the risk above t is (1 - t) / 2
+        threshold, _ = decisions.risk_threshold(top, wrong, np.ones(100), 0.2, 0.1)
         broken += (1 - min(threshold, 1.0)) / 2 > 0.2
     assert broken / 400 < 0.13

@@ -64,7 +64,7 @@ def test_any_sequence_of_edits_ends_where_a_fit_would(digits, data, seed, n_way,
         {"outputscale": "loo"},
         {"outputscale": 600.0},
         {"temperature": 0.5},
-        {"kernel": RBF(lengthscale=0.5, outputscale=8.0).double()},
+        {"kernel": RBF(lengthscale=0.5, outputscale=8.0)},
     ],
 )
 def test_every_kernel_and_option_can_be_edited(digits, options):

@@ -17,7 +17,7 @@ def test_influence_is_what_removing_the_example_changes(model, task):
     assert found.shape == (100, 5, 25)
     np.testing.assert_allclose(found.sum(1), 0.0, atol=1e-9)
     options = {"kernel": model.kernel_, "centre": "none", "temperature": model.temperature_}
-    centre = model.fitted_.centre[0].numpy()
+    centre = model.fitted_.centre[0]
     again = FewShotClassifier(**options).fit(X - centre, y)
     for i in (0, 7, 12):
         rest = np.arange(25) != i

@@ -11,7 +11,7 @@ from mirrorshot.types import InvalidInputError
 @pytest.mark.filterwarnings("ignore:The number of unique classes:UserWarning")
 def test_too_large_a_task_is_refused_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr("mirrorshot.classifier.memory._physical_memory", lambda: 16 * 2.0**30)
-    monkeypatch.setattr("mirrorshot.gp.kernels.Cosine.forward", lambda *args, **kwargs: pytest.fail("it started"))
+    monkeypatch.setattr("mirrorshot.gp.kernels.Cosine.covariance", lambda *args, **kwargs: pytest.fail("it started"))
     with pytest.raises(
         InvalidInputError,
         match=r"fits into 16 GiB of memory, but 2000 examples of 2000 classes need about \d+ GiB\. What fits: \d+ "

@@ -9,7 +9,7 @@ from mirrorshot import FewShotClassifier
 from mirrorshot.classifier.save import HEAD_VERSION
 from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.files.sealed import save_sealed
-from mirrorshot.gp.kernels import RBF, GPyTorchKernel, Linear, Matern, Polynomial, build_kernel, describe_kernel
+from mirrorshot.gp.kernels import RBF, GPyTorchKernel, Linear, Matern, Polynomial, build_kernel, kernel_state, describe_kernel
 from mirrorshot.types import InvalidInputError
 
 X, Y = load_digits(return_X_y=True)
@@ -124,12 +124,10 @@ def test_a_foreign_kernel_cannot_be_saved(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in KERNELS if not isinstance(KERNELS[name], str)])
 def test_a_kernel_is_made_again_from_its_description(name):
-    import torch
-
     kernel = KERNELS[name]
-    again = build_kernel(json.loads(json.dumps(describe_kernel(kernel))), kernel.state_dict())
-    x = torch.randn(1, 4, 5, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(again(x), kernel(x))
+    again = build_kernel(json.loads(json.dumps(describe_kernel(kernel))), kernel_state(kernel))
+    x = np.random.default_rng(0).normal(size=(1, 4, 5))
+    assert np.array_equal(again(x), kernel(x))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +144,7 @@ def test_a_kernel_is_made_again_from_its_description(name):
 )
 def test_a_description_that_is_none_is_refused(description):
     with pytest.raises(InvalidInputError, match="description of a kernel"):
-        build_kernel(description, RBF().state_dict())
+        build_kernel(description, kernel_state(RBF()))
 
 
 def change(state, what):
@@ -166,7 +164,7 @@ def change(state, what):
         case "not finite":
             tensors["posterior.alpha"] = tensors["posterior.alpha"] * float("nan")
         case "single precision":
-            tensors["rows.x"] = tensors["rows.x"].float()
+            tensors["rows.x"] = tensors["rows.x"].astype(np.float32)
         case "unknown kernel":
             info["kernel"]["name"] = "subprocess"
         case "one class":

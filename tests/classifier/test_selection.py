@@ -1,7 +1,8 @@
 import math
 
+import numpy as np
 import pytest
-import torch
+from sklearn.metrics.pairwise import cosine_similarity
 
 from mirrorshot.classifier.selection import (
     PRIOR_TEMPERATURE,
@@ -16,26 +17,26 @@ from mirrorshot.softmax.moments import softmax_moments
 
 
 def make_support(n_way=3, n_shot=4, noise=0.7, offset=0.0, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(n_way, 1, 16, generator=generator, dtype=torch.float64)
-    x = centres + noise * torch.randn(n_way, n_shot, 16, generator=generator, dtype=torch.float64) + offset
-    y = torch.arange(n_way).repeat_interleave(n_shot)
-    return Support(x.reshape(1, -1, 16), y, torch.ones(n_way * n_shot, dtype=torch.float64), n_way)
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(n_way, 1, 16))
+    x = centres + noise * rng.normal(size=(n_way, n_shot, 16)) + offset
+    y = np.repeat(np.arange(n_way), n_shot)
+    return Support(x.reshape(1, -1, 16), y, np.ones(n_way * n_shot), n_way)
 
 
 def solve(support, candidates):
-    K = torch.cat([c.kernel(support.x, centre=c.centre) for c in candidates])
+    K = np.concatenate([c.kernel(support.x, centre=c.centre) for c in candidates])
     G = len(candidates)
-    y, weight = support.y.expand(G, -1), support.weight.expand(G, -1)
+    y, weight = np.tile(support.y, (G, 1)), np.tile(support.weight, (G, 1))
     return mirror_descent(K, y, weight=weight, n_way=support.n_way, tol=1e-10)[0]
 
 
 def test_features_far_from_the_origin_are_centred_and_standardised_ones_are_not():
     far, near = make_support(offset=5.0), make_support(n_way=8, n_shot=1)
-    mean = far.x.mean(1, keepdim=True)
-    assert (choose_centre(far, "auto") - mean).norm() < 0.05 * mean.norm()
-    assert choose_centre(near, "auto").norm() < 0.5 * near.x.mean(1).norm()
-    torch.testing.assert_close(choose_centre(far, "mean"), mean)
+    mean, norm = far.x.mean(1, keepdims=True), np.linalg.norm
+    assert norm(choose_centre(far, "auto") - mean) < 0.05 * norm(mean)
+    assert norm(choose_centre(near, "auto")) < 0.5 * norm(near.x.mean(1))
+    np.testing.assert_allclose(choose_centre(far, "mean"), mean)
     assert not choose_centre(far, "none").any()
 
 
@@ -52,7 +53,7 @@ def test_one_example_per_class_says_nothing_about_the_temperature():
     candidates = make_candidates(support, "cosine", choose_centre(support, "auto"), 10.0, None)
     chosen = select(support, candidates, solve(support, candidates), None)
     assert chosen.temperature == pytest.approx(PRIOR_TEMPERATURE, rel=1e-3)
-    assert float(chosen.log_likelihood) == 0.0
+    assert chosen.log_likelihood.tolist() == [0.0]
 
 
 def test_clean_classes_get_a_lower_temperature_than_overlapping_ones():
@@ -73,12 +74,12 @@ def test_a_given_temperature_is_kept():
 def test_leave_one_out_likelihood_agrees_with_leaving_points_out_and_fitting_again():
     support = make_support(n_way=2, n_shot=6, noise=1.5)
     (candidate,) = make_candidates(support, "rbf", choose_centre(support, "none"), 3.0, 4.0)
-    closed_form = float(select(support, [candidate], solve(support, [candidate]), 1.0).log_likelihood)
+    closed_form = select(support, [candidate], solve(support, [candidate]), 1.0).log_likelihood.item()
     total = 0.0
     for i in range(len(support.y)):
-        rest = torch.arange(len(support.y)) != i
+        rest = np.arange(len(support.y)) != i
         K = candidate.kernel(support.x, centre=candidate.centre)
-        weight = rest.double()[None]
+        weight = rest.astype(float)[None]
         posterior, _ = mirror_descent(K, support.y[None], weight=weight, n_way=2, tol=1e-10)
         prob = softmax_moments(posterior.mean[0, :, i], posterior.var[0, :, i]).prob
         total += math.log(float(prob[support.y[i]]))
@@ -91,13 +92,13 @@ def test_centre_leak_is_the_change_of_the_cosines_when_the_point_leaves_the_cent
     posterior = solve(support, [candidate])
     leak = centre_leak(support, candidate, posterior)[0]
     x, i = support.x[0], 7
-    others = torch.arange(len(x)) != i
+    others = np.arange(len(x)) != i
     moved = x[others].mean(0)
     before, after = (
-        10.0 * torch.cosine_similarity(x[i] - c, x[others] - c, dim=-1) for c in (candidate.centre[0], moved)
+        10.0 * cosine_similarity(x[i] - c[None], x[others] - c)[0] for c in (candidate.centre[0, 0], moved)
     )
     exact = (after - before) @ posterior.alpha[0][:, others].T
-    assert (leak[:, i] - exact).abs().max() < 0.35 * exact.abs().max()
+    assert abs(leak[:, i] - exact).max() < 0.35 * abs(exact).max()
 
 
 def test_without_a_centre_nothing_leaks():

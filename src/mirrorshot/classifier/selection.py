@@ -188,6 +188,6 @@ def select(
 
 
 def _loo_log_prob(posterior: GaussianPosterior, removed: NDArray[np.float64], shift: NDArray[np.float64]) -> Float[NDArray[np.float64], "G N C"]:
-    mean, var = loo_latent(posterior, removed[None])
+    mean, var = loo_latent(posterior, np.broadcast_to(removed, (len(posterior.mean), len(removed))))
     prob = softmax_moments((mean + shift).mT, var.mT).prob
     return np.log(np.maximum(prob, np.finfo(prob.dtype).tiny))

@@ -297,4 +297,6 @@ class ScaledKernel(FeatureKernel):
 
 def per_class(value: Float[Array, " H"], x: Array, n_trailing: int) -> Array:
     """Bring a hyper-parameter to the kind and type of `x` and the shape (H, 1, ...), which multiplies (T, H, ...)."""
+    if is_tensor(x) and not is_tensor(value):
+        value = value.tolist()  # torch takes no array that is read-only
     return like(x, value).reshape(-1, *(1,) * n_trailing)
