@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -238,3 +239,22 @@ def test_written_files_have_the_usual_permissions(tmp_path):
     (tmp_path / "usual").write_bytes(b"")
     write_atomically(tmp_path / "ours", b"")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "uint8", "int64", "bool"])
+def test_arrays_come_back_bit_by_bit(path, dtype):
+    array = np.random.default_rng(0).normal(size=(6, 4)).astype(dtype)[::2, ::-1]  # not contiguous
+    save_checkpoint(path, {"a": array, "none": array[:0], "one": array[0, 0, ...]}, {})
+    found = load_checkpoint(path, as_arrays=True).tensors
+    assert found["a"].dtype == array.dtype
+    np.testing.assert_array_equal(found["a"], array)
+    assert (found["none"].shape, found["one"].shape) == ((0, 4), ())
+
+
+def test_arrays_and_tensors_are_the_same_file(tmp_path):
+    array = np.arange(6.0).reshape(2, 3)
+    save_checkpoint(tmp_path / "array", {"a": array}, {"step": 1})
+    save_checkpoint(tmp_path / "tensor", {"a": torch.from_numpy(array)}, {"step": 1})
+    save_checkpoint(tmp_path / "both", {"a": array, "b": torch.ones(1)}, {})
+    assert (tmp_path / "array").read_bytes() == (tmp_path / "tensor").read_bytes()
+    assert_equal(load_checkpoint(tmp_path / "both").tensors["a"], torch.from_numpy(array))

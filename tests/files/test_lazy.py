@@ -5,6 +5,7 @@ import pytest
 
 import mirrorshot.data
 import mirrorshot.training
+from mirrorshot.files.lazy import need
 
 
 @pytest.mark.parametrize("package", [mirrorshot.data, mirrorshot.training])
@@ -22,3 +23,21 @@ def test_an_unknown_name_is_named(package):
 def test_a_light_module_of_a_package_does_not_import_torch():
     code = "import sys, mirrorshot.data.decoding, mirrorshot.data.cache; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def run_without(package, code):
+    code = f"import sys; sys.modules[{package!r}] = None\n{code}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_a_missing_package_is_named_with_its_extra():
+    done = run_without("torch", "import mirrorshot.training as t; t.train")
+    assert done.stderr.splitlines()[-1] == (
+        "mirrorshot.files.lazy.MissingPackageError: Expected torch to be installed, which this needs, but it is not. "
+        "Install it with: pip install 'mirrorshot[train]'"
+    )
+
+
+def test_another_missing_module_keeps_its_error():
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        need("nowhere")

@@ -1,7 +1,8 @@
-"""Checkpoints: tensors and information about them, in one safetensors file that is never half-written.
+"""Checkpoints: arrays and information about them, in one safetensors file that is never half-written.
 
 The file is a plain safetensors file; `info` is JSON in its header. Nothing is pickled, so loading a checkpoint cannot
-run code. The seal in the header is a checksum over all bytes of the file, with zeros in the place of the seal.
+run code. Arrays are those of NumPy, or tensors of torch, which is imported only for these. The seal in the header is a
+checksum over all bytes of the file, with zeros in the place of the seal.
 
 Design notes:
 
@@ -22,11 +23,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import safetensors.torch
-import torch
+import numpy as np
+import safetensors.numpy
 from safetensors import SafetensorError
-from torch import Tensor
 
+from mirrorshot.files.lazy import need
 from mirrorshot.files.regular import NotRegularFileError, open_regular
 from mirrorshot.types import MirrorshotError
 
@@ -54,18 +55,23 @@ class CheckpointWriteError(MirrorshotError, OSError):
 
 
 class Checkpoint(NamedTuple):
-    """Tensors by name, on the CPU; `info` of `save_checkpoint` with `format_version` and `mirrorshot_version`."""
+    """Arrays by name; `info` of `save_checkpoint` with `format_version` and `mirrorshot_version`.
 
-    tensors: dict[str, Tensor]
+    Attributes:
+        tensors: NumPy arrays, or torch tensors on the CPU.
+        info: JSON.
+    """
+
+    tensors: dict[str, Any]
     info: dict[str, Any]
 
 
-def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
+def save_checkpoint(path: Path, tensors: Mapping[str, Any], info: Mapping[str, Any]) -> None:
     """Write a checkpoint, all or nothing: whatever happens, `path` is the old file or the new one.
 
     Args:
         path: in a folder that exists.
-        tensors: dense, on any device; views of one another are saved one by one.
+        tensors: NumPy arrays, or dense torch tensors on any device; views of one another are saved one by one.
         info: JSON, with text as keys. Tuples come back as lists.
 
     Raises:
@@ -75,16 +81,27 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "last.safetensors"
-        >>> save_checkpoint(path, {"weight": torch.ones(2)}, {"method": "dkt", "step": 100})
-        >>> tensors, info = load_checkpoint(path)
+        >>> save_checkpoint(path, {"weight": np.ones(2)}, {"method": "dkt", "step": 100})
+        >>> tensors, info = load_checkpoint(path, as_arrays=True)
         >>> tensors["weight"], info["step"]
-        (tensor([1., 1.]), 100)
+        (array([1., 1.]), 100)
     """
     stamp = {"seal": BLANK, "format_version": FORMAT_VERSION, "mirrorshot_version": version("mirrorshot")}
     header = {_INFO: _to_json({"seal": "", **info, **stamp})}  # the seal comes first
+    write_atomically(path, with_seal(_to_bytes(tensors, header)))
+
+
+def _to_bytes(tensors: Mapping[str, Any], header: dict[str, str]) -> bytes:
+    if all(isinstance(array, np.ndarray) for array in tensors.values()):
+        return safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in tensors.items()}, header)
+    torch, files = need("torch"), need("safetensors.torch")
+
     # a copy of its own for each: contiguous, and sharing no storage
-    plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
-    write_atomically(path, with_seal(safetensors.torch.save(plain, header)))
+    plain = {
+        name: torch.as_tensor(tensor).detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    return bytes(files.save(plain, header))
 
 
 def with_seal(data: bytes) -> bytes:
@@ -94,10 +111,14 @@ def with_seal(data: bytes) -> bytes:
     return data[:place] + seal.encode() + data[place + len(seal) :]
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
+def load_checkpoint(path: Path, *, as_arrays: bool = False) -> Checkpoint:
     """Read a checkpoint, wholly checked before anything is made of it.
 
     A file of mirrorshot 0.1 without a seal is read with a warning: damage to its numbers goes unnoticed.
+
+    Args:
+        path: of the file.
+        as_arrays: return NumPy arrays, without torch.
 
     Raises:
         CheckpointNotFoundError: no such file.
@@ -106,9 +127,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
     data, n_bytes = _read(path, _MAX_BYTES)  # in one go, so that a file replaced meanwhile does not mix with this one
     info = _parse_info(path, data, n_bytes)
     _check_seal(path, data, info, info.pop("seal", None))
+    files = safetensors.numpy if as_arrays else need("safetensors.torch")
     try:
-        return Checkpoint(safetensors.torch.load(data), info)
-    except (SafetensorError, ValueError, KeyError) as error:
+        return Checkpoint(files.load(data), info)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise _not_a_checkpoint(path, str(error)) from error
 
 

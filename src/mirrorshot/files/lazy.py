@@ -1,8 +1,54 @@
-"""Re-exports of a package that are imported on first use (PEP 562)."""
+"""Imports on first use: re-exports of a package (PEP 562), and packages of the extras."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+from mirrorshot.types import MirrorshotError
+
+EXTRAS = {
+    "torch": "train",
+    "matplotlib": "plot",
+    "gpytorch": "gpytorch",
+    "onnx": "onnx",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+}
+"""The extra of mirrorshot that installs each package which only some of its functions need."""
+
+
+class MissingPackageError(MirrorshotError, ImportError):
+    """A function needs a package of an extra that is not installed. The message says which."""
+
+
+def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
+    """Return the error that says what to install; None if the missing module is of no extra."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    return MissingPackageError(
+        f"Expected {package} to be installed, which this needs, but it is not. "
+        f"Install it with: pip install 'mirrorshot[{EXTRAS[package]}]'"
+    )
+
+
+def need(module: str) -> Any:
+    """Import a module of an extra, or of this package where it needs one.
+
+    Raises:
+        MissingPackageError: a package is not installed; the message says which extra has it.
+
+    Example:
+        >>> need("torch").__name__
+        'torch'
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        explained = missing_package(error)
+        if explained is None:
+            raise
+        raise explained from error
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -22,6 +68,6 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]
     def get(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{home_of[name]}"), name)
+        return getattr(need(f"{package}.{home_of[name]}"), name)
 
     return get

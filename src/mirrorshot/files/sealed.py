@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from numpy.typing import NDArray
 
 from mirrorshot.files.checkpoint import (
     Checkpoint,
@@ -22,13 +22,14 @@ MAX_SEALED_BYTES = 4 * 2**30
 _STAMP = ("format_version", "mirrorshot_version", "checksum")
 
 
-def save_sealed(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str, Any], *, kind: str, version: int) -> None:
+def save_sealed(path: Path, tensors: Mapping[str, Any], info: Mapping[str, Any], *, kind: str, version: int) -> None:
     """Write a checkpoint of a kind, such as "model", and of a version, of which readers refuse newer ones.
 
     Example:
-        >>> import tempfile, torch
+        >>> import tempfile
+        >>> import numpy as np
         >>> path = Path(tempfile.mkdtemp()) / "head"
-        >>> save_sealed(path, {"x": torch.ones(2)}, {"way": 5}, kind="head", version=1)
+        >>> save_sealed(path, {"x": np.ones(2)}, {"way": 5}, kind="head", version=1)
         >>> load_sealed(path, kind="head", version=1).info["way"]
         5
     """
@@ -37,6 +38,8 @@ def save_sealed(path: Path, tensors: Mapping[str, Tensor], info: Mapping[str, An
 
 def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEALED_BYTES) -> Checkpoint:
     """Read a file of a kind, of at most that version and size, wholly checked before anything is made of it.
+
+    Its tensors are NumPy arrays.
 
     Raises:
         CheckpointNotFoundError: no such file.
@@ -51,7 +54,7 @@ def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEA
         raise CheckpointError(
             f"Expected {path} to have at most {max_bytes:,} bytes, but got {os.path.getsize(path):,}. Check the path."
         )
-    tensors, info = load_checkpoint(path)
+    arrays, info = load_checkpoint(path, as_arrays=True)
     if info.get("kind") != kind:
         found = info.get("kind") or "checkpoint of a run"
         raise CheckpointError(f"Expected {path} to be a mirrorshot {kind}, but got a {str(found)[:40]}.")
@@ -61,16 +64,16 @@ def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEA
             f"mirrorshot {str(info.get('mirrorshot_version'))[:40]}. Update mirrorshot."
         )
     content = {name: value for name, value in info.items() if name not in _STAMP}
-    if info["format_version"] == 1 and info.get("checksum") != _checksum(tensors, content):
+    if info["format_version"] == 1 and info.get("checksum") != _checksum(arrays, content):
         raise damaged(path)
-    return Checkpoint(tensors, content)
+    return Checkpoint(arrays, content)
 
 
-def _checksum(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> str:
+def _checksum(arrays: Mapping[str, NDArray[Any]], content: Mapping[str, Any]) -> str:
     """Checksum of files of format version 1, which have no seal."""
     found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.numpy().tobytes())
+    for name in sorted(arrays):
+        # the names of types are those of torch, which wrote these files
+        found.update(f"\n{name} torch.{arrays[name].dtype} {arrays[name].shape}\n".encode())
+        found.update(arrays[name].tobytes())
     return found.hexdigest()
