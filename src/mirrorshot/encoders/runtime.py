@@ -38,6 +38,7 @@ class Network:
     def __init__(self, encoded: bytes, name: str) -> None:
         import onnxruntime
 
+        self._name = name
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = n_threads(), 1
         options.log_severity_level = _ERRORS_ONLY
@@ -51,5 +52,13 @@ class Network:
             ) from error
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """The output for inputs by name."""
-        return np.asarray(self._session.run(None, dict(inputs))[0])
+        """The output for inputs by name.
+
+        Raises:
+            EncoderError: the network does not take such inputs.
+        """
+        try:
+            return np.asarray(self._session.run(None, dict(inputs))[0])
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200]
+            raise EncoderError(f"Expected the network of encoder {self._name!r} to run, but got: {reason}.") from error
