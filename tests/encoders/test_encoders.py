@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mirrorshot.encoders import EncoderError, as_character, choose_encoder, make_encoder, restore_encoder
-from mirrorshot.encoders.networks import GLYPHS_FILE
+from mirrorshot.encoders.glyphs import GLYPHS_FILE
 from mirrorshot.types import InvalidInputError
 
 

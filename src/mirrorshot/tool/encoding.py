@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from mirrorshot.data.decoding import read_pictures
-from mirrorshot.data.source import first
 from mirrorshot.encoders import Choice, Embeddings, Encoder, EncoderError, choose_encoder
+from mirrorshot.files.texts import first
 from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
 

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrorshot.classifier import FewShotClassifier
-from mirrorshot.data.source import first
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
-from mirrorshot.files.texts import checked_class_names
+from mirrorshot.files.texts import checked_class_names, first
 from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, encode_items, unique_names
 from mirrorshot.tool.items import Items
 from mirrorshot.tool.results import Prediction, Reason, Scores, scores_of

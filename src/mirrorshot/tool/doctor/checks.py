@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mirrorshot.classifier import FewShotClassifier
-from mirrorshot.data.source import first
+from mirrorshot.files.texts import first
 from mirrorshot.tool.doctor.images import Seen
 
 Severity = Literal["error", "warning", "note"]

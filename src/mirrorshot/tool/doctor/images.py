@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mirrorshot.data.images import SUFFIXES
 from mirrorshot.encoders import Embeddings, Encoder, is_colour
 from mirrorshot.encoders.base import unit
+from mirrorshot.files.imaging.folders import SUFFIXES
 from mirrorshot.tool.encoding import Progress, read_batches
 from mirrorshot.types import DataError
 
