@@ -37,12 +37,11 @@ TORCH_MODULES = {
     "softmax.autograd", "softmax.logistic",
     "gp.bound", "gp.fused", "gp.gradient", "gp.implicit", "gp.kernels.trainable", "gp.logistic_softmax",
     "gp.one_vs_each", "gp.polya_gamma", "gp.regression", "gp.steps", "gp.threads",
-    "encoders.foreign", "encoders.networks",
     "views.comparison", "views.episode", "views.tables", "views.training_command",
     "cli.results", "cli.settings",
 }  # fmt: skip
 
-NAMES_WITHOUT_TORCH = {"mirrorshot.paper.BUDGETS", "mirrorshot.paper.TARGETS"}  # for --help
+NEEDS_NO_TORCH = {"data.decoding", "data.cache", "paper.BUDGETS", "paper.TARGETS"}  # modules and names in those rooms
 
 PURE = {"types", "softmax", "gp", "metrics"}
 MODULES_OF_PARAMETERS = {"gp.kernels"}
@@ -85,15 +84,17 @@ def imported_at_once(source, module=""):
 
 def needs_torch(source, module):
     """Imports that bring torch along."""
-    for name in set(imported_at_once(source, module)) - NAMES_WITHOUT_TORCH:
+    for name in imported_at_once(source, module):
         package, *rest = name.split(".")
-        below = {".".join(rest[: i + 1]) for i in range(len(rest))}
-        if package == "torch" or (package == "mirrorshot" and below & (TORCH_ROOMS | TORCH_MODULES)):
+        names = {".".join(rest[: i + 1]) for i in range(len(rest))}
+        is_ours = package == "mirrorshot" and not names & NEEDS_NO_TORCH
+        if package == "torch" or (is_ours and names & (TORCH_ROOMS | TORCH_MODULES)):
             yield name
 
 
 def is_light(module):
-    return module.split(".")[0] not in TORCH_ROOMS and module not in TORCH_MODULES
+    is_free = module.split(".")[0] not in TORCH_ROOMS and module not in TORCH_MODULES
+    return is_free or module in NEEDS_NO_TORCH
 
 
 def wrong_imports(source, module):

@@ -9,7 +9,16 @@ from mirrorshot import FewShotClassifier
 from mirrorshot.classifier.save import HEAD_VERSION
 from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.files.sealed import save_sealed
-from mirrorshot.gp.kernels import RBF, GPyTorchKernel, Linear, Matern, Polynomial, build_kernel, kernel_state, describe_kernel
+from mirrorshot.gp.kernels import (
+    RBF,
+    GPyTorchKernel,
+    Linear,
+    Matern,
+    Polynomial,
+    build_kernel,
+    kernel_state,
+    describe_kernel,
+)
 from mirrorshot.types import InvalidInputError
 
 X, Y = load_digits(return_X_y=True)
