@@ -44,7 +44,8 @@ test-all: $(STAMP) ## The same with the tests marked long, and those in a browse
 
 # The package as users get it: a wheel, not editable, without torch. Test files that need torch are left out.
 LIGHT       := .venv-light
-LIGHT_TESTS := $(addprefix tests/,softmax gp classifier metrics files encoders tool serve cli views)
+LIGHT_TESTS := $(addprefix tests/,softmax gp classifier metrics files encoders tool cli views \
+               serve/test_api.py serve/test_command.py serve/test_users.py)
 
 $(LIGHT)/.installed: pyproject.toml constraints.txt
 	test -x $(LIGHT)/bin/python || $(PYTHON) -m venv $(LIGHT)

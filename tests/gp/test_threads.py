@@ -2,8 +2,9 @@ import threading
 
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController
 
-from mirrorshot.gp.threads import one_thread
+from mirrorshot.gp.threads import one_blas_thread, one_thread
 
 
 @pytest.fixture
@@ -48,3 +49,42 @@ def test_python_threads_do_not_disturb_each_other(two_threads):
     done.set()
     worker.join(300)
     assert torch.get_num_threads() == 2
+
+
+@pytest.fixture
+def blas():
+    """Return the numbers of threads of all linear algebra libraries, which are two at first."""
+    controller = ThreadpoolController().select(user_api="blas")
+
+    def numbers():
+        return {library["num_threads"] for library in controller.info()}
+
+    with controller.limit(limits=2):
+        if numbers() != {2}:
+            pytest.skip("a library without threads")
+        yield numbers
+
+
+def test_small_matrices_have_one_thread_and_the_number_comes_back(blas):
+    with one_blas_thread():
+        assert blas() == {1}
+        with one_blas_thread(is_small=False):
+            assert blas() == {1}
+    assert blas() == {2}
+    with one_blas_thread(is_small=False):
+        assert blas() == {2}
+
+
+def test_the_number_comes_back_after_blocks_in_several_threads(blas):
+    def other():
+        with one_blas_thread():
+            assert blas() == {1}
+
+    workers = [threading.Thread(target=other) for _ in range(4)]
+    with one_blas_thread():
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(300)
+        assert blas() == {1}
+    assert blas() == {2}

@@ -42,14 +42,18 @@ class Suspects(NamedTuple):
     label: NDArray[Any]
 
 
-def uncertainty(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> Uncertainty:
+def uncertainty(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> Uncertainty:
     """Return the uncertainty of the label of each query, before the temperature."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
         return Uncertainty(*decisions.uncertainty(mean, var))
 
 
-def novelty(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
+def novelty(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> NDArray[np.float64]:
     """Return how much each query looks like none of the classes."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
@@ -87,4 +91,4 @@ def suggest(fitted: Fitted, pool: Float[NDArray[np.float64], "1 M D"], k: int) -
     check_count("k", k, pool.shape[1], "the size of the pool")
     with few_threads(pool.shape[1] * fitted.support.n_way):
         K = fitted.kernel(pool, centre=fitted.centre)
-        return np.asarray(decisions.suggest(K, fitted.cross(pool), fitted.posterior, int(k)), dtype=np.intp)
+        return np.asarray(decisions.suggest(K, fitted.cross(pool)[0], fitted.posterior, int(k)), dtype=np.intp)

@@ -128,8 +128,8 @@ def _site_alone(
     prior_mean: Float[NDArray[np.float64], "C M"] | None,
 ) -> tuple[Float[NDArray[np.float64], "C M"], Float[NDArray[np.float64], "C M"]]:
     """Return the fixed point of the mirror step at each new point by itself, the other sites held."""
-    prior_var = fitted.prior_var(x)
-    mean, var = (part[0][before] for part in predict_latent(fitted.posterior, fitted.cross(x), prior_var))
+    cross, prior_var = fitted.cross(x)
+    mean, var = (part[0][before] for part in predict_latent(fitted.posterior, cross, prior_var))
     mean = np.where(is_old_class[:, None], mean, 0.0)
     var = np.maximum(np.where(is_old_class[:, None], var, prior_var[0]), 1e-9)
     label = one_hot(own, len(mean), np.float64)

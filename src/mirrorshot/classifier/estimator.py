@@ -520,6 +520,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         x, targets = check_X_y(to_numpy(X), to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
         x = check_embeddings(x, X)
         check_classification_targets(targets)
+        if sample_weight is None:
+            return Examples(x, targets, np.ones(len(x)), None)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
         return Examples(x, targets, weight, None)
 
@@ -554,7 +556,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         x = validate_data(now, to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False)
         return now.fitted_, check_embeddings(x, X)[None]
 
-    def _queries(self, X: ArrayLike, prior_scores: ArrayLike | None) -> tuple[Fitted, NDArray[np.float64], NDArray[np.float64]]:
+    def _queries(
+        self, X: ArrayLike, prior_scores: ArrayLike | None
+    ) -> tuple[Fitted, NDArray[np.float64], NDArray[np.float64]]:
         """Return one fit, queries that fit it, and their prior means (1, C, M)."""
         fitted, x = self._checked(X)
         support = fitted.support

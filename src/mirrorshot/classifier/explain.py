@@ -31,15 +31,17 @@ class Evidence(NamedTuple):
 def contributions(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"]) -> NDArray[np.float64]:
     """Return the contribution of each example to the latent of each class, (M, C, n_examples)."""
     with few_threads(x.shape[1] * fitted.support.n_way):
-        added = decisions.contributions(fitted.posterior, fitted.cross(x))[0].transpose(2, 0, 1)
+        added = decisions.contributions(fitted.posterior, fitted.cross(x)[0])[0].transpose(2, 0, 1)
     return _for_all_examples(fitted, added)
 
 
-def influence(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
+def influence(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> NDArray[np.float64]:
     """Return the probability of each class minus the one without each example, (M, C, n_examples)."""
     with few_threads(x.shape[1] * fitted.support.n_way * len(fitted.support.y)):
-        cross = fitted.cross(x)
-        mean, var = predict_latent(fitted.posterior, cross, fitted.prior_var(x))
+        cross, prior_var = fitted.cross(x)
+        mean, var = predict_latent(fitted.posterior, cross, prior_var)
         mean = mean + prior_mean
         effect = decisions.effects(fitted.posterior, cross)
         # (C, N, M) -> (M, N, C)
@@ -48,7 +50,9 @@ def influence(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean
     return _for_all_examples(fitted, (whole - without).transpose(0, 2, 1))
 
 
-def evidence(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"], k: int) -> Evidence:
+def evidence(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"], k: int
+) -> Evidence:
     """Return the `k` examples that speak most for the predicted class of each query."""
     check_count("k", k, len(fitted.used), "the number of examples")
     best = log_proba(fitted, x, prior_mean).argmax(1)[:, None, None]
@@ -58,7 +62,9 @@ def evidence(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean:
     return Evidence(row, np.take_along_axis(weight, row, 1), np.take_along_axis(change, row, 1))
 
 
-def _proba(fitted: Fitted, mean: Float[NDArray[np.float64], "C N M"], var: Float[NDArray[np.float64], "C N M"]) -> Float[NDArray[np.float64], "M N C"]:
+def _proba(
+    fitted: Fitted, mean: Float[NDArray[np.float64], "C N M"], var: Float[NDArray[np.float64], "C N M"]
+) -> Float[NDArray[np.float64], "M N C"]:
     latents = (part.transpose(2, 1, 0) for part in (mean, var))
     return np.exp(log_predictive(*latents, temperature=fitted.temperature))
 

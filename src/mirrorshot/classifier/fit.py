@@ -5,15 +5,27 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
 
 from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_not_tiny
 from mirrorshot.classifier.memory import check_memory
-from mirrorshot.classifier.selection import Candidate, Support, choose_centre, make_candidates, select
+from mirrorshot.classifier.selection import (
+    LENGTHSCALES,
+    OUTPUTSCALES,
+    Candidate,
+    Support,
+    choose_centre,
+    make_candidates,
+    select,
+)
 from mirrorshot.classifier.solve import SCREENING_TOLERANCE, descend, refine, solve
 from mirrorshot.gp.gaussian import GaussianSites
-from mirrorshot.gp.kernels import FAMILIES, Kernel, as_value
+from mirrorshot.gp.kernels import FAMILIES, Kernel, as_value, is_own
+from mirrorshot.gp.linalg import check_kernel_matrix
+from mirrorshot.softmax.arrays import diagonal
 from mirrorshot.types import InvalidInputError
 
 
@@ -56,10 +68,10 @@ def learn(settings: Settings, examples: Examples, start: Callable[[], GaussianSi
 
 
 def _infer(settings: Settings, examples: Examples, support: Support, start: GaussianSites | None) -> Fitted:
+    check_memory(len(support.y), support.n_way, _n_candidates(settings))
     candidates = _candidates(settings, support)
-    check_memory(len(support.y), support.n_way, len(candidates))
     fixed = None if settings.temperature == "loo" else float(settings.temperature)
-    K = np.concatenate([c.kernel(support.x, centre=c.centre) for c in candidates])
+    K = _covariances(candidates)
     g, screened = 0, None
     if len(candidates) > 1:
         posteriors, _ = descend(support, K, None, SCREENING_TOLERANCE)
@@ -90,10 +102,31 @@ def _candidates(settings: Settings, support: Support) -> list[Candidate]:
     centre = choose_centre(support, settings.centre)
     kernel = as_value(settings.kernel)
     if kernel is not None:
-        scale = max(float(kernel.diagonal(support.x, centre=centre).mean()), 1e-12)
-        return [Candidate(kernel, centre, scale, 0.0)]
+        K = kernel(support.x, centre=centre)
+        return [Candidate(kernel, centre, K, max(float(diagonal(K).mean()), 1e-12), 0.0)]
     given = [None if v == "loo" else float(v) for v in (settings.outputscale, settings.lengthscale)]
     return make_candidates(support, str(settings.kernel), centre, *given)
+
+
+def _n_candidates(settings: Settings) -> int:
+    """Return how many kernels will be compared, before any is evaluated."""
+    if not isinstance(settings.kernel, str):
+        return 1
+    scales = len(OUTPUTSCALES) if settings.outputscale == "loo" else 1
+    is_open = settings.kernel in ("rbf", "matern") and settings.lengthscale == "loo"
+    return scales * (len(LENGTHSCALES) if is_open else 1)
+
+
+def _covariances(candidates: list[Candidate]) -> Float[NDArray[np.float64], "G _ N N"]:
+    """Return the covariances of all candidates as a batch. Those of foreign kernels are checked."""
+    K = np.concatenate([candidate.K for candidate in candidates])
+    if not all(is_own(candidate.kernel) for candidate in candidates):
+        check_kernel_matrix(K, "kernel(X)")
+    if not np.isfinite(K).all():
+        raise InvalidInputError(
+            f"Expected finite covariances, but those of {candidates[0].kernel!r} overflow. Rescale the embeddings."
+        )
+    return K
 
 
 def _check_kernel(kernel: object) -> None:

@@ -1,6 +1,7 @@
 """The value of a fitted classifier, and the covariances of queries with its examples."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from mirrorshot.classifier.examples import Examples
 from mirrorshot.classifier.selection import Support
 from mirrorshot.gp.gaussian import GaussianPosterior
 from mirrorshot.gp.kernels import Kernel
+from mirrorshot.gp.threads import one_blas_thread
 
 _SMALL = 2**12  # latents that one thread computes fastest
 
@@ -53,15 +55,22 @@ class Fitted(NamedTuple):
         """Which examples count: those of positive weight."""
         return self.examples.weight > 0
 
-    def cross(self, x: Float[NDArray[np.float64], "1 M D"]) -> Float[NDArray[np.float64], "1 _ N M"]:
-        """Return the prior covariances of the support with queries."""
-        return self.kernel(self.support.x, x, centre=self.centre)
+    def cross(
+        self, x: Float[NDArray[np.float64], "1 M D"]
+    ) -> tuple[Float[NDArray[np.float64], "1 _ N M"], Float[NDArray[np.float64], "1 _ M"]]:
+        """Return the prior covariances of the support with queries, and the prior variances of these."""
+        return self.kernel.cross(self.support.x, x, centre=self.centre)
 
     def prior_var(self, x: Float[NDArray[np.float64], "1 M D"]) -> Float[NDArray[np.float64], "1 _ M"]:
         """Return the prior variances of queries."""
         return self.kernel.diagonal(x, centre=self.centre)
 
 
-def few_threads(n_latents: int) -> contextlib.AbstractContextManager[None]:
-    """Quiet."""
-    return np.errstate(all="ignore")
+@contextlib.contextmanager
+def few_threads(n_latents: int) -> Iterator[None]:
+    """Compute with one thread where the work is small: latents are examples or queries times classes.
+
+    Exponentials of extreme embeddings overflow and vanish as they should, without warnings.
+    """
+    with np.errstate(all="ignore"), one_blas_thread(is_small=n_latents <= _SMALL):
+        yield

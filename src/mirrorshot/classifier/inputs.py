@@ -12,7 +12,9 @@ from mirrorshot.types import InvalidInputError
 LARGEST = 1e100  # absolute value of an embedding; squares of larger ones overflow, of smaller than its inverse vanish
 
 
-def query_prior_mean(scores: ArrayLike | None, n: int, n_way: int, *, is_wanted: bool) -> Float[NDArray[np.float64], "1 C M"]:
+def query_prior_mean(
+    scores: ArrayLike | None, n: int, n_way: int, *, is_wanted: bool
+) -> Float[NDArray[np.float64], "1 C M"]:
     """Return the prior means of queries from their scores; zero if the examples have no scores either."""
     check_has_scores(scores, is_wanted)
     if scores is None:

@@ -20,19 +20,23 @@ def latents(
     chunk = max(1, _QUERY_ELEMENTS // (n_way * len(fitted.support.y)))
     with few_threads(x.shape[1] * n_way):
         pieces = [x[:, i : i + chunk] for i in range(0, max(x.shape[1], 1), chunk)]
-        parts = [predict_latent(fitted.posterior, fitted.cross(piece), fitted.prior_var(piece)) for piece in pieces]
+        parts = [predict_latent(fitted.posterior, *fitted.cross(piece)) for piece in pieces]
         mean, var = parts[0] if len(parts) == 1 else (np.concatenate(arrays, -1) for arrays in zip(*parts, strict=True))
         return np.ascontiguousarray((mean + prior_mean)[0].T), np.ascontiguousarray(var[0].T)
 
 
-def log_proba(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> Float[NDArray[np.float64], "M C"]:
+def log_proba(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> Float[NDArray[np.float64], "M C"]:
     """Return the logarithm of the class probabilities of queries."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
         return log_predictive(mean, var, temperature=fitted.temperature)
 
 
-def proba(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
+def proba(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> NDArray[np.float64]:
     """Return the class probabilities of queries, (M, C)."""
     return np.asarray(np.exp(log_proba(fitted, x, prior_mean)))
 

@@ -125,19 +125,22 @@ def _countable(fitted: Fitted) -> _Countable:
 def _loo_scores(fitted: Fitted) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the probability of the label of each countable example, predicted without it, and the weights."""
     y, weight, kept, fraction = _countable(fitted)
-    candidate = Candidate(fitted.kernel, fitted.centre, fitted.outputscale, 0.0)
+    K = fitted.kernel(fitted.support.x, centre=fitted.centre)
+    candidate = Candidate(fitted.kernel, fitted.centre, K, fitted.outputscale, 0.0)
     with few_threads(len(y) * fitted.support.n_way):
         leak = centre_leak(fitted.support, candidate, fitted.posterior)
     return loo_proba(fitted, fraction, leak)[np.arange(len(y)), y][kept], weight[kept]
 
 
-def _scores(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]) -> NDArray[np.float64]:
+def _scores(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+) -> NDArray[np.float64]:
     """Return the probability of each label at each query, without one (average) example of its class."""
     y, weight, kept, fraction = _countable(fitted)
     C = fitted.support.n_way
     with few_threads(x.shape[1] * C * C):
-        cross = fitted.cross(x)
-        mean, var = predict_latent(fitted.posterior, cross, fitted.prior_var(x))
+        cross, prior_var = fitted.cross(x)
+        mean, var = predict_latent(fitted.posterior, cross, prior_var)
         effect = decisions.effects(fitted.posterior, cross, fraction[None])
         share = one_hot(y, C, mean.dtype).T * (weight * kept)[:, None]
         share = share / np.maximum(share.sum(0), np.finfo(share.dtype).tiny)  # (N, C)

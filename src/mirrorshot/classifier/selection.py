@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from mirrorshot.gp.gaussian import GaussianPosterior, loo_latent
-from mirrorshot.gp.kernels import Cosine, Kernel, make_kernel
+from mirrorshot.gp.kernels import Cosine, Kernel, ScaledKernel, make_kernel
 from mirrorshot.gp.linalg import one_hot
-from mirrorshot.softmax.arrays import log_softmax, logsumexp
+from mirrorshot.softmax.arrays import diagonal, log_softmax, logsumexp
 from mirrorshot.softmax.moments import softmax_moments
 
 OUTPUTSCALES = (3.0, 10.0, 30.0)
@@ -50,10 +50,11 @@ class Support(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A kernel to choose, the centre it sees the embeddings from, and the logarithm of its prior."""
+    """A kernel to choose, the centre it sees the embeddings from, its covariances, and the logarithm of its prior."""
 
     kernel: Kernel
     centre: Float[NDArray[np.float64], "1 1 D"]
+    K: Float[NDArray[np.float64], "1 _ N N"]
     outputscale: float
     log_prior: float
 
@@ -91,12 +92,15 @@ def make_candidates(
             options["lengthscale"] = length
         if name == "polynomial":
             options["normalise"] = True
-        variance = make_kernel(name, **options).diagonal(support.x, centre=centre)[0, 0]
-        size = float((support.weight * variance).sum() / support.weight.sum())
+        unscaled = make_kernel(name, **options)(support.x, centre=centre)
+        size = float((support.weight * diagonal(unscaled)[0, 0]).sum() / support.weight.sum())
         for scale in scales:
             # the output scale is the mean prior variance, whatever the size of the embeddings
-            kernel = make_kernel(name, outputscale=scale / size if size > 0 else scale, **options)
-            candidates.append(Candidate(kernel, centre, scale, -0.5 * math.log(scale / 10.0) ** 2))
+            factor = scale / size if size > 0 else scale
+            kernel = make_kernel(name, outputscale=factor, **options)
+            assert isinstance(kernel, ScaledKernel)
+            K = kernel.outputscale[0] * unscaled  # equal to kernel(support.x), bit by bit
+            candidates.append(Candidate(kernel, centre, K, scale, -0.5 * math.log(scale / 10.0) ** 2))
     return candidates
 
 
@@ -130,7 +134,9 @@ def _rms_distance(support: Support) -> float:
     return distance if distance > 0 else 1.0
 
 
-def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPosterior) -> Float[NDArray[np.float64], "1 C N"]:
+def centre_leak(
+    support: Support, candidate: Candidate, posterior: GaussianPosterior
+) -> Float[NDArray[np.float64], "1 C N"]:
     """What leaving a point out adds to its latent mean because the centre moves away from it.
 
     The mean of the examples holds a share of each. Without point i it lies `e_i (x_i - c)` further away from it, so
@@ -147,7 +153,7 @@ def centre_leak(support: Support, candidate: Candidate, posterior: GaussianPoste
     moved = np.linalg.norm(candidate.centre) / np.linalg.norm(mean) * removed / np.where(left > 0, left, 1.0)
     length = np.linalg.norm((support.x - candidate.centre)[0], axis=-1)
     inverse = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)
-    cosine = candidate.kernel(support.x, centre=candidate.centre)[0, 0] / candidate.outputscale
+    cosine = candidate.K[0, 0] / candidate.outputscale
     nearer = candidate.outputscale * (moved * length)[:, None] * inverse * (1 - cosine * cosine)
     return np.asarray(posterior.alpha @ nearer.T)
 
@@ -187,7 +193,9 @@ def select(
     return Selection(chosen, float(np.exp((belief * np.log(grid)).sum())), likelihood.max(-1))
 
 
-def _loo_log_prob(posterior: GaussianPosterior, removed: NDArray[np.float64], shift: NDArray[np.float64]) -> Float[NDArray[np.float64], "G N C"]:
+def _loo_log_prob(
+    posterior: GaussianPosterior, removed: NDArray[np.float64], shift: NDArray[np.float64]
+) -> Float[NDArray[np.float64], "G N C"]:
     mean, var = loo_latent(posterior, np.broadcast_to(removed, (len(posterior.mean), len(removed))))
     prob = softmax_moments((mean + shift).mT, var.mT).prob
     return np.log(np.maximum(prob, np.finfo(prob.dtype).tiny))

@@ -42,7 +42,7 @@ def descend(
 ) -> tuple[GaussianPosterior, MirrorInfo]:
     """Mirror descent for every candidate, from the prior (None) or from given sites."""
     G = len(K)
-    return mirror_descent(
+    posterior, info = mirror_descent(
         K,
         np.broadcast_to(support.y, (G, *support.y.shape)),
         n_way=support.n_way,
@@ -51,7 +51,9 @@ def descend(
         max_steps=_MAX_STEPS,
         tol=tol,
         prior_mean=None if support.prior_mean is None else np.repeat(support.prior_mean, G, 0),
+        validate=False,
     )
+    return posterior.check(), info
 
 
 def solve(support: Support, K: NDArray[np.float64], start: GaussianSites | None) -> Solved:

@@ -76,7 +76,9 @@ def mirror_descent(
     """
     _check_options(step_size, start, gradient, max_steps)
     if not is_tensor(K) and (gradient != "envelope" or not isinstance(step_size, str)):
-        raise InvalidInputError("Expected torch tensors with a fixed `step_size` or another `gradient`, but got arrays.")
+        raise InvalidInputError(
+            "Expected torch tensors with a fixed `step_size` or another `gradient`, but got arrays."
+        )
     problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate, prior_mean)
     frozen = problem._replace(K=detach(K))
     origin = None if isinstance(start, str) else _given(start, frozen, validate)

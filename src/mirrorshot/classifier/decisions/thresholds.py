@@ -19,7 +19,11 @@ def scores_needed(coverage: float) -> int:
 
 
 def conformal_threshold(
-    score: Float[NDArray[np.float64], " N"], weight: Float[NDArray[np.float64], " N"], coverage: float, *, interpolate: bool = True
+    score: Float[NDArray[np.float64], " N"],
+    weight: Float[NDArray[np.float64], " N"],
+    coverage: float,
+    *,
+    interpolate: bool = True,
 ) -> float:
     """The score that a share `coverage` of exchangeable new points reaches: the conformal quantile, interpolated.
 
@@ -85,7 +89,11 @@ def expected_risk_threshold(
     return min(float(top[order[last]]), 1.0 - target_risk), float(expected[last])
 
 
-def errors_tail(top: Float[NDArray[np.float64], " N"], wrong: Bool[NDArray[np.bool_], " N"], weight: Float[NDArray[np.float64], " N"]) -> float:
+def errors_tail(
+    top: Float[NDArray[np.float64], " N"],
+    wrong: Bool[NDArray[np.bool_], " N"],
+    weight: Float[NDArray[np.float64], " N"],
+) -> float:
     """How probable it is that at least as many predictions are wrong as are, if their probabilities are right.
 
     The binomial tail at the mean of `1 - p`; the number of errors of points of different `p` varies less than that.

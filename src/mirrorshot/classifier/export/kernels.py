@@ -22,7 +22,9 @@ class Covariances(NamedTuple):
     bound: float
 
 
-def covariances(graph: Graph, kernel: Kernel, x: Value, support: NDArray[np.float64], centre: NDArray[np.float64]) -> Covariances:
+def covariances(
+    graph: Graph, kernel: Kernel, x: Value, support: NDArray[np.float64], centre: NDArray[np.float64]
+) -> Covariances:
     """Nodes for the covariances of queries `x` (n, D) with the support (1, N, D).
 
     Raises:

@@ -19,7 +19,7 @@ __all__ = [
     "Kernel", "FeatureKernel", "ScaledKernel", "Stationary",
     "Cosine", "RBF", "Matern", "Linear", "Polynomial", "GPyTorchKernel",
     "Sum", "Product", "TrainableKernel",
-    "FAMILIES", "KERNELS", "make_kernel", "as_value", "describe_kernel", "build_kernel", "kernel_state",
+    "FAMILIES", "KERNELS", "make_kernel", "as_value", "is_own", "describe_kernel", "build_kernel", "kernel_state",
 ]  # fmt: skip
 
 KERNELS = (*FAMILIES, "gpytorch")
@@ -53,6 +53,13 @@ def make_kernel(name: str, **options: Any) -> Kernel:
         Polynomial(power=1, centre=False, n_way=None, normalise=True, outputscale=1.0, offset=1.0)
     """
     return kernel_class(name)(**options)
+
+
+def is_own(kernel: Kernel) -> bool:
+    """Whether a kernel is one of this package, whose matrices are symmetric and positive semi-definite."""
+    if isinstance(kernel, (Sum, Product)):
+        return all(is_own(part) for part in kernel.parts)
+    return type(kernel) in FAMILIES.values()
 
 
 def as_value(kernel: object) -> Kernel | None:

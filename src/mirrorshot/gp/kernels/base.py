@@ -73,6 +73,12 @@ class Kernel(abc.ABC):
         """Variances of `x`, the diagonal of `kernel(x)`, without the matrix."""
         return self.variance(self.scales, x, centre)
 
+    def cross(
+        self, x: Float[Array, "T N D"], z: Float[Array, "T M D"], *, centre: Centre
+    ) -> tuple[Float[Array, "T H N M"], Float[Array, "T H M"]]:
+        """Covariances of `x` with `z` and the variances of `z`."""
+        return self(x, z, centre=centre), self.diagonal(z, centre=centre)
+
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum(self, other)
 
@@ -174,15 +180,22 @@ class FeatureKernel(Kernel):
         x, z = as_features(x, z, centre)
         with full_precision(x):
             centre = self._centre_of(x) if centre is None else centre
-            K = self._matrix(scales, self.prepare(x, centre), None if z is None else self.prepare(z, centre))
-            # (K + K^T) / 2: matrix products are symmetric up to rounding only
-            return 0.5 * (K + K.mT) if z is None else K
+            return self._matrix(scales, self.prepare(x, centre), None if z is None else self.prepare(z, centre))
 
     def variance(self, scales: Scales, x: Array, centre: Centre) -> Float[Array, "T H N"]:
         """Variances, as in `Kernel`."""
         x, _ = as_features(x, None, centre)
         with full_precision(x):
             return self._variance(scales, self.prepare(x, self._centre_of(x) if centre is None else centre))
+
+    def cross(
+        self, x: Float[Array, "T N D"], z: Float[Array, "T M D"], *, centre: Centre
+    ) -> tuple[Float[Array, "T H N M"], Float[Array, "T H M"]]:
+        """Covariances of `x` with `z` and the variances of `z`, whose features are prepared only once."""
+        x, z = as_features(x, z, centre)
+        with full_precision(x):
+            x, z = self.prepare(x, centre), self.prepare(z, centre)
+            return self._matrix(self.scales, x, z), self._variance(self.scales, z)
 
     def prepare(self, x: Float[Array, "T N D"], centre: Centre) -> Float[Array, "T N D"]:
         """Centre the features and scale them to unit norm, according to the options."""
@@ -193,7 +206,7 @@ class FeatureKernel(Kernel):
 
     @abc.abstractmethod
     def _matrix(self, s: Any, x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> Float[Array, "T H N M"]:
-        """Covariances of prepared features."""
+        """Covariances of prepared features, exactly symmetric without `z`."""
 
     @abc.abstractmethod
     def _variance(self, s: Any, x: Float[Array, "T N D"]) -> Float[Array, "T H N"]:
@@ -249,9 +262,7 @@ class ScaledKernel(FeatureKernel):
     def with_logarithms(self, logarithms: Mapping[str, Array]) -> "Self":
         """Return the kernel with other hyper-parameters: the logarithm of each, by its name."""
         new = copy.copy(self)
-        new._set(
-            {name: np.broadcast_to(logarithms[name], (self.n_kernels,)).copy() for name in self.logarithms}
-        )
+        new._set({name: np.broadcast_to(logarithms[name], (self.n_kernels,)).copy() for name in self.logarithms})
         return new
 
     def _add_scale(self, name: str, value: float | Array) -> None:
@@ -268,8 +279,7 @@ class ScaledKernel(FeatureKernel):
         numbers = np.asarray(value.detach().cpu() if is_tensor(value) else value, dtype=np.float64)
         if numbers.ndim > 1 or numbers.size not in (1, self.n_kernels):
             raise InvalidInputError(
-                f"Expected `{name}` to be a number or one per kernel ({self.n_kernels}), "
-                f"but got shape {numbers.shape}."
+                f"Expected `{name}` to be a number or one per kernel ({self.n_kernels}), but got shape {numbers.shape}."
             )
         if not all(0.0 < number < math.inf for number in numbers.reshape(-1).tolist()):
             raise InvalidInputError(f"Expected `{name}` to be positive and finite, but got {numbers.tolist()}.")

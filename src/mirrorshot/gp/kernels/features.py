@@ -48,9 +48,7 @@ def full_precision(x: Array) -> contextlib.AbstractContextManager[None]:
     return torch.autocast(device, enabled=False) if is_on else contextlib.nullcontext()
 
 
-def prepare(
-    x: Float[Array, "T N D"], centre: Float[Array, "#T 1 D"] | None, normalise: bool
-) -> Float[Array, "T N D"]:
+def prepare(x: Float[Array, "T N D"], centre: Float[Array, "#T 1 D"] | None, normalise: bool) -> Float[Array, "T N D"]:
     """Subtract `centre`, if given, and with `normalise` scale to unit norm. Zero vectors stay zero.
 
     A point that differs from the centre by rounding only counts as zero: its direction is noise.
@@ -59,7 +57,7 @@ def prepare(
     if centre is not None:
         xp = namespace(x)
         centre = as_type(centre, x)
-        size = xp.amax(xp.maximum(abs(detach(x)), abs(detach(centre))), axis=-1, keepdims=True)
+        size = xp.maximum(_largest(detach(x)), _largest(detach(centre)))
         noise = 2 * _ROUNDING * finfo(x).eps * size
         x = x - centre
     return _unit(x, noise) if normalise else x
@@ -68,17 +66,26 @@ def prepare(
 def _unit(x: Array, noise: Array | float) -> Array:
     """`x / |x|` without over- or underflow; zero with a zero gradient where `x` is not above the noise."""
     xp = namespace(x)
-    largest = xp.amax(abs(detach(x)), axis=-1, keepdims=True)
+    largest = _largest(detach(x))
     vanishing = (largest <= noise) | (largest <= math.sqrt(finfo(x).tiny))
     # the direction does not depend on the length, so a constant divisor leaves value and gradient as they are
-    x = xp.where(vanishing, 0.0, x / xp.where(vanishing, 1.0, largest))
+    x = x * xp.where(vanishing, 0.0, 1.0 / xp.where(vanishing, 1.0, largest))
     norm = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
     return x / xp.where(vanishing, 1.0, norm)
 
 
+def _largest(x: Array) -> Array:
+    """Largest absolute value along the features."""
+    xp = namespace(x)
+    return xp.maximum(xp.amax(x, axis=-1, keepdims=True), -xp.amin(x, axis=-1, keepdims=True))
+
+
 def inner_product(x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> Float[Array, "T 1 N M"]:
-    """`x . z`, or `x . x` without `z`."""
-    return (x @ (x if z is None else z).mT)[:, None]
+    """`x . z`, or `x . x` without `z`, exactly symmetric."""
+    if z is not None:
+        return (x @ z.mT)[:, None]
+    G = x @ x.mT
+    return (0.5 * (G + G.mT))[:, None]  # matrix products are symmetric up to rounding only
 
 
 def squared_norm(x: Float[Array, "T N D"]) -> Float[Array, "T 1 N"]:

@@ -79,7 +79,9 @@ class TrainableKernel(nn.Module):
             parts = (part.value() if isinstance(part, TrainableKernel) else part for part in self._parts)
             return type(self.start)(*parts)
         assert isinstance(self.start, ScaledKernel)
-        logarithms = {name.removeprefix("log_"): value.detach().cpu().numpy() for name, value in self.named_parameters()}
+        logarithms = {
+            name.removeprefix("log_"): value.detach().cpu().numpy() for name, value in self.named_parameters()
+        }
         return self.start.with_logarithms(logarithms)
 
     @property
@@ -126,7 +128,8 @@ class GPyTorchKernel(nn.Module, FeatureKernel):
                 found = self._matrix(s, torch.tensor(x), None if z is None else torch.tensor(z))
             return found.numpy()
         K = self.kernel(x[:, None], None if z is None else z[:, None]).to_dense()
-        return torch.broadcast_to(K, shape).to(x.dtype)
+        K = torch.broadcast_to(K, shape).to(x.dtype)
+        return 0.5 * (K + K.mT) if z is None else K
 
     def _variance(self, s: Any, x: Array) -> Float[Array, "T H N"]:
         if not is_tensor(x):
