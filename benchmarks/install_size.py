@@ -36,8 +36,8 @@ def main() -> None:
         before = size_mb(site)
         subprocess.run([*pip, "install", "--no-compile", "-c", ROOT / "constraints.txt", ROOT], check=True)
         subprocess.run([python, "-I", "-c", SMOKE], check=True)
-        listed = subprocess.run([*pip, "list", "--format=freeze"], check=True, capture_output=True, text=True).stdout
-        packages = [line for line in listed.split() if line.partition("==")[0] not in ("pip", "setuptools")]
+        listed = subprocess.run([*pip[:-1], "freeze"], check=True, capture_output=True, text=True).stdout
+        packages = [line.partition(" @ ")[0] for line in listed.splitlines()]
         parts = {path.name: size_mb(path) for path in site.iterdir() if path.is_dir()}
         total = size_mb(site) - before
     largest = dict(sorted(parts.items(), key=lambda part: -part[1])[:10])
