@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mirrorshot.softmax import integrals as softmax_integrals
-from mirrorshot.softmax import quadrature
+from mirrorshot.softmax import native, quadrature
 from mirrorshot.softmax.moments import log_predictive, softmax_hessian, softmax_moments, softmax_moments_error
 from mirrorshot.types import InvalidInputError
 
@@ -21,6 +21,12 @@ PROMISE = {
     (torch.float32, 4.0): 1e-5,
 }
 OUTPUTS = ("prob", "prob_sq", "logsumexp")
+
+
+@pytest.fixture
+def on_reference(monkeypatch):
+    """Compute without the native core."""
+    monkeypatch.setattr(native, "library", lambda: None)
 
 
 def latents(n, n_classes, max_var, dtype=torch.float64, seed=0):
@@ -313,7 +319,7 @@ def test_gradients_of_the_log_sum_are_the_probabilities_and_half_the_curvature()
 
 
 @pytest.mark.parametrize("max_var", [4.0, 1e4])
-def test_chunks_do_not_change_moments_or_gradients(monkeypatch, max_var):
+def test_chunks_do_not_change_moments_or_gradients(monkeypatch, on_reference, max_var):
     mean, var = latents(24, 4, max_var)
     mean.requires_grad_()
     var.requires_grad_()
@@ -351,7 +357,7 @@ class LargestArray(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("n_classes", "max_var"), [(5, 1.0), (5, 1e3), (20, 4.0)])
-def test_no_working_array_is_larger_than_a_chunk(monkeypatch, n_classes, max_var):
+def test_no_working_array_is_larger_than_a_chunk(monkeypatch, on_reference, n_classes, max_var):
     limit = 2**16
     monkeypatch.setattr(softmax_integrals, "CHUNK_ELEMENTS", limit)
     mean, var = latents(128, n_classes, max_var)
@@ -363,7 +369,7 @@ def test_no_working_array_is_larger_than_a_chunk(monkeypatch, n_classes, max_var
 
 
 @pytest.mark.parametrize("max_var", [1.0, 16.0])
-def test_error_estimates_bound_the_error_of_a_coarse_rule(monkeypatch, max_var):
+def test_error_estimates_bound_the_error_of_a_coarse_rule(monkeypatch, on_reference, max_var):
     mean, var = latents(24, 5, max_var)
     exact = flat(softmax_moments(mean, var))
     fine_rule = softmax_integrals.choose_rule

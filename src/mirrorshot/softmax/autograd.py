@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mirrorshot.softmax.integrals import Latents, integrate_moments, pull_back
+from mirrorshot.softmax.integrals import Latents, pull_back
+from mirrorshot.softmax.native import integrate_moments
 
 
 class SoftmaxIntegrals(torch.autograd.Function):

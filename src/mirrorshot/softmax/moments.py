@@ -32,7 +32,7 @@ from mirrorshot.softmax.arrays import (
     namespace,
     tiny,
 )
-from mirrorshot.softmax.integrals import class_pairs, integrate_moments
+from mirrorshot.softmax.native import class_pairs, integrate_moments
 from mirrorshot.types import InvalidInputError
 
 

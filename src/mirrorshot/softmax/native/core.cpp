@@ -1,0 +1,207 @@
+// Softmax expectations under independent Gaussians: the C interface that native/__init__.py calls.
+//
+// The formulas are those of integrals.py and quadrature.py, in float64 throughout. There is no state: every call
+// allocates its memory, so calls from several threads and after a fork are independent.
+
+#include <cstdlib>
+#include <new>
+
+#include "points.hpp"
+
+#if defined(_WIN32)
+#define EXPORT extern "C" __declspec(dllexport)
+#else
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#endif
+
+namespace {
+
+enum Status { kDone = 0, kInvalid = 1, kNoMemory = 2 };
+const int64_t kLimit = int64_t(1) << 26;  // of any size, so that no product below overflows
+
+template <class T> struct Latents {
+  const T *mean, *var;
+  int64_t n_points, n_classes;
+  T *prob, *curvature, *log_sum;  // curvature and log_sum: moments only
+  T *pairs[3];                    // Hessian only
+};
+
+// Hands out aligned pieces of one allocation; with no memory yet it only counts.
+struct Arena {
+  char *memory;
+  size_t used;
+  template <class V> void take(V *&pointer, int64_t n) {
+    pointer = reinterpret_cast<V *>(memory ? memory + used : nullptr);
+    used += (size_t(n) * sizeof(V) + 63) / 64 * 64;
+  }
+};
+
+template <int W, int Order> INLINE void lay_out(Arena &arena, Grid<W> &grid, Point<W> &point) {
+  const MirrorshotRule &rule = *grid.rule;
+  const int64_t C = point.n_classes, rows = (rule.n_nodes + W - 1) / W + 1, taps = rule.has_broad ? rule.n_taps : 0;
+  const int64_t wide = (rule.n_wide + W - 1) / W, most = rows > wide ? rows : wide;
+  arena.take(grid.decay, rows * W);
+  arena.take(grid.rate, rule.n_hermite);
+  arena.take(grid.striped_decay, rows);
+  arena.take(grid.real, rows);
+  arena.take(grid.line, 4 * rows);
+  arena.take(grid.seed, 3 * (taps + 3));                                 // at least 3 * blocks
+  for (int f = 0; f < 2; ++f) arena.take(grid.raw[f], 3 * rows + taps);  // at least rows * blocks
+  for (int f = 0; f < 4; ++f) arena.take(grid.shifted[f], rows + taps);
+  for (int f = 0; f < 4; ++f) arena.take(grid.conv[f], rows);
+  double **vectors[4] = {&point.mean, &point.std, &point.prob, &point.curvature};
+  for (int i = 0; i < 4; ++i) arena.take(*vectors[i], C);
+  arena.take(point.log_cdf, C * rule.n_wide);
+  arena.take(point.F, most);
+  arena.take(point.total, most);
+  for (int j = 0; j < 4; ++j) arena.take(point.latent[j], rows);
+  for (int j = 0; j < 3; ++j) arena.take(point.ratio[j], j < Order ? C * most : 0);
+  for (int j = 0; j < 3; ++j) arena.take(point.pairs[j], Order == 3 ? C * C : 0);
+  for (int j = 0; j < 2; ++j) arena.take(point.weighted[j], Order == 3 ? C * most : 0);
+}
+
+// Shift the means of one point to a largest of zero. Returns false if there is a value to refuse.
+template <int W, class T> INLINE bool read_point(Point<W> &point, const T *mean, const T *var, double *highest) {
+  *highest = mean[0];
+  bool is_valid = true;
+  for (int64_t c = 1; c < point.n_classes; ++c) *highest = mean[c] > *highest ? double(mean[c]) : *highest;
+  for (int64_t c = 0; c < point.n_classes; ++c) {
+    point.mean[c] = double(mean[c]) - *highest;
+    point.std[c] = std::sqrt(double(var[c]));
+    is_valid = is_valid && point.mean[c] <= 0 && var[c] >= 0 && point.std[c] <= 1e300;
+  }
+  return is_valid;
+}
+
+template <int W, int Order, class T>
+INLINE void write_point(const Point<W> &point, const Latents<T> &latents, int64_t p, double highest) {
+  const int64_t C = point.n_classes;
+  for (int64_t c = 0; c < C; ++c) latents.prob[p * C + c] = T(point.prob[c]);
+  if (Order == 1) {
+    for (int64_t c = 0; c < C; ++c) latents.curvature[p * C + c] = T(point.curvature[c]);
+    latents.log_sum[p] = T(point.log_sum + highest);
+  } else {
+    for (int j = 0; j < 3; ++j)
+      for (int64_t i = 0; i < C * C; ++i) latents.pairs[j][p * C * C + i] = T(point.pairs[j][i]);
+  }
+}
+
+template <int W, int Order> INLINE void refuse_point(Point<W> &point) {
+  const int64_t C = point.n_classes;
+  for (int64_t c = 0; c < C; ++c) point.prob[c] = point.curvature[c] = NAN;
+  for (int64_t i = 0; Order == 3 && i < C * C; ++i) point.pairs[0][i] = point.pairs[1][i] = point.pairs[2][i] = NAN;
+  point.log_sum = NAN;
+}
+
+template <int W, int Order, class T>
+INLINE void each_point(Point<W> &point, Grid<W> &grid, const Latents<T> &latents) {
+  const MirrorshotRule &rule = *grid.rule;
+  const int64_t C = point.n_classes, rows = (rule.n_nodes + W - 1) / W + 1;
+  for (int64_t i = 0; i < rows * W; ++i) grid.decay[i] = std::exp(-rule.spacing * double(i));
+  point.tail = 1 / std::expm1(rule.spacing);
+  for (int64_t p = 0; p < latents.n_points; ++p) {
+    double highest, widest = 0;
+    if (read_point(point, latents.mean + p * C, latents.var + p * C, &highest)) {
+      for (int64_t c = 0; c < C; ++c) widest = std::fmax(widest, point.std[c]);
+      const bool is_wide = rule.n_wide > 0 && widest > rule.wide_std;
+      if (is_wide)
+        wide_point<W, Order>(point, rule);
+      else
+        fine_point<W, Order>(point, grid);
+      if (Order == 3) fill_pairs<W>(point, is_wide);
+    } else {
+      refuse_point<W, Order>(point);
+    }
+    write_point<W, Order>(point, latents, p, highest);
+  }
+}
+
+template <int W, int Order, class T> INLINE int integrate(const Latents<T> *latents, const MirrorshotRule *rule) {
+  Grid<W> grid = {};
+  Point<W> point = {};
+  grid.rule = rule;
+  point.n_classes = latents->n_classes;
+  Arena count = {nullptr, 0};
+  lay_out<W, Order>(count, grid, point);
+  char *memory = static_cast<char *>(std::malloc(count.used + 63));
+  if (!memory) return kNoMemory;
+  Arena arena = {memory + (64 - reinterpret_cast<uintptr_t>(memory) % 64) % 64, 0};
+  lay_out<W, Order>(arena, grid, point);
+  each_point<W, Order>(point, grid, *latents);
+  std::free(memory);
+  return kDone;
+}
+
+template <class T> bool is_valid(const Latents<T> &latents, const MirrorshotRule *rule) {
+  const int64_t P = latents.n_points, C = latents.n_classes;
+  if (!rule || P < 0 || C < 1 || P > kLimit || C > kLimit >> 13 || !(rule->spacing > 0)) return false;
+  const int64_t sizes[3] = {rule->n_nodes, rule->n_hermite, rule->n_taps};
+  for (int i = 0; i < 3; ++i)
+    if (sizes[i] < 1 || sizes[i] > kLimit >> 10) return false;
+  return rule->n_wide != 1 && rule->n_wide >= 0 && rule->n_wide <= kLimit >> 10;
+}
+
+// One copy of the code for each instruction set, chosen when called.
+#define RUN(NAME, WIDTH, TARGET)                                                                   \
+  template <int Order, class T> TARGET int NAME(const Latents<T> *latents, const MirrorshotRule *rule) { \
+    return integrate<WIDTH, Order, T>(latents, rule);                                              \
+  }
+
+#if defined(MIRRORSHOT_WIDTH)
+RUN(run_plain, MIRRORSHOT_WIDTH, )
+#elif defined(MIRRORSHOT_VECTORS)
+RUN(run_plain, 2, )
+#else
+RUN(run_plain, 1, )
+#endif
+#if defined(MIRRORSHOT_VECTORS) && defined(__x86_64__) && !defined(MIRRORSHOT_WIDTH)
+#define MIRRORSHOT_X86 1
+RUN(run_avx512, 8, __attribute__((target("avx512f,avx512dq,avx2,fma"))))
+RUN(run_avx2, 4, __attribute__((target("avx2,fma"))))
+#endif
+
+template <int Order, class T> int run(const Latents<T> &latents, const MirrorshotRule *rule) {
+  if (!is_valid(latents, rule)) return kInvalid;
+#ifdef MIRRORSHOT_X86
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) return run_avx512<Order>(&latents, rule);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return run_avx2<Order>(&latents, rule);
+#endif
+  return run_plain<Order>(&latents, rule);
+}
+
+template <class T>
+int moments(const T *mean, const T *var, int64_t n_points, int64_t n_classes, const MirrorshotRule *rule, T *prob,
+            T *curvature, T *log_sum) {
+  const Latents<T> latents = {mean, var, n_points, n_classes, prob, curvature, log_sum, {nullptr, nullptr, nullptr}};
+  return run<1>(latents, rule);
+}
+
+template <class T>
+int hessian(const T *mean, const T *var, int64_t n_points, int64_t n_classes, const MirrorshotRule *rule, T *prob,
+            T *mean_mean, T *mean_var, T *var_var) {
+  const Latents<T> latents = {mean, var, n_points, n_classes, prob, nullptr, nullptr, {mean_mean, mean_var, var_var}};
+  return run<3>(latents, rule);
+}
+
+}  // namespace
+
+#define ARGUMENTS(T) const T *mean, const T *var, int64_t n_points, int64_t n_classes, const MirrorshotRule *rule
+
+EXPORT int mirrorshot_abi_version() { return 1; }
+
+EXPORT int mirrorshot_moments_f64(ARGUMENTS(double), double *prob, double *curvature, double *log_sum) {
+  return moments(mean, var, n_points, n_classes, rule, prob, curvature, log_sum);
+}
+
+EXPORT int mirrorshot_moments_f32(ARGUMENTS(float), float *prob, float *curvature, float *log_sum) {
+  return moments(mean, var, n_points, n_classes, rule, prob, curvature, log_sum);
+}
+
+EXPORT int mirrorshot_hessian_f64(ARGUMENTS(double), double *prob, double *mean_mean, double *mean_var, double *var_var) {
+  return hessian(mean, var, n_points, n_classes, rule, prob, mean_mean, mean_var, var_var);
+}
+
+EXPORT int mirrorshot_hessian_f32(ARGUMENTS(float), float *prob, float *mean_mean, float *mean_var, float *var_var) {
+  return hessian(mean, var, n_points, n_classes, rule, prob, mean_mean, mean_var, var_var);
+}

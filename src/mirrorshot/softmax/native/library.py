@@ -1,0 +1,65 @@
+"""The compiled library: where it is, how it is loaded, and the reference that replaces it where it cannot be."""
+
+import ctypes
+import functools
+import os
+import sys
+import warnings
+import zlib
+from pathlib import Path
+
+ABI_VERSION = 1
+"""Must equal `mirrorshot_abi_version` in core.cpp; raise both when an argument changes."""
+LIBRARY = Path(__file__).with_name({"win32": "core.dll", "darwin": "core.dylib"}.get(sys.platform, "core.so"))
+FUNCTIONS = {f"mirrorshot_{name}_{kind}": n for name, n in (("moments", 3), ("hessian", 4)) for kind in ("f64", "f32")}
+"""Names of the functions, with the number of arrays that each writes."""
+
+
+def checksum_file(library: Path) -> Path:
+    """Return the file that holds the checksum of the library, written when it is built."""
+    return library.with_name(library.name + ".crc32")
+
+
+def checksum(content: bytes) -> str:
+    """Checksum that tells a damaged file, which some systems cannot load without crashing, from a whole one."""
+    return f"{zlib.crc32(content):08x} {len(content)}"
+
+
+@functools.lru_cache(maxsize=1)
+def library() -> ctypes.CDLL | None:
+    """Load the library once; None, with one warning, if that fails; None if `MIRRORSHOT_NATIVE` is 0."""
+    if os.environ.get("MIRRORSHOT_NATIVE") == "0":
+        return None
+    try:
+        return load(LIBRARY)
+    except (OSError, AttributeError) as error:
+        warnings.warn(
+            f"The softmax expectations run on NumPy, 20 to 100 times slower than the native core ({error}). "
+            "Install a wheel of mirrorshot, or a C++ compiler and mirrorshot again; MIRRORSHOT_NATIVE=0 hides this.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """Load a library and check that it is whole and has the expected interface.
+
+    Raises:
+        OSError: it is missing, damaged or has another interface.
+        AttributeError: it lacks a function.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path.name} was not built")
+    expected, found = checksum_file(path).read_text("ascii").strip(), checksum(path.read_bytes())
+    if found != expected:
+        raise OSError(f"expected {path.name} with checksum {expected}, but got {found}")
+    loaded = ctypes.CDLL(str(path))
+    version = loaded.mirrorshot_abi_version()
+    if version != ABI_VERSION:
+        raise OSError(f"expected {path.name} with interface {ABI_VERSION}, but got {version}")
+    for name, n_outputs in FUNCTIONS.items():
+        function = getattr(loaded, name)
+        function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 2 + [ctypes.c_void_p] * (1 + n_outputs)
+        function.restype = ctypes.c_int
+    return loaded
