@@ -15,8 +15,8 @@ from mirrorshot.gp.kernels import (
     Matern,
     Polynomial,
     build_kernel,
-    kernel_state,
     describe_kernel,
+    kernel_state,
 )
 from mirrorshot.types import InvalidInputError
 

@@ -66,7 +66,7 @@ def test_posterior_bound_and_probabilities_are_those_of_torch():
 
         def predict(x, y, query, centre, kernel=kernel, n_way=n_way):
             K = kernel(x, centre=centre)
-            start, info = mirror_descent(K, y, n_way=n_way, max_steps=200, tol=1e-11)
+            start, _ = mirror_descent(K, y, n_way=n_way, max_steps=200, tol=1e-11)
             weight = 0.0 * y + 1.0 if isinstance(y, np.ndarray) else y.double() * 0.0 + 1.0
             solved = newton_solve(K, y, start.sites, n_way=n_way, weight=weight, is_near=True)
             posterior = start if solved is None else solved[0]

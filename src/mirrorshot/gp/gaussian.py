@@ -12,7 +12,13 @@ from jaxtyping import Float, Int
 
 from mirrorshot.gp.linalg import cholesky_of_shifted, times
 from mirrorshot.softmax.arrays import (
-    Array, at_least, diagonal, inverse_lower, namespace, solve_lower, zeros,
+    Array,
+    at_least,
+    diagonal,
+    inverse_lower,
+    namespace,
+    solve_lower,
+    zeros,
 )  # fmt: skip
 from mirrorshot.types import NumericalError
 

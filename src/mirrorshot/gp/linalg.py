@@ -5,7 +5,16 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 
 from mirrorshot.softmax.arrays import (
-    Array, arange, cholesky, detach, diagonal, eye, finfo, is_floating, is_tensor, namespace,
+    Array,
+    arange,
+    cholesky,
+    detach,
+    diagonal,
+    eye,
+    finfo,
+    is_floating,
+    is_tensor,
+    namespace,
 )  # fmt: skip
 from mirrorshot.types import InvalidInputError
 

@@ -11,10 +11,18 @@ from jaxtyping import Bool, Float, Int
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
 from mirrorshot.gp.linalg import check_kernel_matrix, one_hot
-from mirrorshot.softmax.moments import SoftmaxHessian, SoftmaxMoments, softmax_moments
 from mirrorshot.softmax.arrays import (
-    Array, as_type, detach, diagonal, full, is_floating, namespace, take_along_last, trues,
+    Array,
+    as_type,
+    detach,
+    diagonal,
+    full,
+    is_floating,
+    namespace,
+    take_along_last,
+    trues,
 )  # fmt: skip
+from mirrorshot.softmax.moments import SoftmaxHessian, SoftmaxMoments, softmax_moments
 from mirrorshot.types import InvalidInputError
 
 

@@ -23,7 +23,16 @@ from jaxtyping import Bool, Float, Int
 from mirrorshot.gp.gaussian import GaussianSites, covariance
 from mirrorshot.gp.objective import Problem, State, evaluate, mirror_target
 from mirrorshot.softmax.arrays import (
-    Array, arange, at_least, copied, finfo, integers, is_double, is_on_cpu, namespace, trues,
+    Array,
+    arange,
+    at_least,
+    copied,
+    finfo,
+    integers,
+    is_double,
+    is_on_cpu,
+    namespace,
+    trues,
 )  # fmt: skip
 
 MEMORY = 8  # easy tasks need two; noisy labels on few features need all of it
@@ -221,7 +230,7 @@ def _tree_map(fn: Callable[..., Array], first: Tree, *others: Tree) -> Tree:
     """Apply `fn` to corresponding arrays of nested (named) tuples of one structure."""
     trees: list[Any] = [first, *others]
     if not isinstance(first, tuple):
-        return fn(*trees)  # type: ignore[return-value]
+        return fn(*trees)
     parts = [_tree_map(fn, *items) for items in zip(*trees, strict=True)]
     result: Tree = type(trees[0])(*parts) if hasattr(first, "_fields") else trees[0].__class__(parts)
     return result

@@ -17,7 +17,16 @@ from jaxtyping import Bool, Float, Int
 from mirrorshot.gp.gaussian import GaussianSites, SolvedTasks
 from mirrorshot.gp.objective import Problem, make_problem
 from mirrorshot.softmax.arrays import (
-    Array, arange, as_type, at_least, at_most, diagonal, double, eye, log_softmax, namespace,
+    Array,
+    arange,
+    as_type,
+    at_least,
+    at_most,
+    diagonal,
+    double,
+    eye,
+    log_softmax,
+    namespace,
 )  # fmt: skip
 from mirrorshot.softmax.moments import softmax_moments
 

@@ -14,7 +14,7 @@ import functools
 import math
 import operator
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Centre = Float[Array, "#T 1 D"] | None
-Scales = Union[Mapping[str, Array], tuple["Scales", ...]]
-"""Positive hyper-parameters (H,) by name; for a combination those of each part."""
+Scales: TypeAlias = Any
+"""Positive hyper-parameters (H,) by name, Mapping[str, Array]; of a combination a tuple of those of each part."""
 
 
 class Kernel(abc.ABC):

@@ -1,0 +1,36 @@
+"""Classifiers that mirrorshot 0.1 wrote, with torch, are read bit by bit and answer as they did."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from mirrorshot import FewShotClassifier
+
+FILES = Path(__file__).parent / "files"
+ANSWERS = json.loads((FILES / "heads_0.1.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", ["cosine", "sum"])
+def test_a_file_of_0_1_is_read_bit_by_bit(name):
+    path = FILES / f"head_0.1_{name}.safetensors"
+    few, stored = FewShotClassifier.load(path), safetensors.numpy.load_file(path)
+    again = few.state().tensors
+    assert set(again) == set(stored)
+    for key, array in stored.items():
+        assert again[key].dtype == array.dtype
+        assert np.array_equal(again[key], array), key
+
+
+@pytest.mark.parametrize("name", ["cosine", "sum"])
+def test_a_file_of_0_1_answers_as_it_did(name):
+    few, expected = FewShotClassifier.load(FILES / f"head_0.1_{name}.safetensors"), ANSWERS[name]
+    query = np.array(ANSWERS["query"])
+    np.testing.assert_allclose(few.predict_proba(query), expected["proba"], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(few.influence(query), expected["influence"], rtol=1e-8, atol=1e-10)
+    assert few.elbo_ == expected["elbo"]
+    # fitted again, from the same examples
+    again = FewShotClassifier(few.kernel).fit(few.fitted_.examples.x, few.fitted_.examples.targets)
+    np.testing.assert_allclose(again.predict_proba(query), expected["proba"], rtol=1e-7, atol=1e-8)
