@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mirrorshot.encoders import make_encoder
+from mirrorshot.tool.choosing import decide
 from mirrorshot.tool.doctor import checks
 from mirrorshot.tool.doctor.checks import Finding
 from mirrorshot.tool.doctor.images import list_files, look
-from mirrorshot.tool.encoding import Progress, decide
+from mirrorshot.tool.encoding import Progress
 from mirrorshot.tool.items import Items
 
 
