@@ -63,8 +63,8 @@ EncoderName = Annotated[
         "--encoder",
         "-e",
         help="Encoder, from images or texts to embeddings: auto, glyphs, pixels, efficientnet-lite2, wordllama, "
-        "minilm, tfidf, the folder of a run, timm:NAME, open_clip:NAME, transformers:NAME, sentence-transformers:NAME, or your "
-        "own module:function.",
+        "minilm, tfidf, the folder of a run, timm:NAME, open_clip:NAME, transformers:NAME, sentence-transformers:NAME, "
+        "or your own module:function.",
         metavar="NAME",
         autocompletion=complete_encoder,
     ),
