@@ -38,6 +38,10 @@ class Encoder(abc.ABC):
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Embeddings (n, D) of images, grey ("L") or colour ("RGB") of any size, or of texts."""
 
+    def fit(self, items: Sequence[Item]) -> "Encoder":
+        """Return an encoder that has learned from the items of a model, before labels are known. Usually itself."""
+        return self
+
     def tensors(self) -> Mapping[str, NDArray[Any]]:
         """Weights that a model file has to hold because nothing else does. Usually none."""
         return {}

@@ -33,20 +33,21 @@ class Glyphs(Encoder):
 
     Args:
         digest: of the weights that a model was made with; others are refused. None: no check.
+        even_light: as in `as_character`. Models of version 0.1 have it not.
 
     Example:
         >>> Glyphs().encode([Image.new("L", (40, 30), 255)]).shape
         (1, 260)
     """
 
-    def __init__(self, digest: str | None = None) -> None:
+    def __init__(self, digest: str | None = None, *, even_light: bool = True) -> None:
         own = hashlib.sha256(GLYPHS_FILE.read_bytes()).hexdigest()[:16]
         if digest not in (None, own):
             raise EncoderError(
                 f"Expected the weights {digest!r} of encoder 'glyphs', with which the model was made, but this version "
                 f"of mirrorshot has {own!r}. Fit the model again."
             )
-        self.name, self.settings = "glyphs", {"digest": own}
+        self.name, self.settings = "glyphs", {"digest": own, **({"even_light": True} if even_light else {})}
         saved = load_sealed(GLYPHS_FILE, kind=GLYPHS_KIND, version=GLYPHS_VERSION)
         weights = {name: np.asarray(array) for name, array in saved.tensors.items()}
         self._network = glyph_network({n[len(_PREFIX) :]: w for n, w in weights.items() if n.startswith(_PREFIX)})
@@ -54,7 +55,8 @@ class Glyphs(Encoder):
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Embeddings of images, (n, 260)."""
-        images = [as_character(item) for item in items if isinstance(item, Image.Image)]
+        even = "even_light" in self.settings
+        images = [as_character(item, even_light=even) for item in items if isinstance(item, Image.Image)]
         parts = glyph_parts(self._network, np.stack(images))
         centred = [unit(part - centre) for part, centre in zip(parts, self._centres, strict=True)]
         return np.concatenate(centred, axis=1, dtype=np.float32)
@@ -63,7 +65,7 @@ class Glyphs(Encoder):
 def glyph_network(weights: Mapping[str, NDArray[Any]]) -> Network:
     """Return the network (Conv4S) beside a blur, two means over 5 x 5 pixels of which the second takes half of them."""
     graph = new_graph(1, SIZE)
-    mean = {"kernel_shape": [5, 5], "pads": [2] * 4, "count_include_pad": 1}
+    mean: dict[str, Any] = {"kernel_shape": [5, 5], "pads": [2] * 4, "count_include_pad": 1}
     blurred = graph.node("AveragePool", graph.node("AveragePool", "x", **mean), strides=[2, 2], **mean)
     features = GRAPHS["conv4s"](graph, "x", weights)
     both = graph.node("Concat", features, graph.node("Flatten", blurred), axis=1)

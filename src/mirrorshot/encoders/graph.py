@@ -34,10 +34,10 @@ class Graph:
         self._nodes: list[bytes] = []
         self._constants: list[bytes] = []
 
-    def constant(self, array: NDArray[Any]) -> str:
-        """Add an array of float32 or int64."""
+    def constant(self, array: NDArray[Any] | float) -> str:
+        """Add an array of float32 or int64; a number becomes one of float32."""
         name = f"c{len(self._constants)}"
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, np.float32) if isinstance(array, float) else np.ascontiguousarray(array)
         dims = b"".join(_number(1, n) for n in array.shape)
         little = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
         self._constants.append(dims + _number(2, _TYPES[array.dtype]) + _field(8, name) + _field(9, little))

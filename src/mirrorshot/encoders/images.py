@@ -102,7 +102,7 @@ def build(weights: Mapping[str, NDArray[Any]]) -> bytes:
     sizes and the number of blocks are those of the weights.
     """
     graph = Graph([("x", np.float32, ("n", 3, "h", "w"))])
-    bounds = graph.constant(np.float32(0.0)), graph.constant(np.float32(6.0))
+    bounds = graph.constant(0.0), graph.constant(6.0)
 
     def convolve(x: str, name: str, norm: str, *, stride: int = 1) -> str:
         weight = weights[f"{name}.weight"]

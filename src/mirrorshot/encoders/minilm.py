@@ -72,21 +72,21 @@ def build(weights: Mapping[str, NDArray[Any]]) -> bytes:
         return graph.node("Transpose", split, perm=order)
 
     def gelu(x: str) -> str:
-        erf = graph.node("Erf", graph.node("Mul", x, constant(np.float32(math.sqrt(0.5)))))
-        half = graph.node("Mul", x, constant(np.float32(0.5)))
-        return graph.node("Mul", half, graph.node("Add", erf, constant(np.float32(1.0))))
+        erf = graph.node("Erf", graph.node("Mul", x, constant(math.sqrt(0.5))))
+        half = graph.node("Mul", x, constant(0.5))
+        return graph.node("Mul", half, graph.node("Add", erf, constant(1.0)))
 
     rows = {name: constant(weights[f"embeddings.{name}_embeddings.weight"]) for name in ("word", "position")}
     kind = constant(weights["embeddings.token_type_embeddings.weight"][:1])
     places = graph.node("Add", graph.node("Gather", rows["position"], "positions"), kind)
     x = add_and_norm(graph.node("Gather", rows["word"], "ids"), places, "embeddings.LayerNorm")
-    absent = graph.node("Sub", "mask", constant(np.float32(1.0)))  # 0 for tokens, -1 for padding
-    absent = graph.node("Mul", absent, constant(np.float32(1e9)))
+    absent = graph.node("Sub", "mask", constant(1.0))  # 0 for tokens, -1 for padding
+    absent = graph.node("Mul", absent, constant(1e9))
     absent = graph.node("Unsqueeze", absent, constant(np.array([1, 2])))
     for name in (f"encoder.layer.{i}" for i in range(_N_LAYERS)):
         query, value = (heads(x, f"{name}.attention.self.{part}", [0, 2, 1, 3]) for part in ("query", "value"))
         key = heads(x, f"{name}.attention.self.key", [0, 2, 3, 1])
-        scores = graph.node("Mul", graph.node("MatMul", query, key), constant(np.float32(math.sqrt(_N_HEADS / 384))))
+        scores = graph.node("Mul", graph.node("MatMul", query, key), constant(math.sqrt(_N_HEADS / 384)))
         attention = graph.node("Softmax", graph.node("Add", scores, absent), axis=-1)
         together = graph.node("Transpose", graph.node("MatMul", attention, value), perm=[0, 2, 1, 3])
         together = graph.node("Reshape", together, constant(np.array([0, 0, 384])))

@@ -91,6 +91,7 @@ def read_run(folder: Path) -> RunNetwork:
         "std": list(dataset.std),
         "average_flips": run.config.average_flips,
         "trained_on": run.config.data,
+        "even_light": True,
     }
     return RunNetwork(settings, {name: tensor.cpu().numpy() for name, tensor in backbone.state_dict().items()})
 
@@ -135,7 +136,10 @@ def _prepared(item: Item, settings: Mapping[str, Any]) -> NDArray[np.float32]:
     """An image as the run's data: characters as white ink on black, photographs resized to a square; normalised."""
     assert isinstance(item, Image.Image)
     size = int(settings["image_size"])
-    picture = Image.fromarray(as_character(item)) if settings["channels"] == 1 else item.convert("RGB")
+    if settings["channels"] == 1:
+        picture = Image.fromarray(as_character(item, even_light="even_light" in settings))
+    else:
+        picture = item.convert("RGB")
     if settings["channels"] == 3 or picture.size != (size, size):
         large = int(_MARGIN * size)
         start = round(0.5 * (large - size))

@@ -60,7 +60,7 @@ def save_model(model: Model, path: Path) -> None:
         CheckpointWriteError: no room or no permission; the file is as it was.
     """
     state = model.head.state()
-    tensors = {f"{_HEAD}{name}": tensor for name, tensor in state.tensors.items()}
+    tensors: dict[str, Any] = {f"{_HEAD}{name}": tensor for name, tensor in state.tensors.items()}
     tensors |= {f"{_ENCODER}{name}": tensor for name, tensor in model.encoder.tensors().items()}
     tensors["embeddings"] = np.ascontiguousarray(model.embeddings)
     if model.thumbnails is not None:

@@ -44,6 +44,13 @@ class Reason(NamedTuple):
     added: float
 
 
+class Word(NamedTuple):
+    """Change of the log-odds of a class by one word of a text; positive speaks for the class."""
+
+    word: str
+    added: float
+
+
 class Scores(NamedTuple):
     """Scores of a model on labelled items that it has not learned from.
 

@@ -34,6 +34,7 @@ class Seen(NamedTuple):
         embeddings: (n, D), of length one.
         damaged: names of the unreadable images, and the reasons.
         empty: class folders without images.
+        noun: of the items, for messages.
     """
 
     root: Path
@@ -47,6 +48,7 @@ class Seen(NamedTuple):
     embeddings: Embeddings
     damaged: dict[str, str]
     empty: list[str]
+    noun: str = "images"
 
 
 class Files(NamedTuple):
