@@ -55,7 +55,7 @@ $(LIGHT)/.installed: pyproject.toml constraints.txt
 test-light: $(LIGHT)/.installed ## Run the tests of models in an environment without torch
 	@$(LIGHT)/bin/python -m pip install --quiet --no-deps --force-reinstall .
 	@! $(LIGHT)/bin/python -c "import torch" 2>/dev/null || { echo "torch is in $(LIGHT)"; exit 1; }
-	@OMP_NUM_THREADS=1 $(LIGHT)/bin/python -m pytest -n 2 $(LIGHT_TESTS) $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(LIGHT)/bin/python -m pytest -n 2 $(LIGHT_TESTS) --ignore=tests/classifier/test_without_torch.py $(PYTEST_ARGS)
 
 test-busy: $(STAMP) ## Run the tests N times on a machine that is busy with other things
 	@PYTHON=$(BIN)/python scripts/busy_tests.sh $(N) $(PYTEST_ARGS)
