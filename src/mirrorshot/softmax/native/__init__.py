@@ -20,7 +20,7 @@ from mirrorshot.softmax.native.library import library
 from mirrorshot.softmax.quadrature import WIDE_NODES, WIDE_STD, Rule, choose_rule, gumbel_weights, hermite
 from mirrorshot.types import InvalidInputError
 
-_KINDS = {np.dtype(np.float64): "f64", np.dtype(np.float32): "f32", "torch.float64": "f64", "torch.float32": "f32"}
+_IS_SINGLE = {np.dtype(np.float64): False, np.dtype(np.float32): True, "torch.float64": False, "torch.float32": True}
 
 
 class _Rule(ctypes.Structure):
@@ -55,7 +55,7 @@ def class_pairs(mean: Float[Array, "P C"], var: Float[Array, "P C"], max_std: fl
 
 def _takes(mean: Array, var: Array) -> bool:
     dtype = str(mean.dtype) if is_tensor(mean) else mean.dtype
-    is_simple = dtype in _KINDS and mean.dtype == var.dtype and is_on_cpu(mean) and 0 not in mean.shape
+    is_simple = dtype in _IS_SINGLE and mean.dtype == var.dtype and is_on_cpu(mean) and 0 not in mean.shape
     return is_simple and library() is not None
 
 
@@ -65,12 +65,13 @@ def _call(
     if is_tensor(mean):
         parts = _call(name, mean.detach().numpy(), var.detach().numpy(), shapes, max_std, refine)
         return [namespace(mean).from_numpy(part) for part in parts]
-    (n, c), kind = shapes[0], _KINDS[mean.dtype]
-    rule = _native_rule(choose_rule(max_std, c, mean.dtype, refine), max_std > WIDE_STD, refine, kind)
+    (n, c), is_single = shapes[0], _IS_SINGLE[mean.dtype]
+    rule = _native_rule(choose_rule(max_std, c, mean.dtype, refine), max_std > WIDE_STD, refine, is_single)
     mean, var = np.ascontiguousarray(mean), np.ascontiguousarray(var)
     outputs = [np.empty(shape, mean.dtype) for shape in shapes]
-    function = getattr(library(), f"mirrorshot_{name}_{kind}")
-    status = function(mean.ctypes.data, var.ctypes.data, n, c, rule.pointer, *[x.ctypes.data for x in outputs])
+    pointers = [x.ctypes.data for x in (mean, var, *outputs)]
+    function = getattr(library(), f"mirrorshot_{name}")
+    status = function(is_single, *pointers[:2], n, c, rule.pointer, *pointers[2:])
     if status != 0:
         raise _error(status, n, c)
     return outputs
@@ -91,8 +92,8 @@ class _Tables(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _native_rule(rule: Rule, may_be_wide: bool, refine: float, kind: str) -> _Tables:
-    weight, gamma_right = gumbel_weights(rule.spacing, kind == "f64")
+def _native_rule(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> _Tables:
+    weight, gamma_right = gumbel_weights(rule.spacing, not is_single)
     arrays = (*hermite(rule.n_hermite, np.dtype(np.float64), None), np.ascontiguousarray(weight[::-1]))
     fields = {name: getattr(rule, name) for name in ("spacing", "narrow_std", "n_std", "n_nodes", "n_hermite")}
     sizes = {"n_taps": len(weight), "has_broad": rule.has_broad, "n_wide": int(WIDE_NODES * refine) * may_be_wide}

@@ -4,7 +4,6 @@
 // allocates its memory, so calls from several threads and after a fork are independent.
 
 #include <cstdlib>
-#include <new>
 
 #include "points.hpp"
 
@@ -19,11 +18,25 @@ namespace {
 enum Status { kDone = 0, kInvalid = 1, kNoMemory = 2 };
 const int64_t kLimit = int64_t(1) << 26;  // of any size, so that no product below overflows
 
-template <class T> struct Latents {
-  const T *mean, *var;
+// Arrays of float32 or float64.
+struct Array {
+  void *values;
+  bool is_single;
+  double get(int64_t i) const {
+    return is_single ? double(static_cast<const float *>(values)[i]) : static_cast<const double *>(values)[i];
+  }
+  void set(int64_t i, double value) const {
+    if (is_single)
+      static_cast<float *>(values)[i] = float(value);
+    else
+      static_cast<double *>(values)[i] = value;
+  }
+};
+
+struct Latents {
+  Array mean, var;
   int64_t n_points, n_classes;
-  T *prob, *curvature, *log_sum;  // curvature and log_sum: moments only
-  T *pairs[3];                    // Hessian only
+  Array prob, others[3];  // moments: curvature and log_sum; Hessian: mean_mean, mean_var, var_var
 };
 
 // Hands out aligned pieces of one allocation; with no memory yet it only counts.
@@ -61,28 +74,30 @@ template <int W, int Order> INLINE void lay_out(Arena &arena, Grid<W> &grid, Poi
 }
 
 // Shift the means of one point to a largest of zero. Returns false if there is a value to refuse.
-template <int W, class T> INLINE bool read_point(Point<W> &point, const T *mean, const T *var, double *highest) {
-  *highest = mean[0];
+template <int W> INLINE bool read_point(Point<W> &point, const Latents &latents, int64_t p, double *highest) {
+  const int64_t C = point.n_classes;
+  *highest = -HUGE_VAL;
   bool is_valid = true;
-  for (int64_t c = 1; c < point.n_classes; ++c) *highest = mean[c] > *highest ? double(mean[c]) : *highest;
-  for (int64_t c = 0; c < point.n_classes; ++c) {
-    point.mean[c] = double(mean[c]) - *highest;
-    point.std[c] = std::sqrt(double(var[c]));
-    is_valid = is_valid && point.mean[c] <= 0 && var[c] >= 0 && point.std[c] <= 1e300;
+  for (int64_t c = 0; c < C; ++c) *highest = std::fmax(*highest, latents.mean.get(p * C + c));
+  for (int64_t c = 0; c < C; ++c) {
+    const double var = latents.var.get(p * C + c);
+    point.mean[c] = latents.mean.get(p * C + c) - *highest;
+    point.std[c] = std::sqrt(var);
+    is_valid = is_valid && point.mean[c] <= 0 && var >= 0 && point.std[c] <= 1e300;
   }
   return is_valid;
 }
 
-template <int W, int Order, class T>
-INLINE void write_point(const Point<W> &point, const Latents<T> &latents, int64_t p, double highest) {
+template <int W, int Order>
+INLINE void write_point(const Point<W> &point, const Latents &latents, int64_t p, double highest) {
   const int64_t C = point.n_classes;
-  for (int64_t c = 0; c < C; ++c) latents.prob[p * C + c] = T(point.prob[c]);
+  for (int64_t c = 0; c < C; ++c) latents.prob.set(p * C + c, point.prob[c]);
   if (Order == 1) {
-    for (int64_t c = 0; c < C; ++c) latents.curvature[p * C + c] = T(point.curvature[c]);
-    latents.log_sum[p] = T(point.log_sum + highest);
+    for (int64_t c = 0; c < C; ++c) latents.others[0].set(p * C + c, point.curvature[c]);
+    latents.others[1].set(p, point.log_sum + highest);
   } else {
     for (int j = 0; j < 3; ++j)
-      for (int64_t i = 0; i < C * C; ++i) latents.pairs[j][p * C * C + i] = T(point.pairs[j][i]);
+      for (int64_t i = 0; i < C * C; ++i) latents.others[j].set(p * C * C + i, point.pairs[j][i]);
   }
 }
 
@@ -93,15 +108,14 @@ template <int W, int Order> INLINE void refuse_point(Point<W> &point) {
   point.log_sum = NAN;
 }
 
-template <int W, int Order, class T>
-INLINE void each_point(Point<W> &point, Grid<W> &grid, const Latents<T> &latents) {
+template <int W, int Order> INLINE void each_point(Point<W> &point, Grid<W> &grid, const Latents &latents) {
   const MirrorshotRule &rule = *grid.rule;
   const int64_t C = point.n_classes, rows = (rule.n_nodes + W - 1) / W + 1;
   for (int64_t i = 0; i < rows * W; ++i) grid.decay[i] = std::exp(-rule.spacing * double(i));
   point.tail = 1 / std::expm1(rule.spacing);
   for (int64_t p = 0; p < latents.n_points; ++p) {
     double highest, widest = 0;
-    if (read_point(point, latents.mean + p * C, latents.var + p * C, &highest)) {
+    if (read_point<W>(point, latents, p, &highest)) {
       for (int64_t c = 0; c < C; ++c) widest = std::fmax(widest, point.std[c]);
       const bool is_wide = rule.n_wide > 0 && widest > rule.wide_std;
       if (is_wide)
@@ -116,7 +130,7 @@ INLINE void each_point(Point<W> &point, Grid<W> &grid, const Latents<T> &latents
   }
 }
 
-template <int W, int Order, class T> INLINE int integrate(const Latents<T> *latents, const MirrorshotRule *rule) {
+template <int W, int Order> INLINE int integrate(const Latents *latents, const MirrorshotRule *rule) {
   Grid<W> grid = {};
   Point<W> point = {};
   grid.rule = rule;
@@ -132,7 +146,7 @@ template <int W, int Order, class T> INLINE int integrate(const Latents<T> *late
   return kDone;
 }
 
-template <class T> bool is_valid(const Latents<T> &latents, const MirrorshotRule *rule) {
+bool is_valid(const Latents &latents, const MirrorshotRule *rule) {
   const int64_t P = latents.n_points, C = latents.n_classes;
   if (!rule || P < 0 || C < 1 || P > kLimit || C > kLimit >> 13 || !(rule->spacing > 0)) return false;
   const int64_t sizes[3] = {rule->n_nodes, rule->n_hermite, rule->n_taps};
@@ -142,9 +156,9 @@ template <class T> bool is_valid(const Latents<T> &latents, const MirrorshotRule
 }
 
 // One copy of the code for each instruction set, chosen when called.
-#define RUN(NAME, WIDTH, TARGET)                                                                   \
-  template <int Order, class T> TARGET int NAME(const Latents<T> *latents, const MirrorshotRule *rule) { \
-    return integrate<WIDTH, Order, T>(latents, rule);                                              \
+#define RUN(NAME, WIDTH, TARGET)                                                                \
+  template <int Order> TARGET int NAME(const Latents *latents, const MirrorshotRule *rule) {    \
+    return integrate<WIDTH, Order>(latents, rule);                                              \
   }
 
 #if defined(MIRRORSHOT_WIDTH)
@@ -160,7 +174,7 @@ RUN(run_avx512, 8, __attribute__((target("avx512f,avx512dq,avx2,fma"))))
 RUN(run_avx2, 4, __attribute__((target("avx2,fma"))))
 #endif
 
-template <int Order, class T> int run(const Latents<T> &latents, const MirrorshotRule *rule) {
+template <int Order> int run(const Latents &latents, const MirrorshotRule *rule) {
   if (!is_valid(latents, rule)) return kInvalid;
 #ifdef MIRRORSHOT_X86
   __builtin_cpu_init();
@@ -170,38 +184,20 @@ template <int Order, class T> int run(const Latents<T> &latents, const Mirrorsho
   return run_plain<Order>(&latents, rule);
 }
 
-template <class T>
-int moments(const T *mean, const T *var, int64_t n_points, int64_t n_classes, const MirrorshotRule *rule, T *prob,
-            T *curvature, T *log_sum) {
-  const Latents<T> latents = {mean, var, n_points, n_classes, prob, curvature, log_sum, {nullptr, nullptr, nullptr}};
-  return run<1>(latents, rule);
-}
-
-template <class T>
-int hessian(const T *mean, const T *var, int64_t n_points, int64_t n_classes, const MirrorshotRule *rule, T *prob,
-            T *mean_mean, T *mean_var, T *var_var) {
-  const Latents<T> latents = {mean, var, n_points, n_classes, prob, nullptr, nullptr, {mean_mean, mean_var, var_var}};
-  return run<3>(latents, rule);
-}
-
 }  // namespace
-
-#define ARGUMENTS(T) const T *mean, const T *var, int64_t n_points, int64_t n_classes, const MirrorshotRule *rule
 
 EXPORT int mirrorshot_abi_version() { return 1; }
 
-EXPORT int mirrorshot_moments_f64(ARGUMENTS(double), double *prob, double *curvature, double *log_sum) {
-  return moments(mean, var, n_points, n_classes, rule, prob, curvature, log_sum);
+EXPORT int mirrorshot_moments(int is_single, void *mean, void *var, int64_t n_points, int64_t n_classes,
+                              const MirrorshotRule *rule, void *prob, void *curvature, void *log_sum) {
+  const bool s = is_single != 0;
+  const Latents latents = {{mean, s}, {var, s}, n_points, n_classes, {prob, s}, {{curvature, s}, {log_sum, s}, {}}};
+  return run<1>(latents, rule);
 }
 
-EXPORT int mirrorshot_moments_f32(ARGUMENTS(float), float *prob, float *curvature, float *log_sum) {
-  return moments(mean, var, n_points, n_classes, rule, prob, curvature, log_sum);
-}
-
-EXPORT int mirrorshot_hessian_f64(ARGUMENTS(double), double *prob, double *mean_mean, double *mean_var, double *var_var) {
-  return hessian(mean, var, n_points, n_classes, rule, prob, mean_mean, mean_var, var_var);
-}
-
-EXPORT int mirrorshot_hessian_f32(ARGUMENTS(float), float *prob, float *mean_mean, float *mean_var, float *var_var) {
-  return hessian(mean, var, n_points, n_classes, rule, prob, mean_mean, mean_var, var_var);
+EXPORT int mirrorshot_hessian(int is_single, void *mean, void *var, int64_t n_points, int64_t n_classes,
+                              const MirrorshotRule *rule, void *prob, void *mean_mean, void *mean_var, void *var_var) {
+  const bool s = is_single != 0;
+  const Latents latents = {{mean, s}, {var, s}, n_points, n_classes, {prob, s}, {{mean_mean, s}, {mean_var, s}, {var_var, s}}};
+  return run<3>(latents, rule);
 }

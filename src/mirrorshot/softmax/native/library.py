@@ -11,7 +11,7 @@ from pathlib import Path
 ABI_VERSION = 1
 """Must equal `mirrorshot_abi_version` in core.cpp; raise both when an argument changes."""
 LIBRARY = Path(__file__).with_name({"win32": "core.dll", "darwin": "core.dylib"}.get(sys.platform, "core.so"))
-FUNCTIONS = {f"mirrorshot_{name}_{kind}": n for name, n in (("moments", 3), ("hessian", 4)) for kind in ("f64", "f32")}
+FUNCTIONS = {"mirrorshot_moments": 3, "mirrorshot_hessian": 4}
 """Names of the functions, with the number of arrays that each writes."""
 
 
@@ -60,6 +60,7 @@ def load(path: Path) -> ctypes.CDLL:
         raise OSError(f"expected {path.name} with interface {ABI_VERSION}, but got {version}")
     for name, n_outputs in FUNCTIONS.items():
         function = getattr(loaded, name)
-        function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 2 + [ctypes.c_void_p] * (1 + n_outputs)
+        sizes, array = [ctypes.c_int64] * 2, ctypes.c_void_p
+        function.argtypes = [ctypes.c_int, array, array, *sizes, array, *[array] * n_outputs]
         function.restype = ctypes.c_int
     return loaded
