@@ -90,7 +90,7 @@ class Task:
         if self.kernel == "own":
             length = self.size * float(rng.choice([0.3, 1.0, 3.0]))
             own = RBF(lengthscale=length, outputscale=scale) + Linear(outputscale=0.1 * scale / self.size**2)
-            return {**parameters, "kernel": own.double()}
+            return {**parameters, "kernel": own}
         if rng.random() < 0.04:
             return {**parameters, "kernel": self.kernel, "outputscale": "loo"}
         return {**parameters, "kernel": self.kernel, "lengthscale": self.size * float(rng.choice([0.3, 1.0, 3.0]))}

@@ -81,7 +81,9 @@ else:
 """
 
 
-@pytest.mark.parametrize("program", [METHODS, EXPORT, ESTIMATOR, TORCH_ONLY], ids=["methods", "export", "checks", "rest"])
+@pytest.mark.parametrize(
+    "program", [METHODS, EXPORT, ESTIMATOR, TORCH_ONLY], ids=["methods", "export", "checks", "rest"]
+)
 def test_it_works_where_torch_cannot_be_imported(program):
     done = subprocess.run([sys.executable, "-c", BLOCK + program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ def tasks(scale, seed, has_prior):
     generator = torch.Generator().manual_seed(seed)
     draw = {"generator": generator, "dtype": torch.float64}
     with torch.no_grad():
-        K = RBF(lengthscale=1.5, outputscale=scale).double()(torch.randn(1, 12, 3, **draw))
+        K = RBF(lengthscale=1.5, outputscale=scale)(torch.randn(1, 12, 3, **draw))
     y, weight = torch.randint(3, (1, 12), generator=generator), torch.rand(1, 12, **draw) + 0.5
     prior_mean = torch.randn(1, 3, 12, **draw) if has_prior else None
     problem = make_problem(K, y, 3, weight, None, None, validate=True, prior_mean=prior_mean)
