@@ -103,8 +103,9 @@ def _scaled(image: Image.Image, longest: float) -> tuple[int, int]:
 
 def _evenly_lit(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Divide by a plane through the shades of the border or, on dark ground, subtract it."""
-    light = _plane(values)
-    if light.max() - light.min() < _UNEVEN:
+    light, shades = _plane(values), _border(values)
+    is_better = np.median(np.abs(shades - _border(light))) < 0.5 * np.median(np.abs(shades - np.median(shades)))
+    if not is_better or light.max() - light.min() < _UNEVEN:
         return values
     middle = np.float32(np.median(light))
     is_dark_ink = float((values - light).mean()) < 0

@@ -99,14 +99,17 @@ def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
     varying = deviation[deviation > 0]
     if X.shape[1] > 2 * _FEW_COLUMNS or len(varying) == 0:
         return None
-    low, high = np.quantile(varying, [0.1, 0.9])
+    low, high = np.quantile(varying, 0.1, method="lower"), np.quantile(varying, 0.9, method="higher")
     if high < _UNLIKE * low:
         return None
     return X.mean(0), np.where(deviation > 0, deviation, 1.0)
 
 
 def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) -> FewShotClassifier:
-    """Fit classifiers with kernels cosine and rbf to a table, and return the better one."""
+    """Fit classifiers with kernels cosine and rbf to a table, and return the one with the higher likelihood.
+
+    Measurements are expected to want rbf, embeddings cosine.
+    """
     heads = {name: FewShotClassifier(**parameters, kernel=name).fit(X, y) for name in ("cosine", "rbf")}
     expected = "rbf" if X.shape[1] <= _FEW_COLUMNS else "cosine"
-    return max(heads.items(), key=lambda pair: (pair[1].loo_log_likelihood_, pair[0] == expected))[1]
+    return max(heads.items(), key=lambda pair: pair[1].loo_log_likelihood_ + (_EXPECTED if pair[0] == expected else 0))[1]

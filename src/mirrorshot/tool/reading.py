@@ -31,11 +31,6 @@ def read_labelled(path: str | Path, *, text_column: str | None = None, label_col
     """
     path = Path(path)
     if os.path.isfile(path):
-        if path.suffix.lower() not in TABLES:
-            raise DataError(
-                f"Expected a folder of class folders, or a file {', '.join(TABLES)}, but got the file {path}; "
-                "put images into a folder for each class."
-            )
         items = read_items(path, Roles(text_column, label_column))
         if items.labels is None:
             raise DataError(

@@ -35,6 +35,11 @@ def read_items(path: Path, roles: Roles) -> Items:
         DataError: a column is missing, or its content is not of the kind that it should be.
     """
     suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DataError(
+            f"Expected a folder of class folders, or a file {', '.join(SUFFIXES)}, but got the file {path}; "
+            "put images into a folder for each class."
+        )
     if suffix == ".txt":
         texts = [line for line in read_text(path).splitlines() if line.strip()]
         if not texts:
