@@ -16,10 +16,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-busy lint format bench results docs dist clean
+.PHONY: help setup demo test test-all test-light test-busy lint format bench results docs dist clean
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv and install mirrorshot with its tools
 
@@ -41,6 +41,21 @@ test: $(STAMP) ## Run the tests and the examples in the docstrings
 
 test-all: $(STAMP) ## The same with the tests marked long, and those in a browser
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+# The package as users get it: a wheel, not editable, without torch. Test files that need torch are left out.
+LIGHT       := .venv-light
+LIGHT_TESTS := $(addprefix tests/,softmax gp classifier metrics files encoders tool cli views \
+               serve/test_api.py serve/test_command.py serve/test_users.py)
+
+$(LIGHT)/.installed: pyproject.toml constraints.txt
+	test -x $(LIGHT)/bin/python || $(PYTHON) -m venv $(LIGHT)
+	$(LIGHT)/bin/python -m pip install --quiet -c constraints.txt ".[onnx,serve,plot,test]"
+	@touch $@
+
+test-light: $(LIGHT)/.installed ## Run the tests of models in an environment without torch
+	@$(LIGHT)/bin/python -m pip install --quiet --no-deps --force-reinstall .
+	@! $(LIGHT)/bin/python -c "import torch" 2>/dev/null || { echo "torch is in $(LIGHT)"; exit 1; }
+	@OMP_NUM_THREADS=1 $(LIGHT)/bin/python -m pytest -n 2 $(LIGHT_TESTS) --ignore=tests/classifier/test_without_torch.py $(PYTEST_ARGS)
 
 test-busy: $(STAMP) ## Run the tests N times on a machine that is busy with other things
 	@PYTHON=$(BIN)/python scripts/busy_tests.sh $(N) $(PYTEST_ARGS)

@@ -21,21 +21,20 @@ from _common import sample_episodes, save, table
 from mirrorshot import FewShotClassifier
 from mirrorshot.data.glyphs import load_glyphs
 from mirrorshot.encoders import make_encoder
-from mirrorshot.encoders.networks import GLYPHS_FILE, GLYPHS_KIND, GLYPHS_VERSION, glyph_parts, read_run
+from mirrorshot.encoders.glyphs import GLYPHS_FILE, GLYPHS_KIND, GLYPHS_VERSION, glyph_network, glyph_parts
+from mirrorshot.encoders.networks import read_run
 from mirrorshot.files.sealed import save_sealed
 from mirrorshot.training.folder import read_log
 
 
 def make(run: Path) -> dict[str, float]:
     """Write the file: the network, and the means of both parts over the training characters."""
-    import torch
-
     network = read_run(run)
     pictures = load_glyphs("train").items[::5, 0].numpy()
-    centres = [part.mean(0) for part in glyph_parts(network._network, pictures)]
+    centres = [part.mean(0) for part in glyph_parts(glyph_network(network.tensors()), pictures)]
     tensors = {f"network.{name}": tensor for name, tensor in network.tensors().items()}
     for name, centre in zip(("network", "blurred"), centres, strict=True):
-        tensors[f"centre.{name}"] = torch.from_numpy(centre)
+        tensors[f"centre.{name}"] = centre
     save_sealed(GLYPHS_FILE, tensors, {"settings": network.settings}, kind=GLYPHS_KIND, version=GLYPHS_VERSION)
     last = read_log(run)[-1]
     return {"training_episodes": last["episodes"], "training_s": last["seconds"], "val_accuracy": last["val_accuracy"]}

@@ -1,10 +1,10 @@
 import os
+import re
 from pathlib import Path
 
 import jaxtyping
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 from PIL import Image
 
@@ -31,13 +31,32 @@ def checked_modules():
         yield from (f"mirrorshot.{name}" for name in sorted(names - left_out))
 
 
+NEEDS_TORCH = re.compile(
+    r"^(?:import|from) (?:torch|mirrorshot\.(?:networks|data|methods|training|paper))\b", re.MULTILINE
+)
+
+try:
+    import torch
+except ModuleNotFoundError:  # make test-light
+    torch = None
+    # A test file that imports torch, or a room that needs it, at its top is left out; any other import has to work.
+    collect_ignore = [
+        path for path in Path(__file__).parent.rglob("*.py") if NEEDS_TORCH.search(path.read_text("utf-8"))
+    ]
+
+
+def pytest_report_header():
+    return f"without torch: {len(collect_ignore)} files are left out" if torch is None else None
+
+
 jaxtyping.install_import_hook(list(checked_modules()), "beartype.beartype")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread():
     """Tests run side by side in several processes; more threads in each would only be in the way."""
-    torch.set_num_threads(1)
+    if torch is not None:
+        torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -31,6 +31,18 @@ LAYERS = (
 LEVEL = {name: level for level, name in enumerate(LAYERS)}
 STRANGERS = {("methods", "data")}  # they meet in TaskBatch
 
+# Rooms that need torch, and modules of other rooms that do; everything else is imported without it.
+TORCH_ROOMS = {"networks", "data", "methods", "training", "paper"}
+TORCH_MODULES = {
+    "softmax.autograd", "softmax.logistic",
+    "gp.bound", "gp.fused", "gp.gradient", "gp.implicit", "gp.kernels.trainable", "gp.logistic_softmax",
+    "gp.one_vs_each", "gp.polya_gamma", "gp.regression", "gp.steps", "gp.threads",
+    "views.comparison", "views.episode", "views.tables", "views.training_command",
+    "cli.results", "cli.settings",
+}  # fmt: skip
+
+NEEDS_NO_TORCH = {"data.decoding", "data.cache", "paper.BUDGETS", "paper.TARGETS"}  # modules and names in those rooms
+
 PURE = {"types", "softmax", "gp", "metrics"}
 MODULES_OF_PARAMETERS = {"gp.kernels"}
 IMPURE = ("torch.nn", "sklearn", "matplotlib", "typer", "rich")
@@ -55,6 +67,34 @@ def imported_names(source, module=""):
             base = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*base, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def imported_at_once(source, module=""):
+    """Absolute dotted names of what a module imports when it is imported itself: not in functions, not for types."""
+    waiting = list(ast.parse(source).body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imported_names(ast.unparse(node), module)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+
+
+def needs_torch(source, module):
+    """Imports that bring torch along."""
+    for name in imported_at_once(source, module):
+        package, *rest = name.split(".")
+        names = {".".join(rest[: i + 1]) for i in range(len(rest))}
+        is_ours = package == "mirrorshot" and not names & NEEDS_NO_TORCH
+        if package == "torch" or (is_ours and names & (TORCH_ROOMS | TORCH_MODULES)):
+            yield name
+
+
+def is_light(module):
+    is_free = module.split(".")[0] not in TORCH_ROOMS and module not in TORCH_MODULES
+    return is_free or module in NEEDS_NO_TORCH
 
 
 def wrong_imports(source, module):
@@ -109,6 +149,33 @@ def test_a_module_imports_only_what_comes_before_it(module):
 @pytest.mark.parametrize("module", sorted(filter(is_pure, MODULES)))
 def test_the_pure_core_is_pure(module):
     assert list(impurities(MODULES[module], module)) == []
+
+
+@pytest.mark.parametrize("module", sorted(filter(is_light, MODULES)))
+def test_a_module_for_models_is_imported_without_torch(module):
+    assert list(needs_torch(MODULES[module], module)) == []
+
+
+@pytest.mark.parametrize("module", sorted(TORCH_MODULES))
+def test_the_modules_that_need_torch_are_those_that_are_listed(module):
+    assert list(needs_torch(MODULES[module], module)), f"Remove {module} from TORCH_MODULES: it needs no torch."
+
+
+@pytest.mark.parametrize(
+    ("source", "n"),
+    [
+        ("import torch", 1),
+        ("from torch import Tensor", 1),
+        ("try:\n    import torch\nexcept ImportError:\n    pass", 1),
+        ("from mirrorshot.training import train", 1),
+        ("from mirrorshot.gp.gradient import gradient_descent", 1),
+        ("from mirrorshot.gp.gaussian import condition", 0),
+        ("def f():\n    import torch", 0),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch", 0),
+    ],
+)
+def test_an_import_of_torch_is_found(source, n):
+    assert len(list(needs_torch(source, "tool.model"))) == n
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from mirrorshot import FewShotClassifier
 from mirrorshot.classifier.export import ExportError, export_onnx
-from mirrorshot.gp.kernels import RBF, Cosine, GPyTorchKernel, Kernel, Linear, Matern, Polynomial
+from mirrorshot.gp.kernels import RBF, Cosine, Kernel, Linear, Matern, Polynomial
 from mirrorshot.types import InvalidInputError
 
 KERNELS = {
@@ -81,7 +81,8 @@ def test_the_file_says_what_the_classes_are(tmp_path):
 
 
 def test_a_kernel_without_a_form_is_refused(tmp_path):
-    import gpytorch
+    gpytorch = pytest.importorskip("gpytorch")
+    from mirrorshot.gp.kernels import GPyTorchKernel
 
     X, y, _ = task(2)
     kernel = GPyTorchKernel(gpytorch.kernels.RBFKernel()).double()

@@ -11,7 +11,6 @@ from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.files.sealed import save_sealed
 from mirrorshot.gp.kernels import (
     RBF,
-    GPyTorchKernel,
     Linear,
     Matern,
     Polynomial,
@@ -124,7 +123,8 @@ def test_what_was_not_fitted_cannot_be_saved(tmp_path):
 
 
 def test_a_foreign_kernel_cannot_be_saved(tmp_path):
-    import gpytorch
+    gpytorch = pytest.importorskip("gpytorch")
+    from mirrorshot.gp.kernels import GPyTorchKernel
 
     few = FewShotClassifier(kernel=GPyTorchKernel(gpytorch.kernels.RBFKernel()).double()).fit(X[:30], Y[:30])
     with pytest.raises(InvalidInputError, match="cannot be written"):

@@ -61,6 +61,7 @@ TINY = ("--n-query", 4, "--episodes", 8, "--device", "cpu", "--set", "validate_e
 @pytest.fixture
 def train(run, data):
     """Train on the embeddings, hardly at all; the folder of the run."""
+    pytest.importorskip("torch")
 
     def invoke(folder, *arguments):
         result = run("train", "--data", data, *TINY, "--output", folder, "--json", *arguments)

@@ -67,6 +67,7 @@ def test_other_tasks_and_weights_have_files_of_their_own(train, run, tmp_path):
 
 
 def test_averaged_flips_have_a_file_of_their_own(run, tmp_path):
+    pytest.importorskip("torch")
     folder = tmp_path / "one"
     trained = run("train", "--data", "glyphs", "--output", folder, *TINY)
     assert trained.exit_code == 0, trained.output
@@ -129,6 +130,7 @@ def test_what_is_not_there_is_explained(train, run, data, tmp_path):
 
 
 def test_data_unlike_those_of_training_are_explained(run, data, tmp_path):
+    pytest.importorskip("torch")
     arguments = ("--set", "n_validation_tasks=2", "--set", "n_tune_tasks=2", "--set", "validate_every=1")
     folder = tmp_path / "pictures"
     trained = run("train", "--episodes", 1, "--n-query", 2, *arguments, "--device", "cpu", "--output", folder)

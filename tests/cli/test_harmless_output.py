@@ -22,7 +22,7 @@ def model(tmp_path):
     X = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.1]])
     labels = ["a", "a", "b", "b"]
     Model.fit(Items("embedding", ["one", EVIL, TURNED, FORMULA], X, labels)).save(tmp_path / "model")
-    tensors, info = load_checkpoint(tmp_path / "model")
+    tensors, info = load_checkpoint(tmp_path / "model", as_arrays=True)
     info = {name: info[name] for name in ("names", "labels", "head", "encoder")}
     evil = dict(zip("ab", [EVIL, FORMULA], strict=True))
     info["labels"], info["head"]["classes"] = [evil[label] for label in labels], [EVIL, FORMULA]

@@ -4,6 +4,8 @@ import pytest
 
 from mirrorshot.files.checkpoint import load_checkpoint, save_checkpoint
 
+pytest.importorskip("torch")
+
 QUICK = ("--n-tasks", 4, "--seeds", "1,2", "--n-query", 4)
 
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from mirrorshot.data import ClassSource
-from mirrorshot.data.source import first
+from mirrorshot.files.texts import first
 from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 
 

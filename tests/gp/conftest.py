@@ -1,10 +1,10 @@
 import pytest
-import torch
 
 
 @pytest.fixture
 def few_shot_tasks():
     """Random tasks: classes are clouds around random centres, features have unit norm."""
+    torch = pytest.importorskip("torch")
 
     def make(n_tasks, n_way, n_shot, scale, *, kernel="cosine", spread=1.0, seed=0, n_features=64):
         g = torch.Generator().manual_seed(seed)
@@ -23,6 +23,7 @@ def few_shot_tasks():
 @pytest.fixture
 def small_task():
     """One task with a prior covariance of full rank, and labels 0, 1, ... in turn."""
+    torch = pytest.importorskip("torch")
 
     def make(n_way=3, n=4, scale=2.0, seed=0):
         g = torch.Generator().manual_seed(seed)

@@ -1,10 +1,11 @@
 import pytest
-import torch
 
 
 @pytest.fixture
 def predictions():
     """Random probabilities, and labels drawn so that about every second prediction is right."""
+
+    torch = pytest.importorskip("torch")
 
     def make(*shape, n_way=5, seed=0, dtype=torch.float64):
         g = torch.Generator().manual_seed(seed)
@@ -19,6 +20,8 @@ def predictions():
 @pytest.fixture
 def padded(predictions):
     """Predictions with weights 0, 1 and 2, rubbish where it is 0; and the same repeated so often, pooled."""
+
+    torch = pytest.importorskip("torch")
 
     def make(*shape, n_way=5, seed=0, most=2):
         prob, y = predictions(*shape, n_way=n_way, seed=seed)

@@ -121,7 +121,7 @@ def test_a_folder_of_loose_pictures_can_be_examined(folder):
 
 @pytest.mark.parametrize("what", ["missing", "empty", "a file"])
 def test_a_folder_without_pictures_is_told(tmp_path, what):
-    path = {"missing": tmp_path / "no", "empty": tmp_path, "a file": tmp_path / "x.txt"}[what]
+    path = {"missing": tmp_path / "no", "empty": tmp_path, "a file": tmp_path / "x.md"}[what]
     if what == "a file":
         path.write_text("x")
     with pytest.raises(DataError, match="Expected"):

@@ -17,7 +17,7 @@ from mirrorshot.tool.model_file import MODEL_VERSION
 @pytest.fixture
 def saved(tmp_path, points):
     """A file of a model."""
-    Model.fit(points).save(tmp_path / "model")
+    Model.fit(points, parameters={"kernel": "cosine"}).save(tmp_path / "model")
     return tmp_path / "model"
 
 

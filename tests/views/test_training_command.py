@@ -5,7 +5,7 @@ import pytest
 from mirrorshot.cli.settings import compose
 from mirrorshot.methods import method_options
 from mirrorshot.training.config import Config
-from mirrorshot.views import training_command
+from mirrorshot.views.training_command import training_command
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
 from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
 from mirrorshot.cli.serve_command import SERVE_EXAMPLES, serve
 from mirrorshot.cli.suggest_command import SUGGEST_EXAMPLES, suggest
-from mirrorshot.cli.terminal import package_version
+from mirrorshot.cli.terminal import Commands, package_version
 from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
 
 __all__ = ["main"]
@@ -53,6 +53,7 @@ _IMAGES, _BOTH, _TRAINING = "Images", "Images and meta-training", "Meta-training
 
 main = typer.Typer(
     name="mirrorshot",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from mirrorshot.cli.models import load_model, summary
-from mirrorshot.cli.options import AsJson, Download, EditedFile, ModelFile, Quiet, SkipCorrupt, Trust, examples
+from mirrorshot.cli.options import (
+    AsJson,
+    Download,
+    EditedFile,
+    ModelFile,
+    Quiet,
+    SkipCorrupt,
+    TextColumn,
+    Trust,
+    examples,
+)
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import refuse, say, say_json, short_work
 
@@ -27,6 +37,7 @@ def add(
     output: EditedFile = None,
     download: Download = False,
     trust_encoder: Trust = False,
+    text_column: TextColumn = None,
     skip_corrupt: SkipCorrupt = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -38,7 +49,7 @@ def add(
         from mirrorshot.tool.encoding import check_damaged
 
         fitted = load_model(model, trust_encoder=trust_encoder, download=download)
-        batches = {name: read_unlabelled(paths) for name, paths in groups.items()}
+        batches = {name: read_unlabelled(paths, text_column=text_column) for name, paths in groups.items()}
         with progress_bar(quiet=quiet) as stage:
             for name, items in batches.items():
                 found = encode_items(fitted.encoder, items, thumbnails=True, progress=stage(f"Adding {name}"))

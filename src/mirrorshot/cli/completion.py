@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from glob import escape, glob
 from os.path import isdir
 
-ENCODERS = ("auto", "glyphs", "pixels", "timm:", "open_clip:", "transformers:", "sentence-transformers:")
+ENCODERS = (
+    "auto", "glyphs", "pixels", "efficientnet-lite2", "efficientnet-lite1", "efficientnet-lite0", "wordllama", "minilm",
+    "tfidf", "timm:", "open_clip:", "transformers:", "sentence-transformers:",
+)  # fmt: skip
 DATA = ("glyphs", "cub", "mini_imagenet", "mini_imagenet_to_cub", "omniglot", "omniglot_to_emnist")
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorshot.cli.options import AsJson, Download, EncoderName, Quiet, examples
+from mirrorshot.cli.options import AsJson, Download, EncoderName, LabelColumn, Quiet, TextColumn, examples
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import FINDINGS, say_json, short_work, shown
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DOCTOR_EXAMPLES = examples(
     {
         "mirrorshot doctor support/": "Damaged and tiny images, copies, wrong labels, classes that look alike.",
+        "mirrorshot doctor texts.csv --text-column body --label-column topic": "Copies, near-copies and wrong labels.",
         "mirrorshot doctor support/ --against test/ --json": "Also images that are in both folders, as JSON.",
     },
     "[bold]Exit codes[/bold]: 0 no errors (there may be warnings), 1 failed, 2 wrong usage, 3 errors were found.",
@@ -24,12 +25,15 @@ _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
 def doctor(
-    folder: Annotated[Path, typer.Argument(help="Folder of class folders, or of images.", readable=False)],
+    folder: Annotated[Path, typer.Argument(help="Folder of class folders, of images, or a table.", readable=False)],
     against: Annotated[
-        Path | None, typer.Option(help="Another folder, whose images should not be in the first.", metavar="FOLDER")
+        Path | None,
+        typer.Option(help="Another one, whose items should not be in the first.", metavar="PATH"),
     ] = None,
     encoder: EncoderName = "auto",
     download: Download = False,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -38,7 +42,10 @@ def doctor(
         from mirrorshot.tool.doctor import examine
 
         with progress_bar(quiet=quiet) as stage:
-            report = examine(folder, against, encoder=encoder, download=download, progress=stage("Examining"))
+            report = examine(
+                folder, against, encoder=encoder, download=download, text_column=text_column,
+                label_column=label_column, progress=stage("Examining"),
+            )  # fmt: skip
     if as_json:
         say_json({**report._asdict(), "findings": [finding._asdict() for finding in report.findings]})
     else:
@@ -54,7 +61,7 @@ def _print(report: "Report") -> None:
 
     console = HarmlessConsole()
     console.print(
-        f"{report.n_pictures} images of {report.n_classes} classes, compared by {report.encoder}.", markup=False
+        f"{report.n_pictures} items of {report.n_classes} classes, compared by {report.encoder}.", markup=False
     )
     for finding in report.findings:
         head = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])

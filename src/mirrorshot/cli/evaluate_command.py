@@ -82,6 +82,8 @@ def evaluate(
     skip_corrupt: options.SkipCorrupt = False,
     trust_encoder: options.Trust = False,
     download: options.Download = False,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -92,7 +94,8 @@ def evaluate(
     A run is a folder and gets the file evaluation.json. Its temperature is fitted on validation classes.
     """
     if runs[0].is_file():
-        _evaluate_model(runs, trust_encoder=trust_encoder, download=download, quiet=quiet, as_json=as_json)
+        columns = {"text_column": text_column, "label_column": label_column}
+        _evaluate_model(runs, columns, trust_encoder=trust_encoder, download=download, quiet=quiet, as_json=as_json)
         return
     protocol = {
         "n_query": n_query, "n_tasks": n_tasks, "seeds": parse_seeds(seeds), "two_temperatures": two_temperatures,
@@ -179,7 +182,15 @@ def _evaluate_runs(
         }  # fmt: skip
 
 
-def _evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, quiet: bool, as_json: bool) -> None:
+def _evaluate_model(
+    paths: list[Path],
+    columns: Mapping[str, str | None],
+    *,
+    trust_encoder: bool,
+    download: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
     """Evaluate a model; `paths` are its file and labelled items as `fit` takes them."""
     if len(paths) != 2:
         refuse(f"Expected a model and a folder of labelled images, but got {len(paths)} paths.")
@@ -187,7 +198,7 @@ def _evaluate_model(paths: list[Path], *, trust_encoder: bool, download: bool, q
         from mirrorshot.tool import encode_items, read_labelled
 
         model = load_model(paths[0], trust_encoder=trust_encoder, download=download)
-        items = read_labelled(paths[1])
+        items = read_labelled(paths[1], **columns)
         with progress_bar(quiet=quiet) as stage:
             found = encode_items(model.encoder, items, progress=stage("Evaluating"))
         scores = model.score(found)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
-from mirrorshot.cli.options import AsJson, Download, ModelFile, Queries, Quiet, Trust, examples
+from mirrorshot.cli.options import AsJson, Download, ModelFile, Queries, Quiet, TextColumn, Trust, examples
 from mirrorshot.cli.terminal import say_json, short_work, shown
 
 if TYPE_CHECKING:
-    from mirrorshot.tool import Prediction, Reason
+    from mirrorshot.tool import Prediction, Reason, Word
 
 EXPLAIN_EXAMPLES = examples(
     {
@@ -30,18 +30,23 @@ def explain(
     as_json: AsJson = False,
     download: Download = False,
     trust_encoder: Trust = False,
+    text_column: TextColumn = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show which examples speak for a class, and which against it.
+    """Show which examples (and words of a text) speak for a class, and which against it.
 
-    The contributions of all examples add up to the score of the class.
+    The contributions of all examples add up to the score of the class. For texts also the words that count most: how
+    much the log-odds of the class would fall without each.
     """
     with short_work():
         fitted, found = read_queries(
-            model, queries, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet
-        )
-        pairs = zip(fitted.predict_encoded(found), fitted.explain(found, label, n), strict=True)
-    records = [_record(answer, reasons, label or answer.label) for answer, reasons in pairs]
+            model, queries, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet,
+            text_column=text_column,
+        )  # fmt: skip
+        answers, reasons = fitted.predict_encoded(found), fitted.explain(found, label, n)
+        words = fitted.words(found, label, n) if found.items.kind == "text" else [None] * len(answers)
+    parts = zip(answers, reasons, words, strict=True)
+    records = [_record(answer, examples_, label or answer.label, own) for answer, examples_, own in parts]
     if as_json:
         say_json(records)
     else:
@@ -49,12 +54,16 @@ def explain(
     end_with_damaged(found)
 
 
-def _record(answer: "Prediction", reasons: "Iterable[Reason]", label: str) -> dict[str, Any]:
+def _record(
+    answer: "Prediction", reasons: "Iterable[Reason]", label: str, words: "Iterable[Word] | None"
+) -> dict[str, Any]:
+    own = {} if words is None else {"words": [{**word._asdict(), "word": shown(word.word)} for word in words]}
     return {
         "name": shown(answer.name),
         "label": label,
         "probability": answer.probabilities[label],
         "reasons": [{**reason._asdict(), "name": shown(reason.name)} for reason in reasons],
+        **own,
     }
 
 
@@ -65,3 +74,6 @@ def _print(records: list[dict[str, Any]]) -> None:
         rows = [(reason["name"], reason["label"], f"{reason['added']:+.2f}") for reason in record["reasons"]]
         title = f"{record['name']}: {record['label']} with probability {record['probability']:.3f}"
         print_rows(["example", "its class", "adds"], rows, title=title, numbers=(2,))
+        words = [(word["word"], f"{word['added']:+.2f}") for word in record.get("words", [])]
+        if words:
+            print_rows(["word", "adds"], words, numbers=(1,))

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorshot.cli.models import pick_encoder, summary
-from mirrorshot.cli.options import AsJson, Download, EncoderName, Quiet, SkipCorrupt, examples, output_option
+from mirrorshot.cli.options import (
+    AsJson,
+    Download,
+    EncoderName,
+    LabelColumn,
+    Quiet,
+    SkipCorrupt,
+    TextColumn,
+    examples,
+    output_option,
+)
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import check_folder, note, quoted, refuse, say, say_json, short_work
 
@@ -17,6 +27,8 @@ if TYPE_CHECKING:
 FIT_EXAMPLES = examples(
     {
         "mirrorshot fit letters/": "A folder for each class with a few images each. Writes model.mirrorshot.",
+        "mirrorshot fit texts.csv --text-column body --label-column topic": "A table of texts: CSV, JSON Lines or "
+        "Parquet.",
         "mirrorshot fit birds/ -e timm:vit_small_patch14_dinov2.lvd142m --download": "Photographs, with a network of "
         "timm (pip install timm), whose weights are fetched once.",
         "mirrorshot fit embeddings.npz -o model.mirrorshot": "Embeddings X and labels y that you have; or a CSV file "
@@ -30,23 +42,27 @@ def fit(
     support: Annotated[
         Path,
         typer.Argument(
-            help="Folder with a folder of images for each class; or a .csv, .npz or .parquet file.",
+            help="Folder with a folder of images for each class; or a table: .csv, .jsonl, .parquet, .npz.",
             metavar="SUPPORT",
             readable=False,
         ),
     ],
     output: Annotated[Path, output_option(help="File to write.")] = Path("model.mirrorshot"),
     encoder: EncoderName = "auto",
-    kernel: Annotated[str, typer.Option(help="cosine, rbf, matern, linear or polynomial.")] = "cosine",
+    kernel: Annotated[
+        str, typer.Option(help="auto, cosine, rbf, matern, linear or polynomial. auto is cosine, or chosen for tables.")
+    ] = "auto",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
     thumbnails: Annotated[bool, typer.Option(help="Keep small images of the examples in the model.")] = True,
     download: Download = False,
     skip_corrupt: SkipCorrupt = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn classes from a few labelled images each, and write a model. It takes seconds.
+    """Learn classes from a few labelled images, texts or embeddings each, and write a model. It takes seconds.
 
-    One image of each class is enough; with five or more, "none of these" and sets of labels become useful.
+    One example of each class is enough; with five or more, "none of these" and sets of labels become useful.
     """
     started = time.perf_counter()
     if output.is_dir():
@@ -55,15 +71,16 @@ def fit(
     with short_work():
         from mirrorshot.tool import Model, read_labelled
 
-        items = read_labelled(support)
+        items = read_labelled(support, text_column=text_column, label_column=label_column)
         chosen = pick_encoder(encoder, items, download=download, quiet=quiet)
+        parameters = {} if kernel == "auto" else {"kernel": kernel}
         with progress_bar(quiet=quiet) as stage:
             model = Model.fit(
-                items, chosen, parameters={"kernel": kernel}, thumbnails=thumbnails, skip_corrupt=skip_corrupt,
+                items, chosen, parameters=parameters, thumbnails=thumbnails, skip_corrupt=skip_corrupt,
                 progress=stage("Fitting"),
             )  # fmt: skip
         n_left_out = len(items.names) - len(model.names)
-        note(f"Warning: {n_left_out} images cannot be read and are left out.", quiet=n_left_out == 0)
+        note(f"Warning: {n_left_out} items cannot be read and are left out.", quiet=n_left_out == 0)
         output.parent.mkdir(parents=True, exist_ok=True)
         model.save(output)
     _print(model, output, time.perf_counter() - started, as_json)
@@ -79,4 +96,5 @@ def _print(model: "Model", path: Path, seconds: float, as_json: bool) -> None:
     more = f" and {len(counts) - 8} more" if len(counts) > 8 else ""
     say(f"{len(model.names)} examples of {len(counts)} classes: {listed}{more}. It took {seconds:.1f} s.")
     say(f"Model: {path}")
-    say(f"Next:  mirrorshot predict {quoted(path)} IMAGES")
+    kinds = {"picture": "IMAGES", "text": "TEXTS.csv", "embedding": "TABLE"}
+    say(f"Next:  mirrorshot predict {quoted(path)} {kinds[model.encoder.kind]}")

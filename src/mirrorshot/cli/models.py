@@ -36,13 +36,20 @@ def pick_encoder(name: str, items: "Items", *, download: bool, quiet: bool) -> "
 
 
 def read_queries(
-    path: Path, arguments: Sequence[str], *, label: str, trust_encoder: bool, download: bool, quiet: bool
+    path: Path,
+    arguments: Sequence[str],
+    *,
+    label: str,
+    trust_encoder: bool,
+    download: bool,
+    quiet: bool,
+    text_column: str | None = None,
 ) -> "tuple[Model, Encoded]":
     """Load a model, and encode items with it; `-` is standard input, `label` names the progress bar."""
     from mirrorshot.tool import encode_items, read_unlabelled
 
     model = load_model(path, trust_encoder=trust_encoder, download=download)
-    items = read_unlabelled(arguments, sys.stdin if "-" in arguments else ())
+    items = read_unlabelled(arguments, sys.stdin if "-" in arguments else (), text_column=text_column)
     with progress_bar(quiet=quiet) as stage:
         return model, encode_items(model.encoder, items, progress=stage(label))
 
@@ -62,6 +69,7 @@ def summary(model: "Model", path: Path) -> dict[str, Any]:
         "encoder": model.encoder.name,
         "n_examples": len(model.names),
         "classes": {label: model.labels.count(label) for label in model.classes},
+        "kernel": str(model.head.kernel),
         "temperature": model.head.temperature_,
         "loo_log_likelihood": model.head.loo_log_likelihood_,
     }

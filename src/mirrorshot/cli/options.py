@@ -52,7 +52,8 @@ EditedFile = Annotated[Path | None, output_option(help="File to write.", show_de
 Queries = Annotated[
     list[str],
     typer.Argument(
-        help="Images, folders, patterns, one .csv, .npz or .txt file, or - for paths on standard input.",
+        help="Images, folders, patterns, one table (.csv, .jsonl, .parquet, .npz, .npy, .txt), or - for paths on "
+        "standard input.",
         metavar="QUERY",
     ),
 ]
@@ -61,11 +62,19 @@ EncoderName = Annotated[
     typer.Option(
         "--encoder",
         "-e",
-        help="Encoder, from images to embeddings: auto, glyphs, pixels, the folder of a run, timm:NAME, "
-        "open_clip:NAME, transformers:NAME, sentence-transformers:NAME, or your own module:function.",
+        help="Encoder, from images or texts to embeddings: auto, glyphs, pixels, efficientnet-lite2, wordllama, "
+        "minilm, tfidf, the folder of a run, timm:NAME, open_clip:NAME, transformers:NAME, sentence-transformers:NAME, "
+        "or your own module:function.",
         metavar="NAME",
         autocompletion=complete_encoder,
     ),
+]
+TextColumn = Annotated[
+    str | None, typer.Option("--text-column", help="Column of texts of a table.", show_default="text", metavar="NAME")
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option("--label-column", help="Column of labels of a table.", show_default="label", metavar="NAME"),
 ]
 Download = Annotated[bool, typer.Option("--download", help="Allow to fetch the weights of the encoder.")]
 Trust = Annotated[

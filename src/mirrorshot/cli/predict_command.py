@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
-from mirrorshot.cli.options import AsJson, Download, ModelFile, Queries, Quiet, Trust, examples
+from mirrorshot.cli.options import AsJson, Download, ModelFile, Queries, Quiet, TextColumn, Trust, examples
 from mirrorshot.cli.terminal import refuse, say_json, short_work, shown
 from mirrorshot.files.texts import csv_cell
 
@@ -43,6 +43,7 @@ def predict(
     as_json: AsJson = False,
     download: Download = False,
     trust_encoder: Trust = False,
+    text_column: TextColumn = None,
     quiet: Quiet = False,
 ) -> None:
     """Classify images: class, probability, the set of classes to consider, or "none of these".
@@ -55,8 +56,9 @@ def predict(
         refuse(f"Expected --coverage to be between 0 and 1, but got {coverage}.")
     with short_work():
         fitted, found = read_queries(
-            model, queries, label="Predicting", trust_encoder=trust_encoder, download=download, quiet=quiet
-        )
+            model, queries, label="Predicting", trust_encoder=trust_encoder, download=download, quiet=quiet,
+            text_column=text_column,
+        )  # fmt: skip
         answers = fitted.predict_encoded(found, coverage=coverage, novelty_threshold=novelty)
     if as_json:
         say_json([_record(answer) for answer in answers])

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mirrorshot.cli.options import Download, EncoderName, Trust, examples
-from mirrorshot.cli.terminal import check_folder, errors_as_messages, refuse, say, wrong_usage
+from mirrorshot.cli.terminal import check_folder, errors_as_messages, say, wrong_usage
 
 SERVE_EXAMPLES = examples(
     {
@@ -55,13 +55,6 @@ def serve(
     Several people can use it at once, each with images of their own, which survive a restart.
     """
     check_folder("--data-folder", data_folder)
-    try:
-        import fastapi  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        refuse(
-            f"Expected the packages of the server, but {error.name} is missing. Run: pip install 'mirrorshot[serve]'"
-        )
     with wrong_usage():
         from mirrorshot.serve import Limits, Settings
         from mirrorshot.serve.settings import is_loopback

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
-from mirrorshot.cli.options import AsJson, Download, ModelFile, Quiet, Trust, examples
+from mirrorshot.cli.options import AsJson, Download, ModelFile, Quiet, TextColumn, Trust, examples
 from mirrorshot.cli.terminal import say, say_json, short_work, shown
 
 SUGGEST_EXAMPLES = examples(
@@ -23,13 +23,15 @@ def suggest(
     as_json: AsJson = False,
     download: Download = False,
     trust_encoder: Trust = False,
+    text_column: TextColumn = None,
     quiet: Quiet = False,
 ) -> None:
     """List the images to label next: those whose labels would make the predictions for all of them surest."""
     with short_work():
         fitted, found = read_queries(
-            model, pool, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet
-        )
+            model, pool, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet,
+            text_column=text_column,
+        )  # fmt: skip
         names = [shown(name) for name in fitted.suggest(found, k)]
     if as_json:
         say_json(names)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
+from mirrorshot.files.lazy import missing_package
 from mirrorshot.files.texts import harmless
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
@@ -63,6 +65,21 @@ def refuse(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
+class Commands(TyperGroup):
+    """Commands that say which extra to install, if one needs a package that is missing."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            explained = missing_package(error)
+            if explained is None:
+                raise
+            _complain(f"{explained}")
+            raise typer.Exit(1) from error
+
+
 @contextmanager
 def wrong_usage() -> Iterator[None]:
     """Treat wrong settings within the block as wrong usage."""
@@ -87,10 +104,10 @@ def errors_as_messages() -> Iterator[None]:
 
 @contextmanager
 def short_work() -> Iterator[None]:
-    """`errors_as_messages` for a block that imports torch, with threads that wait without spinning.
+    """`errors_as_messages` for a block that computes little, with threads that wait without spinning.
 
     Design note: the work is a second of imports and some small products. Threads that spin between these take the
-    processor from other programs, and on a busy machine from this one. OpenMP reads the setting when torch is imported.
+    processor from other programs, and on a busy machine from this one. OpenMP reads the setting when it is loaded.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with errors_as_messages():

@@ -17,7 +17,8 @@ from mirrorshot.data.embeddings import SUFFIXES as EMBEDDING_SUFFIXES
 from mirrorshot.data.embeddings import read_embeddings
 from mirrorshot.data.images import read_folder
 from mirrorshot.data.loaders import SPLITS, Request
-from mirrorshot.data.source import ClassSource, first
+from mirrorshot.data.source import ClassSource
+from mirrorshot.files.texts import first
 from mirrorshot.types import DataError, InvalidInputError
 
 _STORED = 192  # pixels of a side of own training images, which are cropped at random

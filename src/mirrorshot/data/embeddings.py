@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrorshot.data.cache import read_npz
-from mirrorshot.data.source import ClassSource, first
+from mirrorshot.data.source import ClassSource
+from mirrorshot.files.texts import first
 from mirrorshot.types import DataError, InvalidInputError
 
 _X = ("X", "embeddings", "features")

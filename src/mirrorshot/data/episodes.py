@@ -17,7 +17,8 @@ from jaxtyping import Bool, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrorshot.data.source import ClassSource, first
+from mirrorshot.data.source import ClassSource
+from mirrorshot.files.texts import first
 from mirrorshot.types import DataError, InvalidInputError, TaskBatch
 
 Range = int | tuple[int, int]

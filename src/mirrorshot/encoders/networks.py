@@ -1,31 +1,21 @@
-"""Encoders that are networks of this package: of a trained run, and the packaged one for characters."""
+"""Encoders that are networks of trained runs."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from mirrorshot.data.augment import Preprocess
-from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, checked_embeddings, unit
+from mirrorshot.encoders.backbones import GRAPHS, new_graph
+from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, checked_embeddings
 from mirrorshot.encoders.characters import as_character
-from mirrorshot.files.checkpoint import load_checkpoint
-from mirrorshot.files.sealed import load_sealed
-from mirrorshot.gp.threads import one_thread
-from mirrorshot.networks.backbones import BACKBONES, Backbone, make_backbone
-from mirrorshot.training.folder import read_config
-from mirrorshot.types import InvalidInputError
+from mirrorshot.encoders.runtime import Network
 
-GLYPHS_FILE = Path(__file__).parent / "glyphs.safetensors"
-GLYPHS_KIND, GLYPHS_VERSION = "encoder", 1
 _AT_ONCE = 64  # images in a batch of a network
 _MAX_SIDE, _LARGEST_MEAN, _SMALLEST_STD = 512, 1e3, 1e-6
+_MARGIN = 1.15  # photographs are resized to this times the network's side, and their centre is taken
 
 
 class RunNetwork(Encoder):
@@ -36,22 +26,27 @@ class RunNetwork(Encoder):
         weights: by name.
     """
 
-    def __init__(self, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, settings: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         _check_settings(settings)
         self.name, self.settings = "run", dict(settings)
-        self._network = _build(settings, weights)
-        self._weights = dict(weights)
-        size, mean, std = settings["image_size"], settings["mean"], settings["std"]
-        self._preprocess = Preprocess(int(size), tuple(map(float, mean)), tuple(map(float, std)))
+        self._weights = {name: np.asarray(array) for name, array in weights.items()}
+        self._network = _build(settings, self._weights)
 
-    def tensors(self) -> Mapping[str, Tensor]:
+    def tensors(self) -> Mapping[str, NDArray[Any]]:
         """The weights."""
         return self._weights
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Features of images, (n, D)."""
-        stored = torch.from_numpy(np.stack([_stored(item, self.settings) for item in items]))
-        return checked_embeddings(_features(self._network, self._preprocess(stored)), len(items), self.name)
+        images = np.stack([_prepared(item, self.settings) for item in items])
+        features = self._features(images)
+        if self.settings.get("average_flips", False):
+            features = np.float32(0.5) * (features + self._features(np.ascontiguousarray(images[..., ::-1])))
+        return checked_embeddings(features, len(items), self.name)
+
+    def _features(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        parts = [self._network({"x": images[i : i + _AT_ONCE]}) for i in range(0, len(images), _AT_ONCE)]
+        return np.concatenate(parts)
 
 
 def read_run(folder: Path) -> RunNetwork:
@@ -59,10 +54,20 @@ def read_run(folder: Path) -> RunNetwork:
 
     Raises:
         RunError: there is no run.
-        EncoderError: the run has no network for images.
+        EncoderError: the run has no network for images, or torch is not installed.
     """
-    from mirrorshot.training.build import backbone_name
-    from mirrorshot.training.runs import load_run, stand_in
+    try:
+        from mirrorshot.files.checkpoint import load_checkpoint
+        from mirrorshot.training.build import backbone_name
+        from mirrorshot.training.folder import read_config
+        from mirrorshot.training.runs import load_run, stand_in
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise EncoderError(
+            f"Expected torch for reading the run in {folder}, but it is not installed: pip install "
+            "'mirrorshot[train]'. A model that was fitted with a run needs no torch."
+        ) from error
 
     config = read_config(folder)
     dataset = stand_in(str(config.get("data", "")), load_checkpoint(Path(folder) / "best.safetensors"))
@@ -86,61 +91,16 @@ def read_run(folder: Path) -> RunNetwork:
         "std": list(dataset.std),
         "average_flips": run.config.average_flips,
         "trained_on": run.config.data,
+        "even_light": True,
     }
-    return RunNetwork(settings, {name: tensor.clone() for name, tensor in backbone.state_dict().items()})
-
-
-class Glyphs(Encoder):
-    """For characters, printed or written: features of a packaged network, and the blurred image beside them.
-
-    An image is brought to the form of the glyphs first (`as_character`): any size, dark on light or light on dark.
-
-    Design note: features of the network and the blurred image are centred, scaled to length one and concatenated. The
-    network was trained on the glyphs and knows which strokes matter, the image keeps details that training never
-    showed; together they are better than either on characters unlike the glyphs (`benchmarks/glyph_encoder.py`).
-
-    Args:
-        digest: of the weights that a model was made with; others are refused. None: no check.
-
-    Example:
-        >>> Glyphs().encode([Image.new("L", (40, 30), 255)]).shape
-        (1, 260)
-    """
-
-    def __init__(self, digest: str | None = None) -> None:
-        own = hashlib.sha256(GLYPHS_FILE.read_bytes()).hexdigest()[:16]
-        if digest not in (None, own):
-            raise EncoderError(
-                f"Expected the weights {digest!r} of encoder 'glyphs', with which the model was made, but this version "
-                f"of mirrorshot has {own!r}. Fit the model again."
-            )
-        self.name, self.settings = "glyphs", {"digest": own}
-        saved = load_sealed(GLYPHS_FILE, kind=GLYPHS_KIND, version=GLYPHS_VERSION)
-        weights = {n[len("network.") :]: t for n, t in saved.tensors.items() if n.startswith("network.")}
-        self._network = _build(saved.info["settings"], weights)
-        self._centres = [saved.tensors[f"centre.{part}"].numpy() for part in ("network", "blurred")]
-
-    def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of images, (n, 260)."""
-        images = [as_character(item) for item in items if isinstance(item, Image.Image)]
-        parts = glyph_parts(self._network, np.stack(images))
-        centred = [unit(part - centre) for part, centre in zip(parts, self._centres, strict=True)]
-        return np.concatenate(centred, axis=1, dtype=np.float32)
-
-
-def glyph_parts(network: Backbone, images: NDArray[np.uint8]) -> tuple[Embeddings, Embeddings]:
-    """Features of the network (n, 64) and blurred images (n, 196) of white ink on black, (n, 28, 28)."""
-    x = torch.from_numpy(images)[:, None].float() / 255.0
-    blurred = F.avg_pool2d(F.avg_pool2d(x, 5, 1, 2), 5, 2, 2).flatten(1).numpy()
-    return _features(network, x), unit(blurred)
+    return RunNetwork(settings, {name: tensor.cpu().numpy() for name, tensor in backbone.state_dict().items()})
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings of a file that are not those of a network, before memory is allocated for one."""
     channels, size = settings.get("channels"), settings.get("image_size")
-    names = [name for name in BACKBONES if name != "identity"]
     wrong = [
-        *(["backbone"] if settings.get("backbone") not in names else []),
+        *(["backbone"] if settings.get("backbone") not in list(GRAPHS) else []),
         *(["channels"] if type(channels) is not int or channels not in (1, 3) else []),
         *(["image_size"] if type(size) is not int or not 16 <= size <= _MAX_SIDE else []),
         *(name for name in ("mean", "std") if not _is_colour(settings.get(name), channels)),
@@ -158,35 +118,33 @@ def _is_colour(values: Any, channels: Any) -> bool:
     return is_list and all(type(value) in (int, float) and abs(value) <= _LARGEST_MEAN for value in values)
 
 
-def _build(settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Backbone:
-    """Return a network in eval mode with given weights."""
+def _build(settings: Mapping[str, Any], weights: Mapping[str, NDArray[Any]]) -> Network:
+    """Return a network with given weights."""
+    channels, size = settings["channels"], settings["image_size"]
     try:
-        options: dict[str, Any] = {"generator": torch.Generator(), "in_channels": int(settings["channels"])}
-        if str(settings["backbone"]).startswith("conv4"):
-            options["image_size"] = int(settings["image_size"])
-        network = make_backbone(settings["backbone"], **options)
-        if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+        if not all(np.isfinite(array).all() for array in weights.values()):
             raise ValueError("some weights are not finite")
-        network.load_state_dict(dict(weights))
-        network.average_flips = bool(settings.get("average_flips", False))
-    except (KeyError, TypeError, ValueError, RuntimeError, InvalidInputError) as error:
+        graph = new_graph(channels, size)
+        network = Network(graph.encoded(GRAPHS[settings["backbone"]](graph, "x", weights)), "run")
+        network({"x": np.zeros((1, channels, size, size), np.float32)})
+    except (KeyError, TypeError, ValueError, IndexError, EncoderError) as error:
         raise EncoderError(f"Expected the settings and weights of a network, but got others: {error}") from error
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return network.eval().requires_grad_(False)
+    return network
 
 
-@torch.no_grad()
-def _features(network: Backbone, images: Tensor) -> NDArray[np.float32]:
-    """Features (n, D); in eval mode those of an image do not depend on the others."""
-    with one_thread(is_small=len(images) <= _AT_ONCE):
-        parts = [network(part[None])[0].float() for part in images.split(_AT_ONCE)]
-    return np.asarray(torch.cat(parts).numpy())
-
-
-def _stored(item: Item, settings: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """An image in the form of the run's data: characters as white ink on black, photographs resized to a square."""
+def _prepared(item: Item, settings: Mapping[str, Any]) -> NDArray[np.float32]:
+    """An image as the run's data: characters as white ink on black, photographs resized to a square; normalised."""
     assert isinstance(item, Image.Image)
+    size = int(settings["image_size"])
     if settings["channels"] == 1:
-        return as_character(item)[None]
-    side = int(1.15 * int(settings["image_size"]))
-    return np.asarray(item.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+        picture = Image.fromarray(as_character(item, even_light="even_light" in settings))
+    else:
+        picture = item.convert("RGB")
+    if settings["channels"] == 3 or picture.size != (size, size):
+        large = int(_MARGIN * size)
+        start = round(0.5 * (large - size))
+        picture = picture.resize((large, large), Image.Resampling.BILINEAR)
+        picture = picture.crop((start, start, start + size, start + size))
+    pixels = np.asarray(picture, dtype=np.float32).reshape(size, size, -1).transpose(2, 0, 1) / np.float32(255.0)
+    mean, std = (np.array(settings[name], np.float32)[:, None, None] for name in ("mean", "std"))
+    return (pixels - mean) / std

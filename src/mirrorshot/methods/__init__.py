@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections import UserDict
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mirrorshot.files.lazy import need
 from mirrorshot.types import InvalidInputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class _Registry(UserDict[str, Any]):
         entry = super().__getitem__(name)
         if isinstance(entry, str):
             module, _, cls = entry.rpartition(".")
-            entry = self.data[name] = getattr(import_module(f"mirrorshot.methods.{module}"), cls)
+            entry = self.data[name] = getattr(need(f"mirrorshot.methods.{module}"), cls)
         found: type[FewShotMethod] = entry
         return found
 
@@ -57,7 +57,7 @@ METHODS = _Registry(
 def __getattr__(name: str) -> Any:
     """Import the base classes on first use."""
     if name in ("FewShotMethod", "PretrainedMethod"):
-        return getattr(import_module("mirrorshot.methods.base"), name)
+        return getattr(need("mirrorshot.methods.base"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,13 +1,13 @@
 """Calibration bins: predictions sorted by confidence."""
 
+import math
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
-from mirrorshot.gp.linalg import one_hot
+from mirrorshot.metrics.backend import cast, double, quietly, search, sort
 from mirrorshot.metrics.inputs import TopLabel, checked, top_label
+from mirrorshot.softmax.arrays import Array, arange, namespace
 from mirrorshot.types import InvalidInputError
 
 
@@ -24,32 +24,34 @@ class CalibrationBins(NamedTuple):
         correct_sum: number of right ones, or sum of their weights.
     """
 
-    edges: Float[Tensor, " B_plus_1"]
-    counts: Float[Tensor, "*batch B"]
-    confidence_sum: Float[Tensor, "*batch B"]
-    correct_sum: Float[Tensor, "*batch B"]
+    edges: Float[Array, " B_plus_1"]
+    counts: Float[Array, "*batch B"]
+    confidence_sum: Float[Array, "*batch B"]
+    correct_sum: Float[Array, "*batch B"]
 
     @property
-    def confidence(self) -> Float[Tensor, "*batch B"]:
+    @quietly
+    def confidence(self) -> Float[Array, "*batch B"]:
         """Mean confidence of each bin, NaN where it is empty."""
         return self.confidence_sum / self.counts
 
     @property
-    def accuracy(self) -> Float[Tensor, "*batch B"]:
+    @quietly
+    def accuracy(self) -> Float[Array, "*batch B"]:
         """Share of right predictions in each bin, NaN where it is empty."""
         return self.correct_sum / self.counts
 
     @property
-    def share(self) -> Float[Tensor, "*batch B"]:
+    def share(self) -> Float[Array, "*batch B"]:
         """Share of all predictions that fell into each bin."""
-        return self.counts / self.counts.sum(-1, keepdim=True)
+        return self.counts / self.counts.sum(-1)[..., None]
 
 
 def calibration_bins(
-    prob: Float[Tensor, "*batch M C"],
-    y: Int[Tensor, "*batch M"],
+    prob: Float[Array, "*batch M C"],
+    y: Int[Array, "*batch M"],
     n_bins: int = 15,
-    weight: Float[Tensor, "*batch M"] | None = None,
+    weight: Float[Array, "*batch M"] | None = None,
     *,
     equal_mass: bool = False,
 ) -> CalibrationBins:
@@ -64,6 +66,7 @@ def calibration_bins(
     some may be empty. Rejected: to cut the sorted list into equal pieces.
 
     Example:
+        >>> import torch
         >>> prob = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
         >>> bins = calibration_bins(prob, torch.tensor([0, 0, 1, 1]), n_bins=2)
         >>> bins.counts.tolist(), bins.accuracy.tolist()
@@ -77,55 +80,58 @@ def calibration_bins(
 
 
 def class_calibration_bins(
-    prob: Float[Tensor, "*batch M C"],
-    y: Int[Tensor, "*batch M"],
+    prob: Float[Array, "*batch M C"],
+    y: Int[Array, "*batch M"],
     n_bins: int = 15,
-    weight: Float[Tensor, "*batch M"] | None = None,
+    weight: Float[Array, "*batch M"] | None = None,
 ) -> CalibrationBins:
     """Sort the probabilities of each class, predicted or not, into bins of equal width: fields of shape (C, B).
 
     Example:
+        >>> import torch
         >>> class_calibration_bins(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]), n_bins=2).counts
         tensor([[0., 2.],
                 [2., 0.]], dtype=torch.float64)
     """
     prob, y, share = checked(prob, y, weight)
-    rows = prob.flatten(0, -2)
-    happened = one_hot(y.flatten(), rows.shape[-1], torch.float64).mT
-    return bin_predictions(rows.T, happened.T, share.flatten().expand_as(rows.T), equal_width_edges(n_bins, rows))
+    columns = prob.reshape(-1, prob.shape[-1]).T
+    happened = y.reshape(-1) == arange(y, len(columns))[:, None]
+    weights = namespace(prob).broadcast_to(share.reshape(-1), columns.shape)
+    return bin_predictions(columns, double(happened), weights, equal_width_edges(n_bins, prob))
 
 
-def equal_width_edges(n_bins: int, like: Float[Tensor, "..."]) -> Float[Tensor, " B_plus_1"]:
+def equal_width_edges(n_bins: int, like: Float[Array, "..."]) -> Float[Array, " B_plus_1"]:
     """Edges 0, 1 / n_bins, ..., 1 in the type and on the device of the confidences `like`."""
     if n_bins < 1:
         raise InvalidInputError(f"Expected `n_bins` to be at least 1, but got {n_bins}.")
-    edges = torch.arange(n_bins + 1, dtype=torch.float64, device=like.device) / n_bins
-    return edges.to(like.dtype)  # so that a confidence of 0.6 and the edge 0.6 are the same number
+    edges = double(arange(like, n_bins + 1)) / n_bins
+    return cast(edges, like.dtype)  # so that a confidence of 0.6 and the edge 0.6 are the same number
 
 
 def bin_predictions(
-    confidence: Float[Tensor, "*groups n"],
-    correct: Float[Tensor, "*groups n"],
-    weight: Float[Tensor, "*groups n"],
-    edges: Float[Tensor, " B_plus_1"],
+    confidence: Float[Array, "*groups n"],
+    correct: Float[Array, "*groups n"],
+    weight: Float[Array, "*groups n"],
+    edges: Float[Array, " B_plus_1"],
 ) -> CalibrationBins:
     """Sums of each bin in each group (class, task); `edges` ascend, in the type of `confidence`."""
-    groups, n_bins = confidence.shape[:-1], len(edges) - 1
-    index = torch.bucketize(confidence.contiguous(), edges[1:-1].contiguous()).reshape(groups.numel(), -1)
-    index = (index + n_bins * torch.arange(groups.numel(), device=index.device)[:, None]).flatten()
-    weight = weight.double()
+    xp, groups, n_bins = namespace(confidence), confidence.shape[:-1], len(edges) - 1
+    n_groups = math.prod(groups)
+    index = search(edges[1:-1], confidence).reshape(n_groups, -1)
+    index = (index + n_bins * arange(index, n_groups)[:, None]).reshape(-1)
+    weight = double(weight)
     sums = (
-        torch.bincount(index, weights=term.flatten(), minlength=groups.numel() * n_bins).reshape(*groups, n_bins)
-        for term in (weight, weight * confidence.double(), weight * correct.double())
+        xp.bincount(index, weights=term.reshape(-1), minlength=n_groups * n_bins).reshape(*groups, n_bins)
+        for term in (weight, weight * double(confidence), weight * double(correct))
     )
     return CalibrationBins(edges, *sums)
 
 
-def _equal_mass_edges(top: TopLabel, edges: Tensor) -> Tensor:
+def _equal_mass_edges(top: TopLabel, edges: Array) -> Array:
     """Replace the inner edges by the smallest confidences at which a share b / B of the mass is reached."""
-    confidence, order = top.confidence.sort()
+    confidence, order = sort(top.confidence)
     mass = top.weight[order].cumsum(0)
     n_bins = len(edges) - 1
-    wanted = mass[-1] * torch.arange(1, n_bins, dtype=mass.dtype, device=mass.device) / n_bins
-    inner = confidence[torch.searchsorted(mass, wanted).clamp(max=len(mass) - 1)]
-    return torch.cat([edges[:1], inner, edges[-1:]])
+    wanted = mass[-1] * arange(mass, n_bins)[1:] / n_bins
+    inner = confidence[namespace(mass).clip(search(mass, wanted), None, len(mass) - 1)]
+    return namespace(edges).concatenate([edges[:1], inner, edges[-1:]])

@@ -11,10 +11,9 @@ evaluate the metrics on each resample, which needs 3,000 x 75 predictions a thou
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from mirrorshot.metrics.backend import Generator, double, draw_below, like_array, sort
 from mirrorshot.metrics.bins import CalibrationBins, bin_predictions, equal_width_edges
 from mirrorshot.metrics.calibration_errors import (
     brier_decomposition,
@@ -24,6 +23,7 @@ from mirrorshot.metrics.calibration_errors import (
 )
 from mirrorshot.metrics.inputs import checked
 from mirrorshot.metrics.scores import brier_terms, nll_terms, right_terms
+from mirrorshot.softmax.arrays import Array, arange, like, namespace
 from mirrorshot.types import InvalidInputError
 
 _MAX_COUNTS = 2**25  # of counts held at once: 256 MiB
@@ -38,10 +38,10 @@ class TaskStatistics(NamedTuple):
         bins: calibration bins of each task, fields of shape (T, B).
     """
 
-    weight: Float[Tensor, " T"]
-    correct: Float[Tensor, " T"]
-    nll: Float[Tensor, " T"]
-    brier: Float[Tensor, " T"]
+    weight: Float[Array, " T"]
+    correct: Float[Array, " T"]
+    nll: Float[Array, " T"]
+    brier: Float[Array, " T"]
     bins: CalibrationBins
 
 
@@ -53,7 +53,7 @@ class Interval(NamedTuple):
     high: float
 
 
-METRICS: Mapping[str, Callable[[TaskStatistics], Tensor]] = {
+METRICS: Mapping[str, Callable[[TaskStatistics], Array]] = {
     "accuracy": lambda sums: sums.correct / sums.weight,
     "nll": lambda sums: sums.nll / sums.weight,
     "brier": lambda sums: sums.brier / sums.weight,
@@ -68,14 +68,15 @@ METRICS: Mapping[str, Callable[[TaskStatistics], Tensor]] = {
 
 
 def task_statistics(
-    prob: Float[Tensor, "T M C"],
-    y: Int[Tensor, "T M"],
+    prob: Float[Array, "T M C"],
+    y: Int[Array, "T M"],
     n_bins: int = 15,
-    weight: Float[Tensor, "T M"] | None = None,
+    weight: Float[Array, "T M"] | None = None,
 ) -> TaskStatistics:
     """Reduce each task to the sums that all metrics of `METRICS` are made of, with bins of equal width.
 
     Example:
+        >>> import torch
         >>> prob, y = torch.tensor([[[0.9, 0.1], [0.6, 0.4]]]), torch.tensor([[0, 1]])
         >>> task_statistics(prob, y).correct
         tensor([1.], dtype=torch.float64)
@@ -83,17 +84,15 @@ def task_statistics(
     if prob.ndim != 3:
         raise InvalidInputError(f"Expected `prob` of shape (T, M, C), but got {tuple(prob.shape)}.")
     prob, y, share = checked(prob, y, weight)
-    right = right_terms(prob, y).double()
-    correct, nll, brier = (
-        (share * term.double()).sum(-1) for term in (right, nll_terms(prob, y), brier_terms(prob, y))
-    )
-    bins = bin_predictions(prob.amax(-1), right, share, equal_width_edges(n_bins, prob))
+    right = double(right_terms(prob, y))
+    correct, nll, brier = ((share * double(term)).sum(-1) for term in (right, nll_terms(prob, y), brier_terms(prob, y)))
+    bins = bin_predictions(namespace(prob).amax(prob, -1), right, share, equal_width_edges(n_bins, prob))
     return TaskStatistics(share.sum(-1), correct, nll, brier, bins)
 
 
 def bootstrap_intervals(
     statistics: TaskStatistics,
-    generator: torch.Generator,
+    generator: Generator,
     n_resamples: int = 1000,
     level: float = 0.95,
     metrics: Sequence[str] = tuple(METRICS),
@@ -111,6 +110,7 @@ def bootstrap_intervals(
         metrics: names from `METRICS`.
 
     Example:
+        >>> import torch
         >>> g = torch.Generator().manual_seed(0)
         >>> prob, y = torch.tensor([0.8, 0.2]).expand(200, 5, 2), (torch.rand(200, 5, generator=g) > 0.8).long()
         >>> found = bootstrap_intervals(task_statistics(prob, y), g)["accuracy"]
@@ -121,19 +121,20 @@ def bootstrap_intervals(
     if unknown:
         raise InvalidInputError(f"Expected `metrics` from {list(METRICS)}, but got {unknown}.")
     resamples = _resamples(statistics, generator, n_resamples, level)
-    whole = _from_table(_table(statistics).sum(0, keepdim=True), statistics.bins.edges)
+    whole = _from_table(_table(statistics).sum(0)[None], statistics.bins.edges)
     return {name: _interval(METRICS[name](whole), METRICS[name](resamples), level) for name in dict.fromkeys(metrics)}
 
 
 def bootstrap_bins(
-    statistics: TaskStatistics, generator: torch.Generator, n_resamples: int = 1000, level: float = 0.95
-) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    statistics: TaskStatistics, generator: Generator, n_resamples: int = 1000, level: float = 0.95
+) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
     """Percentile intervals of the accuracy in each calibration bin, for a reliability diagram.
 
     Arguments as in `bootstrap_intervals`. Resamples in which a bin is empty do not count for it; a bin without any
     predictions has NaN as lower and upper end.
 
     Example:
+        >>> import torch
         >>> g = torch.Generator().manual_seed(0)
         >>> prob, y = torch.tensor([0.8, 0.2]).expand(200, 5, 2), (torch.rand(200, 5, generator=g) > 0.8).long()
         >>> low, high = bootstrap_bins(task_statistics(prob, y), g)
@@ -141,14 +142,14 @@ def bootstrap_bins(
         (True, True)
     """
     bins = _resamples(statistics, generator, n_resamples, level).bins
-    ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=bins.counts.dtype, device=bins.counts.device)
-    low, high = bins.accuracy.nanquantile(ends, 0)
+    accuracy, xp = bins.accuracy, namespace(bins.counts)
+    is_empty = xp.isnan(accuracy).all(0)
+    ends = like(bins.counts, [(1 - level) / 2, (1 + level) / 2])
+    low, high = xp.where(is_empty, xp.nan, xp.nanquantile(xp.where(is_empty, 0.0, accuracy), ends, 0))
     return low, high
 
 
-def _resamples(
-    statistics: TaskStatistics, generator: torch.Generator, n_resamples: int, level: float
-) -> TaskStatistics:
+def _resamples(statistics: TaskStatistics, generator: Generator, n_resamples: int, level: float) -> TaskStatistics:
     """Sums of each resample, with resamples in place of tasks."""
     real = statistics.weight > 0
     if not bool(real.any()):
@@ -162,39 +163,45 @@ def _resamples(
     return _from_table(_resampled(_table(statistics)[real], generator, n_resamples), statistics.bins.edges)
 
 
-def _table(statistics: TaskStatistics) -> Tensor:
+def _table(statistics: TaskStatistics) -> Array:
     """All sums of a task in one row; (T, 4 + 3 B)."""
     weight, correct, nll, brier, bins = statistics
-    return torch.cat([torch.stack([weight, correct, nll, brier], -1), *bins[1:]], -1)
+    xp = namespace(weight)
+    return xp.concatenate([xp.stack([weight, correct, nll, brier], -1), *bins[1:]], -1)
 
 
-def _from_table(table: Tensor, edges: Tensor) -> TaskStatistics:
-    weight, correct, nll, brier = table[:, :4].unbind(-1)
-    return TaskStatistics(weight, correct, nll, brier, CalibrationBins(edges, *table[:, 4:].chunk(3, -1)))
+def _from_table(table: Array, edges: Array) -> TaskStatistics:
+    n_bins = len(edges) - 1
+    weight, correct, nll, brier = table[:, :4].T
+    sums = (table[:, 4 + i * n_bins : 4 + (i + 1) * n_bins] for i in range(3))
+    return TaskStatistics(weight, correct, nll, brier, CalibrationBins(edges, *sums))
 
 
-def _resampled(table: Tensor, generator: torch.Generator, n_resamples: int) -> Tensor:
+def _resampled(table: Array, generator: Generator, n_resamples: int) -> Array:
     """Sum of the rows of each resample; (R, columns). In pieces, so that memory does not grow with both sizes."""
-    infinite = table.isinf()
-    finite = torch.where(infinite, 0.0, table)  # 0 x inf would be NaN
+    xp = namespace(table)
+    infinite = xp.isinf(table)
+    finite = xp.where(infinite, 0.0, table)  # 0 x inf would be NaN
     piece = max(1, _MAX_COUNTS // len(table))
     sums = []
     for start in range(0, n_resamples, piece):
-        counts = _draw_counts(len(table), min(piece, n_resamples - start), generator).to(table.device)
-        hit = counts @ infinite.to(counts.dtype) > 0
-        sums.append(torch.where(hit, torch.inf, counts @ finite))
-    return torch.cat(sums)
+        counts = _draw_counts(len(table), min(piece, n_resamples - start), generator)
+        counts = like_array(table, counts)
+        hit = counts @ double(infinite) > 0
+        sums.append(xp.where(hit, xp.inf, counts @ finite))
+    return xp.concatenate(sums)
 
 
-def _draw_counts(n_tasks: int, n_resamples: int, generator: torch.Generator) -> Tensor:
+def _draw_counts(n_tasks: int, n_resamples: int, generator: Generator) -> Array:
     """How often each task is in each resample; (R, T)."""
-    drawn = torch.randint(n_tasks, (n_resamples, n_tasks), generator=generator, device=generator.device)
-    counts = torch.zeros(n_resamples, n_tasks, dtype=torch.float64, device=drawn.device)
-    return counts.scatter_add_(1, drawn, torch.ones_like(counts))
+    drawn = draw_below(n_tasks, (n_resamples, n_tasks), generator)
+    index = (drawn + n_tasks * arange(drawn, n_resamples)[:, None]).reshape(-1)
+    counts = namespace(drawn).bincount(index, minlength=n_resamples * n_tasks)
+    return double(counts).reshape(n_resamples, n_tasks)
 
 
-def _interval(value: Tensor, resamples: Tensor, level: float) -> Interval:
-    ordered = resamples.sort().values
+def _interval(value: Array, resamples: Array, level: float) -> Interval:
+    ordered = sort(resamples)[0]
     # outwards to the next resample: an interpolation between two infinite ones would be NaN
     skip = int((1 - level) / 2 * (len(ordered) - 1) + 1e-9)  # 4, and not 3.9999999999999991
     return Interval(float(value[0]), float(ordered[skip]), float(ordered[-1 - skip]))

@@ -3,18 +3,19 @@
 import math
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
+from mirrorshot.metrics.backend import erf
 from mirrorshot.metrics.bins import CalibrationBins
+from mirrorshot.softmax.arrays import Array, at_least, namespace
 from mirrorshot.types import InvalidInputError
 
 
-def expected_calibration_error(bins: CalibrationBins) -> Float[Tensor, "*batch"]:
+def expected_calibration_error(bins: CalibrationBins) -> Float[Array, "*batch"]:
     """Distance of accuracy and confidence, averaged over the bins by their share of the predictions.
 
     Example:
+        >>> import torch
         >>> from mirrorshot.metrics import calibration_bins
         >>> bins = calibration_bins(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         >>> expected_calibration_error(bins)
@@ -22,32 +23,34 @@ def expected_calibration_error(bins: CalibrationBins) -> Float[Tensor, "*batch"]
     """
     _check_bins(bins)
     # sum_b (n_b / n) |acc_b - conf_b|
-    return (bins.correct_sum - bins.confidence_sum).abs().sum(-1) / bins.counts.sum(-1)
+    return abs(bins.correct_sum - bins.confidence_sum).sum(-1) / bins.counts.sum(-1)
 
 
-def maximum_calibration_error(bins: CalibrationBins, min_count: int = 0) -> Float[Tensor, "*batch"]:
+def maximum_calibration_error(bins: CalibrationBins, min_count: int = 0) -> Float[Array, "*batch"]:
     """Distance of accuracy and confidence in the worst bin with at least one prediction, and at least `min_count`.
 
     The gap of a bin with a handful of predictions is mostly noise.
 
     Example:
+        >>> import torch
         >>> from mirrorshot.metrics import calibration_bins
         >>> bins = calibration_bins(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         >>> maximum_calibration_error(bins)
         tensor(0.6000, dtype=torch.float64)
     """
     _check_bins(bins)
-    fullest = float(bins.counts.amax(-1).min())
+    xp = namespace(bins.counts)
+    fullest = float(xp.amax(bins.counts, -1).min())
     if not fullest >= min_count:
         raise InvalidInputError(
             f"Expected a bin of at least `min_count` = {min_count} predictions, but the fullest has {fullest}."
         )
     use = (bins.counts > 0) & (bins.counts >= min_count)
-    gap = (bins.correct_sum - bins.confidence_sum).abs() / torch.where(use, bins.counts, 1.0)
-    return torch.where(use, gap, 0.0).amax(-1)
+    gap = abs(bins.correct_sum - bins.confidence_sum) / xp.where(use, bins.counts, 1.0)
+    return xp.amax(xp.where(use, gap, 0.0), -1)
 
 
-def class_calibration_error(bins: CalibrationBins) -> Float[Tensor, ""]:
+def class_calibration_error(bins: CalibrationBins) -> Float[Array, ""]:
     """Class-wise ECE of `class_calibration_bins`: the mean over the classes of the error of their probabilities.
 
     Kull et al., "Beyond temperature scaling: Obtaining well-calibrated multiclass probabilities with Dirichlet
@@ -55,6 +58,7 @@ def class_calibration_error(bins: CalibrationBins) -> Float[Tensor, ""]:
     task, which means another class in the next one: the error of all probabilities, not only the largest.
 
     Example:
+        >>> import torch
         >>> from mirrorshot.metrics import class_calibration_bins
         >>> bins = class_calibration_bins(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         >>> round(float(class_calibration_error(bins)), 4)
@@ -63,7 +67,7 @@ def class_calibration_error(bins: CalibrationBins) -> Float[Tensor, ""]:
     return expected_calibration_error(bins).mean()
 
 
-def debiased_squared_error(bins: CalibrationBins) -> Float[Tensor, "*batch"]:
+def debiased_squared_error(bins: CalibrationBins) -> Float[Array, "*batch"]:
     """Squared calibration error without the part that is noise: on average zero for calibrated bins, so also negative.
 
     Kumar, Liang, Ma, "Verified Uncertainty Calibration", 2019, https://arxiv.org/abs/1909.10155 (definition 5.2);
@@ -72,21 +76,22 @@ def debiased_squared_error(bins: CalibrationBins) -> Float[Tensor, "*batch"]:
     predictions adds nothing. The counts must be numbers of predictions, so weights 0 and 1 only.
 
     Example:
+        >>> import torch
         >>> from mirrorshot.metrics import calibration_bins
         >>> bins = calibration_bins(torch.tensor([[0.5, 0.5]]).expand(4, 2), torch.tensor([0, 0, 1, 1]))
         >>> round(float(debiased_squared_error(bins)), 4)  # the plain one is zero
         -0.0833
     """
     _check_bins(bins)
-    use = bins.counts >= 2
-    counts = torch.where(use, bins.counts, 2.0)
+    xp, use = namespace(bins.counts), bins.counts >= 2
+    counts = xp.where(use, bins.counts, 2.0)
     accuracy = bins.correct_sum / counts
     # sum_b (n_b / n) [(conf_b - acc_b)^2 - acc_b (1 - acc_b) / (n_b - 1)]
-    error = ((bins.confidence_sum - bins.correct_sum) / counts).square() - accuracy * (1 - accuracy) / (counts - 1)
-    return torch.where(use, counts * error, 0.0).sum(-1) / bins.counts.sum(-1)
+    error = ((bins.confidence_sum - bins.correct_sum) / counts) ** 2 - accuracy * (1 - accuracy) / (counts - 1)
+    return xp.where(use, counts * error, 0.0).sum(-1) / bins.counts.sum(-1)
 
 
-def debiased_calibration_error(bins: CalibrationBins, norm: int = 2) -> Float[Tensor, "*batch"]:
+def debiased_calibration_error(bins: CalibrationBins, norm: int = 2) -> Float[Array, "*batch"]:
     """Calibration error less its bias, which makes the plain one grow with the number of bins; at least zero.
 
     `norm=2` is the root of `debiased_squared_error`, to be compared with a root of mean squares and not with an ECE.
@@ -95,6 +100,7 @@ def debiased_calibration_error(bins: CalibrationBins, norm: int = 2) -> Float[Te
     weights 0 and 1 only.
 
     Example:
+        >>> import torch
         >>> from mirrorshot.metrics import calibration_bins
         >>> bins = calibration_bins(torch.tensor([[0.9, 0.1]]).expand(100, 2), torch.arange(100) % 2)
         >>> round(float(debiased_calibration_error(bins)), 4), round(float(debiased_calibration_error(bins, 1)), 4)
@@ -102,14 +108,15 @@ def debiased_calibration_error(bins: CalibrationBins, norm: int = 2) -> Float[Te
     """
     if norm not in (1, 2):
         raise InvalidInputError(f"Expected `norm` to be 1 or 2, but got {norm}.")
+    xp = namespace(bins.counts)
     if norm == 2:
-        return debiased_squared_error(bins).clamp(min=0.0).sqrt()
+        return xp.sqrt(at_least(debiased_squared_error(bins), 0.0))
     _check_bins(bins)
     counts = _no_zeros(bins.counts)
     accuracy = bins.correct_sum / counts
-    gap = ((bins.confidence_sum - bins.correct_sum) / counts).abs()
-    expected = _folded_normal_mean(gap, (accuracy * (1 - accuracy) / counts).clamp(min=0.0).sqrt())
-    return ((2 * gap - expected) * bins.counts).sum(-1).clamp(min=0.0) / bins.counts.sum(-1)
+    gap = abs((bins.confidence_sum - bins.correct_sum) / counts)
+    expected = _folded_normal_mean(gap, xp.sqrt(at_least(accuracy * (1 - accuracy) / counts, 0.0)))
+    return at_least(((2 * gap - expected) * bins.counts).sum(-1), 0.0) / bins.counts.sum(-1)
 
 
 class BrierDecomposition(NamedTuple):
@@ -121,12 +128,12 @@ class BrierDecomposition(NamedTuple):
         uncertainty: accuracy times error rate; no merit of the probabilities.
     """
 
-    reliability: Float[Tensor, "*batch"]
-    resolution: Float[Tensor, "*batch"]
-    uncertainty: Float[Tensor, "*batch"]
+    reliability: Float[Array, "*batch"]
+    resolution: Float[Array, "*batch"]
+    uncertainty: Float[Array, "*batch"]
 
     @property
-    def score(self) -> Float[Tensor, "*batch"]:
+    def score(self) -> Float[Array, "*batch"]:
         """Mean of `(mean confidence of the bin - [prediction is right])^2`."""
         return self.reliability - self.resolution + self.uncertainty
 
@@ -141,6 +148,7 @@ def brier_decomposition(bins: CalibrationBins) -> BrierDecomposition:
     classes. The parts add up exactly if each confidence is replaced by the mean of its bin.
 
     Example:
+        >>> import torch
         >>> from mirrorshot.metrics import calibration_bins
         >>> bins = calibration_bins(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         >>> [round(float(part), 4) for part in brier_decomposition(bins)]
@@ -150,9 +158,9 @@ def brier_decomposition(bins: CalibrationBins) -> BrierDecomposition:
     total, counts = bins.counts.sum(-1), _no_zeros(bins.counts)
     average = bins.correct_sum.sum(-1) / total
     # REL = sum_b (n_b / n) (conf_b - acc_b)^2;  RES = sum_b (n_b / n) (acc_b - acc)^2;  UNC = acc (1 - acc)
-    reliability = ((bins.confidence_sum - bins.correct_sum).square() / counts).sum(-1) / total
+    reliability = ((bins.confidence_sum - bins.correct_sum) ** 2 / counts).sum(-1) / total
     excess = bins.correct_sum - bins.counts * average[..., None]
-    return BrierDecomposition(reliability, (excess.square() / counts).sum(-1) / total, average * (1 - average))
+    return BrierDecomposition(reliability, (excess**2 / counts).sum(-1) / total, average * (1 - average))
 
 
 def _check_bins(bins: CalibrationBins) -> None:
@@ -160,14 +168,15 @@ def _check_bins(bins: CalibrationBins) -> None:
         raise InvalidInputError("Expected `bins` to hold at least one prediction, but all of them are empty.")
 
 
-def _no_zeros(counts: Tensor) -> Tensor:
+def _no_zeros(counts: Array) -> Array:
     """Counts to divide by; the sums of an empty bin are zero anyway."""
-    return torch.where(counts > 0, counts, 1.0)
+    return namespace(counts).where(counts > 0, counts, 1.0)
 
 
-def _folded_normal_mean(mean: Tensor, sd: Tensor) -> Tensor:
+def _folded_normal_mean(mean: Array, sd: Array) -> Array:
     """E|X| of X ~ N(mean, sd^2), for mean >= 0."""
-    ratio = torch.where(sd > 0, mean / torch.where(sd > 0, sd, 1.0), 0.0) / math.sqrt(2)
+    xp = namespace(sd)
+    ratio = xp.where(sd > 0, mean / xp.where(sd > 0, sd, 1.0), 0.0) / math.sqrt(2)
     # sd sqrt(2 / pi) exp(-mean^2 / (2 sd^2)) + mean erf(mean / (sd sqrt(2)))
-    value = sd * math.sqrt(2 / math.pi) * (-ratio.square()).exp() + mean * ratio.erf()
-    return torch.where(sd > 0, value, mean)
+    value = sd * math.sqrt(2 / math.pi) * xp.exp(-(ratio**2)) + mean * erf(ratio)
+    return xp.where(sd > 0, value, mean)

@@ -3,29 +3,30 @@
 Equal scores are treated as if they came in random order, and the mean over these orders is taken.
 """
 
+import math
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from mirrorshot.metrics.backend import cast, digamma, double, search, sort
 from mirrorshot.metrics.inputs import TopLabel, check_weight, top_label
+from mirrorshot.softmax.arrays import Array, arange, at_least, at_most, full, namespace
 from mirrorshot.types import InvalidInputError
 
 
 class RiskCoverage(NamedTuple):
     """Error rates (`risk`) of the most confident shares of the predictions (`coverage`, ascending up to 1)."""
 
-    coverage: Float[Tensor, " n"]
-    risk: Float[Tensor, " n"]
+    coverage: Float[Array, " n"]
+    risk: Float[Array, " n"]
 
 
 def auroc(
-    positive: Float[Tensor, "..."],
-    negative: Float[Tensor, "..."],
-    positive_weight: Float[Tensor, "..."] | None = None,
-    negative_weight: Float[Tensor, "..."] | None = None,
-) -> Float[Tensor, ""]:
+    positive: Float[Array, "..."],
+    negative: Float[Array, "..."],
+    positive_weight: Float[Array, "..."] | None = None,
+    negative_weight: Float[Array, "..."] | None = None,
+) -> Float[Array, ""]:
     """Area under the ROC curve: how probably a positive's score is above a negative's; a tie counts half.
 
     In float64; 0.5 is chance, 1 a perfect separation. Weights are how often each score counts; zero is padding.
@@ -34,48 +35,50 @@ def auroc(
     queries of the task's classes as positives, that of others as negatives.
 
     Example:
+        >>> import torch
         >>> auroc(torch.tensor([0.9, 0.8, 0.4]), torch.tensor([0.4, 0.2]))
         tensor(0.9167, dtype=torch.float64)
     """
     above, above_weight = _pooled(positive, positive_weight, "positive")
     below, below_weight = _pooled(negative, negative_weight, "negative")
-    dtype = torch.promote_types(above.dtype, below.dtype)
-    below, order = below.to(dtype).sort()
-    above = above.to(dtype).contiguous()
-    mass = torch.cat([below_weight.new_zeros(1), below_weight[order].cumsum(0)])
-    less = mass[torch.searchsorted(below, above)]
-    not_greater = mass[torch.searchsorted(below, above, right=True)]
+    dtype = namespace(above).promote_types(above.dtype, below.dtype)
+    below, order = sort(cast(below, dtype))
+    above = cast(above, dtype)
+    mass = _sums_before(below_weight[order])
+    less, not_greater = (mass[search(below, above, right=right)] for right in (False, True))
     # P(below < above) + P(below = above) / 2
     return (above_weight * (less + not_greater)).sum() / (2 * above_weight.sum() * mass[-1])
 
 
 def correctness_auroc(
-    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
-) -> Float[Tensor, ""]:
+    prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
+) -> Float[Array, ""]:
     """Area under the ROC curve of telling right predictions from wrong ones by their confidence, over all tasks.
 
     NaN if all predictions are right, or all wrong.
 
     Example:
+        >>> import torch
         >>> correctness_auroc(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         tensor(1., dtype=torch.float64)
     """
     confidence, correct, share = top_label(prob, y, weight)
     right = correct > 0
     if bool(right.all()) or not bool(right.any()):
-        return torch.full_like(share[0], torch.nan)
+        return full(share, (), math.nan)
     return auroc(confidence[right], confidence[~right], share[right], share[~right])
 
 
 def aurc(
-    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
-) -> Float[Tensor, ""]:
+    prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
+) -> Float[Array, ""]:
     """Area under the risk-coverage curve: error rate of the n most confident predictions, averaged over n.
 
     Geifman, Uziel, El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers", 2019,
     https://arxiv.org/abs/1805.08206. Less is better.
 
     Example:
+        >>> import torch
         >>> aurc(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         tensor(0.2500, dtype=torch.float64)
     """
@@ -83,74 +86,84 @@ def aurc(
 
 
 def excess_aurc(
-    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
-) -> Float[Tensor, ""]:
+    prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
+) -> Float[Array, ""]:
     """Difference between `aurc` and that of the best order, which has all right predictions first; 0 is best.
 
     The best area is exact, where Geifman et al. have its limit `r + (1 - r) log(1 - r)` for many predictions.
 
     Example:
+        >>> import torch
         >>> excess_aurc(torch.tensor([[0.6, 0.4], [0.9, 0.1]]), torch.tensor([0, 1]))
         tensor(0.5000, dtype=torch.float64)
     """
     weights, errors = _groups(top_label(prob, y, weight))
-    wrong = errors.sum()
-    best = _area(torch.stack([weights.sum() - wrong, wrong]), torch.stack([torch.zeros_like(wrong), wrong]))
-    return (_area(weights, errors) - best).clamp(min=0.0)  # rounding
+    xp, wrong = namespace(weights), errors.sum()
+    best = _area(xp.stack([weights.sum() - wrong, wrong]), xp.stack([0 * wrong, wrong]))
+    return at_least(_area(weights, errors) - best, 0.0)  # rounding
 
 
 def risk_coverage(
-    prob: Float[Tensor, "*batch M C"],
-    y: Int[Tensor, "*batch M"],
-    weight: Float[Tensor, "*batch M"] | None = None,
+    prob: Float[Array, "*batch M C"],
+    y: Int[Array, "*batch M"],
+    weight: Float[Array, "*batch M"] | None = None,
     n_points: int = 100,
 ) -> RiskCoverage:
     """Error rate among the most confident predictions, at `n_points` evenly spaced shares of them; `aurc` is its area.
 
     Example:
+        >>> import torch
         >>> risk_coverage(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]), n_points=2).risk
         tensor([0.0000, 0.5000], dtype=torch.float64)
     """
     if n_points < 1:
         raise InvalidInputError(f"Expected `n_points` to be at least 1, but got {n_points}.")
     weights, errors = _groups(top_label(prob, y, weight))
-    mass, wrong = (torch.cat([x.new_zeros(1), x.cumsum(0)]) for x in (weights, errors))
-    coverage = torch.arange(1, n_points + 1, dtype=mass.dtype, device=mass.device) / n_points
+    mass, wrong = _sums_before(weights), _sums_before(errors)
+    coverage = double(arange(mass, n_points + 1)[1:]) / n_points
     wanted = coverage * mass[-1]
-    group = torch.searchsorted(mass, wanted).clamp(1, len(weights))
-    inside = ((wanted - mass[group - 1]) / weights[group - 1]).clamp(max=1.0)
+    group = namespace(mass).clip(search(mass, wanted), 1, len(weights))
+    inside = at_most((wanted - mass[group - 1]) / weights[group - 1], 1.0)
     return RiskCoverage(coverage, (wrong[group - 1] + inside * errors[group - 1]) / wanted)
 
 
-def _groups(top: TopLabel) -> tuple[Tensor, Tensor]:
+def _groups(top: TopLabel) -> tuple[Array, Array]:
     """Weights and errors of the groups of equal confidence, the most confident first."""
-    _, group = top.confidence.unique(return_inverse=True)  # ascending
-    group = group.amax() - group
-    return torch.bincount(group, weights=top.weight), torch.bincount(group, weights=top.weight * (1 - top.correct))
+    xp = namespace(top.confidence)
+    _, group = xp.unique(top.confidence, return_inverse=True)  # ascending
+    group = group.max() - group
+    return xp.bincount(group, weights=top.weight), xp.bincount(group, weights=top.weight * (1 - top.correct))
 
 
-def _area(weight: Tensor, errors: Tensor) -> Tensor:
+def _sums_before(x: Array) -> Array:
+    """Sums of the first 0, 1, .. n entries."""
+    return namespace(x).concatenate([full(x, (1,), 0.0), x.cumsum(0)])
+
+
+def _area(weight: Array, errors: Array) -> Array:
     """Mean of the cumulative error rate over groups of equal confidence, the most confident first.
 
     Design note: a group of weight w and error rate r, after N predictions with E errors, adds
     `sum_{j=1..w} (E + r j) / (N + j)`: its errors are spread evenly. In digamma functions this sum is exact for whole
     weights, and defined for all others.
     """
-    rate = errors / torch.where(weight > 0, weight, 1.0)
+    rate = errors / namespace(weight).where(weight > 0, weight, 1.0)
     n_before, errors_before = weight.cumsum(0) - weight, errors.cumsum(0) - errors
     # sum_j (E + r j) / (N + j) = r w + (E - r N) (psi(N + w + 1) - psi(N + 1))
-    harmonic = torch.digamma(n_before + weight + 1) - torch.digamma(n_before + 1)
+    harmonic = digamma(n_before + weight + 1) - digamma(n_before + 1)
     return (errors + (errors_before - rate * n_before) * harmonic).sum() / weight.sum()
 
 
-def _pooled(score: Tensor, weight: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
+def _pooled(score: Array, weight: Array | None, name: str) -> tuple[Array, Array]:
     """Scores (n,) and weights (n,) in float64, without padding."""
-    if score.numel() == 0:
+    xp = namespace(score)
+    if math.prod(score.shape) == 0:
         raise InvalidInputError(f"Expected at least one score in `{name}`, but its shape is {tuple(score.shape)}.")
     if weight is not None:
         check_weight(weight, score, name, f"{name}_weight")
-    share = torch.ones_like(score, dtype=torch.float64) if weight is None else weight.double()
+    share = xp.ones_like(score, dtype=xp.float64) if weight is None else double(weight)
     score, share = score[share > 0], share[share > 0]
-    if bool(score.isnan().any()):
-        raise InvalidInputError(f"Expected `{name}` to be numbers, but got NaN in {int(score.isnan().sum())} of them.")
+    n_bad = int(xp.isnan(score).sum())
+    if n_bad:
+        raise InvalidInputError(f"Expected `{name}` to be numbers, but got NaN in {n_bad} of them.")
     return score, share

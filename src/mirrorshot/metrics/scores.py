@@ -3,19 +3,22 @@
 A task whose queries are all padding has the score NaN.
 """
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from typing import Any
 
+from jaxtyping import Float, Int
+
+from mirrorshot.metrics.backend import cast, double, quietly
 from mirrorshot.metrics.inputs import checked
+from mirrorshot.softmax.arrays import Array, arange, namespace, take_along_last
 
 
 def accuracy(
-    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
-) -> Float[Tensor, "*batch"]:
+    prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
+) -> Float[Array, "*batch"]:
     """Share of queries whose most probable class (the first, if several) is the right one.
 
     Example:
+        >>> import torch
         >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         tensor(0.5000)
     """
@@ -24,11 +27,12 @@ def accuracy(
 
 
 def nll(
-    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
-) -> Float[Tensor, "*batch"]:
+    prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
+) -> Float[Array, "*batch"]:
     """Negative log-likelihood: mean of `-log p(right class)`, in nats; infinite if a right class has probability zero.
 
     Example:
+        >>> import torch
         >>> nll(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([0, 1]))
         tensor(0.6931)
     """
@@ -37,11 +41,12 @@ def nll(
 
 
 def brier(
-    prob: Float[Tensor, "*batch M C"], y: Int[Tensor, "*batch M"], weight: Float[Tensor, "*batch M"] | None = None
-) -> Float[Tensor, "*batch"]:
+    prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
+) -> Float[Array, "*batch"]:
     """Brier score: mean of `sum_c (p_c - [c is right])^2`, between 0 and 2.
 
     Example:
+        >>> import torch
         >>> brier(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), torch.tensor([0, 0]))
         tensor(0.2500)
     """
@@ -49,32 +54,35 @@ def brier(
     return _mean(brier_terms(prob, y), share)
 
 
-def right_terms(prob: Tensor, y: Tensor) -> Tensor:
+def right_terms(prob: Array, y: Array) -> Array:
     """1 where the most probable class is the right one, else 0."""
-    return (prob.argmax(-1) == y).to(_wide(prob.dtype))
+    return cast(prob.argmax(-1) == y, _wide(prob))
 
 
-def nll_terms(prob: Tensor, y: Tensor) -> Tensor:
+@quietly
+def nll_terms(prob: Array, y: Array) -> Array:
     """-log p(right class) of each query."""
-    return -_prob_of_label(prob, y).log()
+    return -namespace(prob).log(_prob_of_label(prob, y))
 
 
-def brier_terms(prob: Tensor, y: Tensor) -> Tensor:
+def brier_terms(prob: Array, y: Array) -> Array:
     """Squared distance of the probabilities of each query from the right answer."""
     # sum_c (p_c - t_c)^2 = sum_c p_c^2 - 2 p_y + 1; written without the cancellation at p_y = 1
     right = _prob_of_label(prob, y)
-    others = prob.to(right.dtype).square().scatter(-1, y.long()[..., None], 0.0).sum(-1)
-    return (1 - right).square() + others
+    is_other = y[..., None] != arange(prob, prob.shape[-1])
+    return (1 - right) ** 2 + (cast(prob, right.dtype) ** 2 * is_other).sum(-1)
 
 
-def _prob_of_label(prob: Tensor, y: Tensor) -> Tensor:
-    return prob.gather(-1, y.long()[..., None])[..., 0].to(_wide(prob.dtype))
+def _prob_of_label(prob: Array, y: Array) -> Array:
+    return cast(take_along_last(prob, cast(y, namespace(y).int64)), _wide(prob))
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """At least float32: a mean in half precision would have three digits."""
-    return torch.promote_types(dtype, torch.float32)
+def _wide(prob: Array) -> Any:
+    """Return the type of `prob`, at least float32: a mean in half precision would have three digits."""
+    xp = namespace(prob)
+    return xp.promote_types(prob.dtype, xp.float32)
 
 
-def _mean(values: Tensor, weight: Tensor) -> Tensor:
-    return ((weight * values.double()).sum(-1) / weight.sum(-1)).to(values.dtype)
+@quietly
+def _mean(values: Array, weight: Array) -> Array:
+    return cast((weight * double(values)).sum(-1) / weight.sum(-1), values.dtype)

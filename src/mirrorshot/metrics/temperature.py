@@ -6,11 +6,11 @@ Fit it on validation tasks, never on those whose calibration is reported.
 
 import math
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from mirrorshot.metrics.backend import cast, double, softmax
 from mirrorshot.metrics.inputs import checked_scores
+from mirrorshot.softmax.arrays import Array, detach, log_softmax, namespace, take_along_last
 from mirrorshot.types import InvalidInputError
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0
@@ -19,7 +19,7 @@ _MAX_STEPS = 100  # bisection alone needs 43
 
 
 def fit_temperature(
-    log_prob: Float[Tensor, "*batch C"], y: Int[Tensor, "*batch"], weight: Float[Tensor, "*batch"] | None = None
+    log_prob: Float[Array, "*batch C"], y: Int[Array, "*batch"], weight: Float[Array, "*batch"] | None = None
 ) -> float:
     """Find the temperature T at which `softmax(log_prob / T)` has the smallest negative log-likelihood.
 
@@ -40,12 +40,13 @@ def fit_temperature(
         is infinitely bad at every temperature, and is left out.
 
     Example:
+        >>> import torch
         >>> log_prob = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).log()
         >>> T = fit_temperature(log_prob, torch.tensor([0, 0, 1, 1]))  # sure to 90 %, right in 75 %
         >>> round(T, 6), apply_temperature(log_prob[0], T).exp()
         (2.0, tensor([0.7500, 0.2500]))
     """
-    scores, right, share = _as_rows(*checked_scores(log_prob.detach(), y, weight))
+    scores, right, share = _as_rows(*checked_scores(detach(log_prob), y, weight))
     low, high = -math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE)  # of log(1 / T)
     at_low, at_high = _slope(scores, right, share, low)[0], _slope(scores, right, share, high)[0]
     if at_low == 0.0 == at_high:
@@ -57,24 +58,26 @@ def fit_temperature(
     return math.exp(-_root(scores, right, share, low, high))
 
 
-def apply_temperature(log_prob: Float[Tensor, "*batch C"], temperature: float) -> Float[Tensor, "*batch C"]:
+def apply_temperature(log_prob: Float[Array, "*batch C"], temperature: float) -> Float[Array, "*batch C"]:
     """Logarithm of the probabilities raised to the power `1 / temperature` and scaled to sum to one.
 
     Example:
+        >>> import torch
         >>> apply_temperature(torch.tensor([0.8, 0.2]).log(), 0.5).exp()  # 16 : 1
         tensor([0.9412, 0.0588])
     """
     if not (temperature > 0.0 and math.isfinite(temperature)):
         raise InvalidInputError(f"Expected `temperature` to be positive and finite, but got {temperature}.")
-    return (log_prob / temperature).log_softmax(-1)
+    return log_softmax(log_prob / temperature)
 
 
-def _as_rows(log_prob: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _as_rows(log_prob: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
     """Scores (n, C) whose largest is 0, those of the right class (n,), and weights that sum to one (n,)."""
-    scores, label, share = log_prob.double().flatten(0, -2), y.flatten(), weight.flatten()
-    scores = scores - scores.amax(-1, keepdim=True)
-    right = scores.gather(-1, label.long()[:, None])[:, 0]
-    use = (share > 0) & right.isfinite()
+    xp = namespace(log_prob)
+    scores, label, share = double(log_prob).reshape(-1, log_prob.shape[-1]), y.reshape(-1), weight.reshape(-1)
+    scores = scores - xp.amax(scores, -1)[:, None]
+    right = take_along_last(scores, cast(label, xp.int64))
+    use = (share > 0) & xp.isfinite(right)
     if not bool(use.any()):
         raise InvalidInputError(
             f"Expected predictions that give the right class a probability, but got none among {len(label)}. "
@@ -84,18 +87,18 @@ def _as_rows(log_prob: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     return scores, right, share / share.sum()
 
 
-def _slope(scores: Tensor, right: Tensor, share: Tensor, log_inverse: float) -> tuple[float, float]:
+def _slope(scores: Array, right: Array, share: Array, log_inverse: float) -> tuple[float, float]:
     """Derivative of the NLL with respect to 1 / T, and the derivative of that with respect to log(1 / T)."""
     inverse = math.exp(log_inverse)
-    prob = (inverse * scores).softmax(-1)
-    finite = scores.masked_fill(scores == -torch.inf, 0.0)  # their probability is zero
+    prob = softmax(inverse * scores)
+    finite = namespace(scores).where(scores == -math.inf, 0.0, scores)  # their probability is zero
     mean = (prob * finite).sum(-1)
-    var = (prob * (finite - mean[:, None]).square()).sum(-1)
+    var = (prob * (finite - mean[:, None]) ** 2).sum(-1)
     # with b = 1 / T: d NLL / d b = E_p[score] - score of the right class; d^2 NLL / d b^2 = Var_p[score]
     return float(share @ (mean - right)), inverse * float(share @ var)
 
 
-def _root(scores: Tensor, right: Tensor, share: Tensor, low: float, high: float) -> float:
+def _root(scores: Array, right: Array, share: Array, low: float, high: float) -> float:
     """Root of the slope, by Newton's method within the interval."""
     point = 0.0  # T = 1
     for _ in range(_MAX_STEPS):

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from mirrorshot.metrics.backend import cast, contiguous, double, sort
 from mirrorshot.metrics.inputs import checked_scores
+from mirrorshot.softmax.arrays import Array, arange, detach, is_tensor, like, namespace
 from mirrorshot.types import InvalidInputError
 
 PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
@@ -45,16 +45,16 @@ class TwoTemperatures(NamedTuple):
 class GridErrors(NamedTuple):
     """Expected and maximum calibration errors at each of several temperatures; the maximum over bins of any size."""
 
-    ece: Float[Tensor, " G"]
-    mce: Float[Tensor, " G"]
+    ece: Float[Array, " G"]
+    mce: Float[Array, " G"]
 
 
 def temperature_errors(
-    log_prob: Float[Tensor, "*batch C"],
-    y: Int[Tensor, "*batch"],
+    log_prob: Float[Array, "*batch C"],
+    y: Int[Array, "*batch"],
     temperatures: Sequence[float] = PAPER_GRID,
     n_bins: int = 15,
-    weight: Float[Tensor, "*batch"] | None = None,
+    weight: Float[Array, "*batch"] | None = None,
 ) -> GridErrors:
     """Calibration errors of `softmax(log_prob / T)` for many T at once.
 
@@ -64,30 +64,31 @@ def temperature_errors(
     Bins have equal width. A `weight` of zero is padding, everything else counts once.
 
     Example:
+        >>> import torch
         >>> log_prob = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).log()
         >>> temperature_errors(log_prob, torch.tensor([0, 0, 1, 1]), [1.0, 2.0]).ece.round(decimals=4)
         tensor([0.1500, 0.0000], dtype=torch.float64)
     """
-    scores, label, share = checked_scores(log_prob, y, weight)
+    scores, label, share = checked_scores(detach(log_prob), y, weight)
     _check_grid(temperatures, n_bins)
     scores, label = scores[share > 0], label[share > 0]
-    right = (scores.argmax(-1) == label).to(scores.dtype)
-    ordered = scores.sort(-1).values
-    behind = (ordered[:, :-1] - ordered[:, -1:]).T.contiguous()
-    size = max(1, _CHUNK.get(scores.device.type, _CHUNK["cpu"]) // len(label))
+    xp, right = namespace(scores), cast(scores.argmax(-1) == label, scores.dtype)
+    ordered = sort(scores)[0]
+    behind = contiguous((ordered[:, :-1] - ordered[:, -1:]).T)
+    size = max(1, _CHUNK.get(scores.device.type if is_tensor(scores) else "cpu", _CHUNK["cpu"]) // len(label))
     parts = [
         _errors_of_chunk(behind, right, temperatures[i : i + size], n_bins) for i in range(0, len(temperatures), size)
     ]
-    return GridErrors(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
+    return GridErrors(*(xp.concatenate(fields) for fields in zip(*parts, strict=True)))
 
 
 def search_two_temperatures(
-    log_prob_at: Callable[[float], Float[Tensor, "*batch C"]],
-    y: Int[Tensor, "*batch"],
+    log_prob_at: Callable[[float], Float[Array, "*batch C"]],
+    y: Int[Array, "*batch"],
     *,
     likelihood: Sequence[float] = PAPER_GRID,
     predictive: Sequence[float] = PAPER_GRID,
-    weight: Float[Tensor, "*batch"] | None = None,
+    weight: Float[Array, "*batch"] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TwoTemperatures:
     """Try all pairs of temperatures on validation tasks; return the (first) best by ECE and by MCE.
@@ -101,6 +102,7 @@ def search_two_temperatures(
         progress: called with the number of values of T1 that are done, and of all.
 
     Example:
+        >>> import torch
         >>> log_prob = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).log()
         >>> y = torch.tensor([0, 0, 1, 1])
         >>> found = search_two_temperatures(lambda tau: log_prob, y, likelihood=[1.0], predictive=[1.0, 2.0])
@@ -159,16 +161,18 @@ def _golden_section(function: Callable[[float], float], a: float, b: float, tole
     return (a + b) / 2
 
 
-def _errors_of_chunk(behind: Tensor, right: Tensor, temperatures: Sequence[float], n_bins: int) -> GridErrors:
-    T = torch.tensor(temperatures, dtype=behind.dtype, device=behind.device)
-    # p_max = 1 / (1 + sum_c exp((l_c - l_max) / T))
-    confidence = (behind / T[:, None, None]).clamp_(min=_LEAST).exp_().sum(1).add_(1.0).reciprocal_()
-    bin_of = (confidence * n_bins).ceil_().sub_(1.0).clamp_(0, n_bins - 1).long()
-    index = (bin_of + n_bins * torch.arange(len(T), device=T.device)[:, None]).flatten()
-    gap = (confidence - right).double().flatten()
-    counts = torch.bincount(index, minlength=len(T) * n_bins).reshape(-1, n_bins)
-    gaps = torch.bincount(index, weights=gap, minlength=len(T) * n_bins).reshape(-1, n_bins).abs()
-    return GridErrors(gaps.sum(-1) / len(right), (gaps / counts.clamp(min=1)).amax(-1))
+def _errors_of_chunk(behind: Array, right: Array, temperatures: Sequence[float], n_bins: int) -> GridErrors:
+    xp, T = namespace(behind), like(behind, temperatures)
+    # p_max = 1 / (1 + sum_c exp((l_c - l_max) / T)), in place because this is all the time
+    terms = behind / T[:, None, None]
+    terms = xp.exp(xp.clip(terms, _LEAST, None, out=terms), out=terms)
+    confidence = 1 / (terms.sum(1) + 1)
+    bin_of = cast(xp.clip(xp.ceil(confidence * n_bins) - 1, 0, n_bins - 1), xp.int64)
+    index = (bin_of + n_bins * arange(T, len(T))[:, None]).reshape(-1)
+    gap = double(confidence - right).reshape(-1)
+    counts = xp.bincount(index, minlength=len(T) * n_bins).reshape(-1, n_bins)
+    gaps = abs(xp.bincount(index, weights=gap, minlength=len(T) * n_bins)).reshape(-1, n_bins)
+    return GridErrors(gaps.sum(-1) / len(right), xp.amax(gaps / xp.clip(counts, 1, None), -1))
 
 
 def _check_grid(temperatures: Sequence[float], n_bins: int) -> None:

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.predict import loo_proba
-from mirrorshot.gp.threads import one_thread
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
 from mirrorshot.serve.fitting import Fitted
 from mirrorshot.serve.forms import Answer, Answers, Bin, Calibration, PictureAnswer, Share, Suspect, Verdict
@@ -87,11 +85,9 @@ def calibration(fitted: Fitted) -> Calibration:
     n = int(kept.sum())
     if n == 0:
         return Calibration(support=fitted.support, n=0, accuracy=None, confidence=None, ece=None, bins=[])
-    with one_thread():
-        prob = loo_proba(head, torch.ones_like(weight))[kept]
-        bins = calibration_bins(prob, y[kept], n_bins=N_BINS)
-    counts, sure, right = (np.asarray(part) for part in (bins.counts, bins.confidence_sum, bins.correct_sum))
-    edges = np.asarray(bins.edges)
+    prob = loo_proba(head, np.ones_like(weight))[kept]
+    bins = calibration_bins(prob, y[kept], n_bins=N_BINS)
+    edges, counts, sure, right = bins
     return Calibration(
         support=fitted.support,
         n=n,

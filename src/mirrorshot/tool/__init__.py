@@ -1,12 +1,14 @@
-"""Fitted models for people with images: read items, fit, predict, edit, save, load."""
+"""Fitted models for people with images, texts or embeddings: read items, fit, predict, edit, save, load."""
 
-from mirrorshot.tool.encoding import Encoded, decide, encode_items
-from mirrorshot.tool.items import Items, read_labelled, read_unlabelled
+from mirrorshot.tool.choosing import decide
+from mirrorshot.tool.encoding import Encoded, encode_items
+from mirrorshot.tool.items import Items
 from mirrorshot.tool.model import Model
-from mirrorshot.tool.results import Prediction, Reason, Scores
+from mirrorshot.tool.reading import read_labelled, read_unlabelled
+from mirrorshot.tool.results import Prediction, Reason, Scores, Word
 
 __all__ = [
-    "Model", "Prediction", "Reason", "Scores",
+    "Model", "Prediction", "Reason", "Scores", "Word",
     "Items", "read_labelled", "read_unlabelled",
     "Encoded", "encode_items", "decide",
 ]  # fmt: skip

@@ -1,7 +1,6 @@
-"""From items to embeddings, batch by batch. Unreadable images are reported."""
+"""From items to embeddings, batch by batch. Unreadable images and empty texts are reported."""
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,15 +8,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from mirrorshot.data.decoding import read_pictures
-from mirrorshot.data.source import first
-from mirrorshot.encoders import Choice, Embeddings, Encoder, EncoderError, choose_encoder
+from mirrorshot.encoders import Embeddings, Encoder, EncoderError
+from mirrorshot.files.texts import first
 from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
 
 Progress = Callable[[int, int, str], None]
 THUMBNAIL = 48  # pixels of a side
 _AT_ONCE = 128  # images that are decoded and held at a time
-_LOOKED_AT = 50  # images that decide what `auto` is
 
 
 class Encoded(NamedTuple):
@@ -52,15 +50,28 @@ def encode_items(
                 f"Expected {kind}s, which encoder {encoder.name!r} takes, but got embeddings. "
                 f"Pass {kind}s, or fit a model on embeddings."
             )
-        return Encoded(items, items.content, None, {})
+        return Encoded(items, encoder.encode(items.content), None, {})  # type: ignore[arg-type]
     if items.kind == "text" and encoder.kind == "picture" and ":" not in encoder.name:
         raise EncoderError(
             f"Expected images, which encoder {encoder.name!r} takes, but got texts. Name an encoder for texts, for "
-            "instance sentence-transformers:all-MiniLM-L6-v2."
+            "instance wordllama or tfidf."
+        )
+    if items.kind == "picture" and encoder.kind == "text":
+        raise EncoderError(
+            f"Expected texts, which encoder {encoder.name!r} takes, but got images. Pass a table of texts."
         )
     if items.kind == "text":
-        return Encoded(items, encoder.encode([str(text) for text in items.content]), None, {})
+        return _encode_texts(encoder, items)
     return _encode_images(encoder, items, thumbnails, progress)
+
+
+def _encode_texts(encoder: Encoder, items: Items) -> Encoded:
+    kept = [i for i, text in enumerate(items.content) if str(text).strip()]
+    damaged = {items.names[i]: "the text is empty" for i in sorted({*range(len(items.names))} - {*kept})}
+    if not kept:
+        raise DataError(f"Expected a text that is not empty, but all {len(damaged)} are.")
+    readable = items.take(kept)
+    return Encoded(readable, encoder.encode([str(text) for text in readable.content]), None, damaged)
 
 
 def _encode_images(encoder: Encoder, items: Items, thumbnails: bool, progress: Progress | None) -> Encoded:
@@ -96,24 +107,6 @@ def thumbnail(image: Image.Image) -> NDArray[np.uint8]:
     return np.asarray(framed)
 
 
-def decide(items: Items) -> Choice:
-    """Return the encoder that `auto` is for these items.
-
-    Raises:
-        EncoderError: texts, for which no encoder is part of the package.
-    """
-    if items.kind == "embedding":
-        return Choice("embeddings", "the items are embeddings already")
-    if items.kind == "text":
-        raise EncoderError(
-            "Expected the name of an encoder for texts, but got none. For instance: pip install sentence-transformers, "
-            "then --encoder sentence-transformers:all-MiniLM-L6-v2 --download"
-        )
-    step = max(1, len(items.content) // _LOOKED_AT)
-    found = read_pictures([path for path in items.content[::step] if isinstance(path, (Path, bytes))])
-    return choose_encoder([image for image in found if isinstance(image, Image.Image)])
-
-
 def in_words(damaged: dict[str, str]) -> str:
     """The first few damaged images with the reasons."""
     return first([f"{name} ({why})" for name, why in damaged.items()], 3)
@@ -140,9 +133,9 @@ def check_damaged(found: Encoded, skip_corrupt: bool, labels: Sequence[str] | No
     """Refuse damaged images unless they may be left out, and in any case a class without any readable image."""
     if found.damaged and not skip_corrupt:
         raise DataError(
-            f"Expected every image to be readable, but {len(found.damaged)} are not: {in_words(found.damaged)}; "
+            f"Expected every item to be readable, but {len(found.damaged)} are not: {in_words(found.damaged)}; "
             "remove them, or leave them out with --skip-corrupt (skip_corrupt=True in Python)."
         )
     lost = sorted(set(labels or ()) - set(found.items.labels or ()))
     if lost:
-        raise DataError(f"Expected every class to have a readable image, but {len(lost)} have none: {first(lost)}.")
+        raise DataError(f"Expected every class to have a readable item, but {len(lost)} have none: {first(lost)}.")

@@ -1,5 +1,6 @@
 """Fitted models: the encoder, the support with its names, and the classifier."""
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrorshot.classifier import FewShotClassifier
-from mirrorshot.data.source import first
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
-from mirrorshot.files.texts import checked_class_names
+from mirrorshot.encoders.plain import NoEncoder
+from mirrorshot.encoders.texts import MAX_CHARACTERS
+from mirrorshot.files.texts import checked_class_names, first
+from mirrorshot.tool.choosing import choose_head, table_scale
 from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, encode_items, unique_names
 from mirrorshot.tool.items import Items
-from mirrorshot.tool.results import Prediction, Reason, Scores, scores_of
+from mirrorshot.tool.results import Prediction, Reason, Scores, Word, scores_of
 from mirrorshot.types import DataError, InvalidInputError
 
+_TRIED_WORDS = 64  # of a text, in `words`
 NOVELTY_RATE = 0.05
 """Share of images of known classes that may be called "none of these"."""
 
@@ -74,8 +78,8 @@ class Model:
 
         Args:
             items: of at least two classes.
-            encoder: None for embeddings.
-            parameters: of `FewShotClassifier`.
+            encoder: of images or texts; ignored for embeddings.
+            parameters: of `FewShotClassifier`. Without `kernel`, that of embeddings is chosen (`choose_head`).
             thumbnails: whether to keep small images of the examples in the model.
             skip_corrupt: whether to leave out images that cannot be read; otherwise they are an error.
             progress: called with the number of items read, their total and the activity.
@@ -85,7 +89,8 @@ class Model:
         """
         if items.labels is None:
             raise DataError("Expected labelled items, but got none with a label. Use a folder for each class.")
-        encoder = encoder or make_encoder("embeddings")
+        encoder = (encoder or make_encoder("embeddings")) if items.kind != "embedding" else _table_encoder(items)
+        encoder = encoder.fit([str(text) for text in items.content]) if items.kind == "text" else encoder
         found = encode_items(encoder, items, thumbnails=thumbnails, progress=progress)
         check_damaged(found, skip_corrupt, items.labels)
         labels = _class_names(found.items.labels or [])
@@ -94,7 +99,11 @@ class Model:
                 f"Expected examples of at least two classes, but got {len(labels)} of one: {first(list(set(labels)))}. "
                 "Add a folder for another class; for 'this or something else' make a class of other things."
             )
-        head = FewShotClassifier(**(parameters or {})).fit(found.embeddings, np.array(labels, dtype=np.str_))
+        y, options = np.array(labels, dtype=np.str_), dict(parameters or {})
+        if items.kind == "embedding" and "kernel" not in options:
+            head = choose_head(found.embeddings, y, options)
+        else:
+            head = FewShotClassifier(**options).fit(found.embeddings, y)
         return cls(encoder, unique_names(found.items.names), labels, found.embeddings, head, found.thumbnails)
 
     @property
@@ -190,6 +199,24 @@ class Model:
             for row, order in zip(rows, orders, strict=True)
         ]
 
+    def words(self, found: Encoded, label: str | None = None, n: int = 5) -> list[list[Word]]:
+        """Return the `n` words of each text without which the log-odds of a class would change most.
+
+        The class is as in `explain`. The first 64 words of a text are tried.
+        """
+        classes = self.classes
+        best = self.head.predict_proba(self.check_embeddings(found.embeddings)).argmax(1)
+        chosen = best if label is None else np.full(len(best), classes.index(label))
+        return [self._words(str(text), int(c), n) for text, c in zip(found.items.content, chosen, strict=True)]
+
+    def _words(self, text: str, c: int, n: int) -> list[Word]:
+        words = list(dict.fromkeys(re.findall(r"\w+", text[:MAX_CHARACTERS])))[:_TRIED_WORDS]
+        changed = [re.sub(rf"\b{re.escape(word)}\b", " ", text) for word in words]
+        p = np.clip(self.head.predict_proba(self.encoder.encode([text, *changed]))[:, c], 1e-12, 1 - 1e-12)
+        odds = np.log(p) - np.log1p(-p)
+        order = np.argsort(-np.abs(odds[0] - odds[1:]), kind="stable")[:n]
+        return [Word(words[j], float(odds[0] - odds[1 + j])) for j in order]
+
     def suggest(self, found: Encoded, k: int = 1) -> list[str]:
         """Return the names of the `k` items whose labels would help most, the most useful first."""
         rows = self.head.suggest(self.check_embeddings(found.embeddings), min(k, len(found.embeddings)))
@@ -256,6 +283,12 @@ class Model:
         from mirrorshot.tool.model_file import load_model
 
         return load_model(Path(path), trust_encoder=trust_encoder, download=download)
+
+
+def _table_encoder(items: Items) -> Encoder:
+    """The encoder of given embeddings, which makes columns of different units alike."""
+    scale = table_scale(items.content) if isinstance(items.content, np.ndarray) else None
+    return NoEncoder() if scale is None else NoEncoder(*scale)
 
 
 def _class_names(labels: Sequence[str]) -> list[str]:

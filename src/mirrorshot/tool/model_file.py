@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.classifier.save import HeadState
@@ -31,7 +31,7 @@ class LazyEncoder(Encoder):
         self,
         name: str,
         settings: dict[str, Any],
-        weights: dict[str, torch.Tensor],
+        weights: dict[str, NDArray[Any]],
         kind: Kind,
         *,
         trust_encoder: bool,
@@ -42,7 +42,7 @@ class LazyEncoder(Encoder):
         self._options = {"trust_encoder": trust_encoder, "download": download}
         self._made: Encoder | None = None
 
-    def tensors(self) -> dict[str, torch.Tensor]:
+    def tensors(self) -> dict[str, NDArray[Any]]:
         """The weights that the file has."""
         return self._weights
 
@@ -60,11 +60,11 @@ def save_model(model: Model, path: Path) -> None:
         CheckpointWriteError: no room or no permission; the file is as it was.
     """
     state = model.head.state()
-    tensors = {f"{_HEAD}{name}": tensor for name, tensor in state.tensors.items()}
+    tensors: dict[str, Any] = {f"{_HEAD}{name}": tensor for name, tensor in state.tensors.items()}
     tensors |= {f"{_ENCODER}{name}": tensor for name, tensor in model.encoder.tensors().items()}
-    tensors["embeddings"] = torch.from_numpy(np.ascontiguousarray(model.embeddings))
+    tensors["embeddings"] = np.ascontiguousarray(model.embeddings)
     if model.thumbnails is not None:
-        tensors["thumbnails"] = torch.from_numpy(np.ascontiguousarray(model.thumbnails))
+        tensors["thumbnails"] = np.ascontiguousarray(model.thumbnails)
     info = {
         "encoder": {"name": model.encoder.name, "settings": model.encoder.settings, "kind": model.encoder.kind},
         "names": [_plain(name) for name in model.names],
@@ -80,7 +80,7 @@ def load_model(path: Path, *, trust_encoder: bool = False, download: bool = Fals
     try:
         encoder = _encoder(saved, trust_encoder, download)
         names, labels = saved.info["names"], saved.info["labels"]
-        embeddings = saved.tensors["embeddings"].numpy()
+        embeddings = saved.tensors["embeddings"]
         thumbnails = saved.tensors.get("thumbnails")
         _check(names, labels, embeddings, thumbnails)
         state = HeadState(_part(saved, _HEAD), saved.info["head"])
@@ -90,7 +90,7 @@ def load_model(path: Path, *, trust_encoder: bool = False, download: bool = Fals
     fits = len(head.fitted_.used) == len(names) and head.n_features_in_ == embeddings.shape[1]
     if not fits or sorted({*labels}) != list(head.classes_):
         raise CheckpointError(f"Expected the classifier in {path} to be that of its examples, but it is not.")
-    return Model(encoder, names, labels, embeddings, head, None if thumbnails is None else thumbnails.numpy())
+    return Model(encoder, names, labels, embeddings, head, thumbnails)
 
 
 def _encoder(saved: Checkpoint, trust_encoder: bool, download: bool) -> LazyEncoder:
@@ -102,11 +102,11 @@ def _encoder(saved: Checkpoint, trust_encoder: bool, download: bool) -> LazyEnco
     return LazyEncoder(name, settings, _part(saved, _ENCODER), kind, trust_encoder=trust_encoder, download=download)
 
 
-def _part(saved: Checkpoint, prefix: str) -> dict[str, torch.Tensor]:
+def _part(saved: Checkpoint, prefix: str) -> dict[str, NDArray[Any]]:
     return {name[len(prefix) :]: tensor for name, tensor in saved.tensors.items() if name.startswith(prefix)}
 
 
-def _check(names: Any, labels: Any, embeddings: Any, thumbnails: torch.Tensor | None) -> None:
+def _check(names: Any, labels: Any, embeddings: Any, thumbnails: NDArray[Any] | None) -> None:
     if not all(isinstance(part, list) and all(isinstance(x, str) for x in part) for part in (names, labels)):
         raise ValueError("names and labels are not text")
     is_matrix = embeddings.ndim == 2 and embeddings.shape[1] > 0 and embeddings.dtype.kind == "f"
@@ -115,7 +115,7 @@ def _check(names: Any, labels: Any, embeddings: Any, thumbnails: torch.Tensor | 
     if not len(names) == len(labels) == len(embeddings) or len(set(names)) < len(names):
         raise ValueError("names, labels and embeddings do not match")
     wanted = (len(names), THUMBNAIL, THUMBNAIL, 3)
-    if thumbnails is not None and (thumbnails.dtype != torch.uint8 or tuple(thumbnails.shape) != wanted):
+    if thumbnails is not None and (thumbnails.dtype != np.uint8 or thumbnails.shape != wanted):
         raise ValueError("its thumbnails are not images")
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
@@ -42,6 +41,13 @@ class Reason(NamedTuple):
 
     name: str
     label: str
+    added: float
+
+
+class Word(NamedTuple):
+    """Change of the log-odds of a class by one word of a text; positive speaks for the class."""
+
+    word: str
     added: float
 
 
@@ -89,7 +95,7 @@ def scores_of(
     y = np.array([classes.index(label) for label in labels[known]])
     best = log_prob.argmax(1)
     mistakes = Counter((classes[a], classes[b]) for a, b in zip(y, best, strict=True) if a != b)
-    bins = calibration_bins(torch.tensor(np.exp(log_prob)), torch.tensor(y))
+    bins = calibration_bins(np.exp(log_prob), y)
     return Scores(
         n_items=int(known.sum()),
         accuracy=float((best == y).mean()),

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike
-from torch import Tensor
+from numpy.typing import NDArray
 
+from mirrorshot.softmax.arrays import is_tensor
 from mirrorshot.types import InvalidInputError
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
@@ -60,9 +59,9 @@ def set_panel_title(ax: Any, title: str) -> None:
     ax.set_title(title, loc="left", fontsize="medium", fontweight="bold")
 
 
-def to_tensor(data: ArrayLike) -> Tensor:
-    """Return an array, a list or a tensor as a tensor without gradient."""
-    return data.detach() if isinstance(data, Tensor) else torch.as_tensor(np.asarray(data))
+def to_array(data: Any) -> NDArray[Any]:
+    """Return a list, an array or a tensor of any device as a NumPy array."""
+    return np.asarray(data.numpy(force=True) if is_tensor(data) else data)
 
 
 def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> list[Path]:

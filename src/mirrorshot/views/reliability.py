@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from mirrorshot.metrics import (
@@ -15,13 +14,14 @@ from mirrorshot.metrics import (
     maximum_calibration_error,
     task_statistics,
 )
-from mirrorshot.training.evaluation import Calibration
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY, axes_to_draw_on, hide_frame, to_tensor
+from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY, axes_to_draw_on, hide_frame, to_array
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
     import matplotlib.figure
+
+    from mirrorshot.training.evaluation import Calibration
 
 _Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 _PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.9, 4.6, 0.5  # inches
@@ -45,16 +45,14 @@ class ReliabilityDisplay:
         ax_, share_ax_, figure_: made by `plot`.
 
     Example:
-        >>> prob = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]])
+        >>> prob = [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]]
         >>> display = ReliabilityDisplay.from_predictions(prob, [0, 1, 0, 1], name="four queries")
         >>> round(display.ece, 2)
         0.3
         >>> save_figure(display.figure_, "reliability.png")  # doctest: +SKIP
     """
 
-    def __init__(
-        self, bins: CalibrationBins, *, name: str | None = None, intervals: torch.Tensor | None = None
-    ) -> None:
+    def __init__(self, bins: CalibrationBins, *, name: str | None = None, intervals: Any | None = None) -> None:
         self.bins, self.name, self.intervals = bins, name, intervals
         self.ece = float(expected_calibration_error(bins))
         self.mce = float(maximum_calibration_error(bins))
@@ -79,15 +77,15 @@ class ReliabilityDisplay:
             name: the title.
             ax: None: on a new figure.
         """
-        p, labels = to_tensor(prob), to_tensor(y)
+        p, labels = to_array(prob), to_array(y)
         bins, intervals = calibration_bins(p, labels, n_bins), None
         if p.ndim == 3 and len(p) > 1:
-            found = bootstrap_bins(task_statistics(p, labels, n_bins), torch.Generator().manual_seed(0))
-            intervals = torch.stack(found)
+            found = bootstrap_bins(task_statistics(p, labels, n_bins), np.random.default_rng(0))
+            intervals = np.stack(found)
         return cls(bins, name=name, intervals=intervals).plot(ax)
 
     @classmethod
-    def from_calibration(cls, calibration: Calibration, *, name: str | None = None) -> "ReliabilityDisplay":
+    def from_calibration(cls, calibration: "Calibration", *, name: str | None = None) -> "ReliabilityDisplay":
         """Make the display of bins that an evaluation has stored, with their intervals over tasks."""
         return cls(calibration.bins, name=name, intervals=calibration.bin_intervals)
 
@@ -108,7 +106,7 @@ class ReliabilityDisplay:
     def _draw_accuracy(self, ax: Any) -> None:
         left, width, filled = self._geometry()
         accuracy, confidence, counts = (
-            t.numpy(force=True)[filled] for t in (self.bins.accuracy, self.bins.confidence, self.bins.counts)
+            to_array(part)[filled] for part in (self.bins.accuracy, self.bins.confidence, self.bins.counts)
         )
         ax.bar(left, accuracy, width, align="edge", color=SKY, edgecolor="white")
         for style in GAP:
@@ -118,7 +116,7 @@ class ReliabilityDisplay:
         if self.intervals is None:
             low, high = wilson_interval(accuracy, counts)
         else:
-            low, high = self.intervals.numpy(force=True)[:, filled]
+            low, high = to_array(self.intervals)[:, filled]
         ax.vlines(left + width / 2, low, high, color=INK, linewidth=1.2, zorder=5, label="95 % interval")
         ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1.0, zorder=3, label="calibrated")
         ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", ylabel="accuracy")
@@ -127,7 +125,7 @@ class ReliabilityDisplay:
 
     def _draw_share(self, ax: Any) -> None:
         left, width, filled = self._geometry()
-        counts = self.bins.counts.numpy(force=True)[filled]
+        counts = to_array(self.bins.counts)[filled]
         ax.bar(left, counts, width, align="edge", color=GREY, edgecolor="white")
         top, n = float(counts.max()), float(counts.sum())
         ax.set(xlabel=f"confidence ({n:,.0f} predictions)", ylabel="count", ylim=(0, 1.05 * top), yticks=[0, top])
@@ -137,7 +135,7 @@ class ReliabilityDisplay:
 
     def _geometry(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         """Left edges and widths of the bins that hold predictions, and a mask of these bins."""
-        edges, filled = self.bins.edges.numpy(force=True), self.bins.counts.numpy(force=True) > 0
+        edges, filled = to_array(self.bins.edges), to_array(self.bins.counts) > 0
         return edges[:-1][filled], np.diff(edges)[filled], filled
 
 

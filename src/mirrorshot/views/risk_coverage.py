@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from mirrorshot.metrics import RiskCoverage, aurc, risk_coverage
-from mirrorshot.training.evaluation import Calibration
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, draw_grid, hide_frame, to_tensor
+from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, draw_grid, hide_frame, to_array
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
     import matplotlib.figure
+
+    from mirrorshot.training.evaluation import Calibration
 
 _STYLES = ("-", "--", "-.", ":")
 
@@ -34,7 +34,7 @@ class RiskCoverageDisplay:
         ax_, figure_: made by `plot`.
 
     Example:
-        >>> prob = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]])
+        >>> prob = [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]]
         >>> display = RiskCoverageDisplay.from_predictions(prob, [0, 1, 0, 1], name="four queries")
         >>> round(display.area, 4)
         0.0625
@@ -48,16 +48,16 @@ class RiskCoverageDisplay:
         cls, prob: ArrayLike, y: ArrayLike, *, name: str | None = None, ax: "matplotlib.axes.Axes | None" = None
     ) -> "RiskCoverageDisplay":
         """Compute the curve of probabilities (..., n_queries, n_classes) and labels (..., n_queries), and draw it."""
-        p, labels = to_tensor(prob), to_tensor(y)
+        p, labels = to_array(prob), to_array(y)
         return cls(risk_coverage(p, labels), float(aurc(p, labels)), name=name).plot(ax)
 
     @classmethod
-    def from_calibration(cls, calibration: Calibration, *, name: str | None = None) -> "RiskCoverageDisplay":
+    def from_calibration(cls, calibration: "Calibration", *, name: str | None = None) -> "RiskCoverageDisplay":
         """Take the curve that an evaluation has stored."""
-        risk = calibration.risk
-        if risk is None:
+        if calibration.risk is None:
             raise InvalidInputError("Expected a calibration with a risk-coverage curve, but it has none.")
-        coverage = torch.arange(1, len(risk) + 1, dtype=risk.dtype) / len(risk)
+        risk = to_array(calibration.risk)
+        coverage = np.arange(1, len(risk) + 1) / len(risk)
         return cls(RiskCoverage(coverage, risk), calibration.scores["aurc"], name=name)
 
     def plot(
@@ -66,7 +66,7 @@ class RiskCoverageDisplay:
         """Draw the curve; with `alone` also the two curves to compare with, and the axes."""
         ax = axes_to_draw_on(ax, (4.3, 3.9))
         self.ax_, self.figure_ = ax, ax.get_figure(root=True)
-        coverage, risk = (t.numpy(force=True) for t in self.curve)
+        coverage, risk = map(to_array, self.curve)
         label = f"{self.name or 'by confidence'}, AURC {self.area:.3f}"
         ax.plot(coverage, risk, color=color, linestyle=linestyle, linewidth=2.0, label=label)
         if alone:

@@ -1,14 +1,16 @@
 """Sections that reports share: reliability, risk and coverage, learning curves, some tasks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mirrorshot.training.evaluation import Evaluation
-from mirrorshot.views.episode import EpisodeDisplay
 from mirrorshot.views.learning import learning_curve_figure
 from mirrorshot.views.page import Image, Section
 from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure
 from mirrorshot.views.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
+
+if TYPE_CHECKING:
+    from mirrorshot.training.evaluation import Evaluation
+    from mirrorshot.views.episode import EpisodeDisplay
 
 _PER_ROW = 3
 _RELIABILITY = (
@@ -34,7 +36,7 @@ def reliability_section(image: Image) -> Section:
     return Section("Do the probabilities mean what they say?", [_RELIABILITY, image])
 
 
-def reliability_image(found: Mapping[str, Evaluation]) -> Image:
+def reliability_image(found: Mapping[str, "Evaluation"]) -> Image:
     """Reliability diagrams as the predictions are and, where it was fitted, at one temperature."""
     raw = [ReliabilityDisplay.from_calibration(e.raw, name=f"{name}\nas it is") for name, e in found.items()]
     fitted = [
@@ -46,7 +48,7 @@ def reliability_image(found: Mapping[str, Evaluation]) -> Image:
     return Image(reliability_figure(rows), f"Reliability diagrams of {', '.join(found)}: accuracy over confidence.")
 
 
-def risk_section(found: Mapping[str, Evaluation]) -> Section:
+def risk_section(found: Mapping[str, "Evaluation"]) -> Section:
     """Risk-coverage curves of the predictions as they are, on one panel."""
     displays = [
         RiskCoverageDisplay.from_calibration(e.raw, name=name) for name, e in found.items() if e.raw.risk is not None
@@ -64,7 +66,7 @@ def learning_section(logs: Mapping[str, Sequence[Mapping[str, Any]]], *text: str
     return [Section("How they learned", [*text, Image(learning_curve_figure(shown), alt, _LEARNING)])]
 
 
-def cards_section(cards: Mapping[str, Sequence[EpisodeDisplay]]) -> list[Section]:
+def cards_section(cards: Mapping[str, Sequence["EpisodeDisplay"]]) -> list[Section]:
     """The first test tasks of each method; no section without any."""
     images = [
         Image(

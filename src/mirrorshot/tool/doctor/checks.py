@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mirrorshot.classifier import FewShotClassifier
-from mirrorshot.data.source import first
+from mirrorshot.files.texts import first
 from mirrorshot.tool.doctor.images import Seen
 
 Severity = Literal["error", "warning", "note"]
@@ -45,7 +45,7 @@ def check_files(seen: Seen) -> Iterator[Finding]:
     """Images that cannot be read, are tiny or blank, or differ in colour from the rest; classes that are empty."""
     if seen.damaged:
         reasons = [f"{name} ({why})" for name, why in seen.damaged.items()]
-        message = f"{len(seen.damaged)} images cannot be read: {first(reasons, 3)}."
+        message = f"{len(seen.damaged)} {seen.noun} cannot be read: {first(reasons, 3)}."
         yield Finding("error", "unreadable", message, "Delete them or save them again.", list(seen.damaged))
     if seen.empty:
         message = f"{len(seen.empty)} class folders have no images: {first(seen.empty)}."
@@ -55,7 +55,7 @@ def check_files(seen: Seen) -> Iterator[Finding]:
         message = f"{len(tiny)} images are less than {_TINY} pixels wide or high: {first(tiny)}."
         yield Finding("warning", "tiny", message, "Use larger ones if you have them: there is little to see.", tiny)
     blank = [name for name, is_blank in zip(seen.names, seen.is_blank, strict=True) if is_blank]
-    if blank:
+    if blank and seen.noun == "images":
         message = f"{len(blank)} images are blank: {first(blank)}."
         yield Finding("warning", "blank", message, "Delete them: they show nothing.", blank)
     yield from _odd_colours(seen)
@@ -80,11 +80,11 @@ def check_counts(seen: Seen) -> Iterator[Finding]:
         return
     (large, most), (small, least) = counts.most_common()[0], counts.most_common()[-1]
     if most / least >= _IMBALANCE:
-        message = f"Class {large!r} has {most} images, but {small!r} only {least}."
-        yield Finding("warning", "imbalance", message, f"Add images of {small!r}.", [large, small])
+        message = f"Class {large!r} has {most} {seen.noun}, but {small!r} only {least}."
+        yield Finding("warning", "imbalance", message, f"Add {seen.noun} of {small!r}.", [large, small])
     single = [label for label, n in counts.items() if n == 1]
     if single:
-        message = f"{len(single)} classes have one image: {first(single)}."
+        message = f"{len(single)} classes have one example: {first(single)}."
         advice = 'Add at least one more: "none of these", sets of labels and the checks below need two.'
         yield Finding("note", "single", message, advice, single)
 
@@ -99,7 +99,7 @@ def check_duplicates(seen: Seen) -> Iterator[Finding]:
                 continue
             shown = [f"{seen.names[i]} = {seen.names[j]}" for i, j in chosen]
             where = "in two classes" if is_across else "in one class"
-            message = f"{len(chosen)} pairs of images are {alike}, {where}: {first(shown, 3)}."
+            message = f"{len(chosen)} pairs of {seen.noun} are {alike}, {where}: {first(shown, 3)}."
             right, copy = "Delete the one with the wrong label.", "Keep one of each: a copy tells nothing new."
             advice = right if is_across else copy
             yield Finding("error" if is_across and name == "duplicate" else "warning", name, message, advice, shown)
@@ -111,8 +111,8 @@ def check_leaks(seen: Seen, other: Seen) -> Iterator[Finding]:
         if pairs:
             shown = [f"{seen.root.name}/{seen.names[i]} = {other.root.name}/{other.names[j]}" for i, j in pairs]
             alike = "the same" if name == "leak" else "nearly the same"
-            message = f"{len(pairs)} images of {seen.root} and {other.root} are {alike}: {first(shown, 3)}."
-            advice = "Delete them from one of the two: a test on images that were learned says nothing."
+            message = f"{len(pairs)} {seen.noun} of {seen.root} and {other.root} are {alike}: {first(shown, 3)}."
+            advice = "Delete them from one of the two: a test on what was learned says nothing."
             yield Finding("error" if name == "leak" else "warning", name, message, advice, shown)
 
 
@@ -127,14 +127,14 @@ def check_labels(seen: Seen) -> Iterator[Finding]:
     confused = _confused(labels.tolist(), [(i, label) for i, _, label in wrong], counts)
     for (a, b), n in confused.items():
         total = counts[a] + counts[b]
-        message = f"Classes {a!r} and {b!r} cannot be told apart: {n} of {total} images look like the other."
-        advice = "Merge them, add clearer images, or use a stronger encoder (--encoder)."
+        message = f"Classes {a!r} and {b!r} cannot be told apart: {n} of {total} {seen.noun} look like the other."
+        advice = "Merge them, add clearer examples, or use a stronger encoder (--encoder)."
         yield Finding("warning", "confused", message, advice, [a, b])
     pairs = set(confused)
     odd = [(i, p, label) for i, p, label in wrong if p < _SUSPECT and _pair(str(labels[i]), label) not in pairs]
     if odd:
         shown = [f"{seen.names[i]} (looks like {label}, probability of its own {p:.2f})" for i, p, label in odd]
-        message = f"{len(odd)} images may be in the wrong class: {first(shown, 3)}."
+        message = f"{len(odd)} {seen.noun} may be in the wrong class: {first(shown, 3)}."
         yield Finding("warning", "label", message, "Look at them; move those that are wrong.", shown)
 
 

@@ -3,16 +3,19 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from mirrorshot.encoders import make_encoder
+from mirrorshot.encoders import Encoder, make_encoder
+from mirrorshot.tool.choosing import decide
 from mirrorshot.tool.doctor import checks
 from mirrorshot.tool.doctor.checks import Finding
-from mirrorshot.tool.doctor.images import list_files, look
-from mirrorshot.tool.encoding import Progress, decide
+from mirrorshot.tool.doctor.images import Seen, list_files, look
+from mirrorshot.tool.doctor.rows import look_at_rows
+from mirrorshot.tool.encoding import Progress
 from mirrorshot.tool.items import Items
+from mirrorshot.tool.tables import Roles, read_items
 
 
 class Report(NamedTuple):
-    """Number of readable images and of their classes, name of the encoder, and findings, the worst first."""
+    """Number of readable items and of their classes, name of the encoder, and findings, the worst first."""
 
     n_pictures: int
     n_classes: int
@@ -31,15 +34,19 @@ def examine(
     *,
     encoder: str = "auto",
     download: bool = False,
+    text_column: str | None = None,
+    label_column: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Look for causes of bad results: damaged images, copies, wrong labels, classes that look alike.
 
     Args:
-        folder: of class folders, or of images.
-        against: another folder, for instance of queries; images that are in both are a leak.
-        encoder: compares the images; one of `ENCODERS`.
+        folder: of class folders, or of images; or a table of texts or embeddings.
+        against: another one, for instance of queries; items that are in both are a leak.
+        encoder: compares the items; one of `ENCODERS`.
         download: whether its weights may be fetched.
+        text_column: of a table, if it is not called `text`.
+        label_column: of a table, if it is not called `label`.
         progress: called with the number of images read, their total and the activity.
 
     Raises:
@@ -55,16 +62,33 @@ def examine(
         >>> [finding.check for finding in examine(folder).findings]
         ['blank', 'single']
     """
-    root = Path(folder)
-    files = list_files(root)
-    if encoder == "auto":
-        encoder = decide(Items("picture", [str(path) for path in files.paths], files.paths, None)).name
-    made = make_encoder(encoder, download=download)
-    seen = look(root, files, made, progress)
+    root, roles = Path(folder), Roles(text_column, label_column)
+    made = _encoder(encoder, _items(root, roles), download)
+    seen = _look(root, roles, made, progress)
     findings = [*checks.check_files(seen), *checks.check_counts(seen), *checks.check_duplicates(seen)]
     if against is not None:
-        other = look(Path(against), list_files(Path(against)), made, progress)
+        other = _look(Path(against), roles, made, progress)
         findings += [*checks.check_files(other), *checks.check_leaks(seen, other)]
     findings += checks.check_labels(seen)
     findings.sort(key=lambda finding: ("error", "warning", "note").index(finding.severity))
     return Report(len(seen.names), len(set(seen.labels) - {""}), made.name, findings)
+
+
+def _items(root: Path, roles: Roles) -> Items:
+    if root.is_file():
+        return read_items(root, roles)
+    files = list_files(root)
+    labels = files.labels if all(files.labels) else None
+    return Items("picture", [str(path) for path in files.paths], files.paths, labels)
+
+
+def _encoder(name: str, items: Items, download: bool) -> Encoder:
+    name = decide(items).name if name == "auto" or items.kind == "embedding" else name
+    made = make_encoder(name, download=download)
+    return made.fit([str(text) for text in items.content]) if items.kind == "text" else made
+
+
+def _look(root: Path, roles: Roles, encoder: Encoder, progress: Progress | None) -> Seen:
+    if root.is_file():
+        return look_at_rows(root, read_items(root, roles), encoder)
+    return look(root, list_files(root), encoder, progress)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mirrorshot.data.images import SUFFIXES
 from mirrorshot.encoders import Embeddings, Encoder, is_colour
 from mirrorshot.encoders.base import unit
+from mirrorshot.files.imaging.folders import SUFFIXES
 from mirrorshot.tool.encoding import Progress, read_batches
 from mirrorshot.types import DataError
 
@@ -34,6 +34,7 @@ class Seen(NamedTuple):
         embeddings: (n, D), of length one.
         damaged: names of the unreadable images, and the reasons.
         empty: class folders without images.
+        noun: of the items, for messages.
     """
 
     root: Path
@@ -47,6 +48,7 @@ class Seen(NamedTuple):
     embeddings: Embeddings
     damaged: dict[str, str]
     empty: list[str]
+    noun: str = "images"
 
 
 class Files(NamedTuple):

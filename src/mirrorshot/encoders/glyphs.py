@@ -1,0 +1,79 @@
+"""The packaged encoder for characters."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from mirrorshot.encoders.backbones import GRAPHS, new_graph
+from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, unit
+from mirrorshot.encoders.characters import SIZE, as_character
+from mirrorshot.encoders.runtime import Network
+from mirrorshot.files.sealed import load_sealed
+
+GLYPHS_FILE = Path(__file__).parent / "glyphs.safetensors"
+GLYPHS_KIND, GLYPHS_VERSION = "encoder", 1
+_AT_ONCE = 64  # images in a batch
+_PREFIX = "network."
+_N_FEATURES = 64  # of the network
+
+
+class Glyphs(Encoder):
+    """For characters, printed or written: features of a packaged network, and the blurred image beside them.
+
+    An image is brought to the form of the glyphs first (`as_character`): any size, dark on light or light on dark.
+
+    Design note: features of the network and the blurred image are centred, scaled to length one and concatenated. The
+    network was trained on the glyphs and knows which strokes matter, the image keeps details that training never
+    showed; together they are better than either on characters unlike the glyphs (`benchmarks/glyph_encoder.py`).
+
+    Args:
+        digest: of the weights that a model was made with; others are refused. None: no check.
+        even_light: as in `as_character`. Models of version 0.1 have it not.
+
+    Example:
+        >>> Glyphs().encode([Image.new("L", (40, 30), 255)]).shape
+        (1, 260)
+    """
+
+    def __init__(self, digest: str | None = None, *, even_light: bool = True) -> None:
+        own = hashlib.sha256(GLYPHS_FILE.read_bytes()).hexdigest()[:16]
+        if digest not in (None, own):
+            raise EncoderError(
+                f"Expected the weights {digest!r} of encoder 'glyphs', with which the model was made, but this version "
+                f"of mirrorshot has {own!r}. Fit the model again."
+            )
+        self.name, self.settings = "glyphs", {"digest": own, **({"even_light": True} if even_light else {})}
+        saved = load_sealed(GLYPHS_FILE, kind=GLYPHS_KIND, version=GLYPHS_VERSION)
+        weights = {name: np.asarray(array) for name, array in saved.tensors.items()}
+        self._network = glyph_network({n[len(_PREFIX) :]: w for n, w in weights.items() if n.startswith(_PREFIX)})
+        self._centres = [weights[f"centre.{part}"] for part in ("network", "blurred")]
+
+    def encode(self, items: Sequence[Item]) -> Embeddings:
+        """Embeddings of images, (n, 260)."""
+        even = "even_light" in self.settings
+        images = [as_character(item, even_light=even) for item in items if isinstance(item, Image.Image)]
+        parts = glyph_parts(self._network, np.stack(images))
+        centred = [unit(part - centre) for part, centre in zip(parts, self._centres, strict=True)]
+        return np.concatenate(centred, axis=1, dtype=np.float32)
+
+
+def glyph_network(weights: Mapping[str, NDArray[Any]]) -> Network:
+    """Return the network (Conv4S) beside a blur, two means over 5 x 5 pixels of which the second takes half of them."""
+    graph = new_graph(1, SIZE)
+    mean: dict[str, Any] = {"kernel_shape": [5, 5], "pads": [2] * 4, "count_include_pad": 1}
+    blurred = graph.node("AveragePool", graph.node("AveragePool", "x", **mean), strides=[2, 2], **mean)
+    features = GRAPHS["conv4s"](graph, "x", weights)
+    both = graph.node("Concat", features, graph.node("Flatten", blurred), axis=1)
+    return Network(graph.encoded(both), "glyphs")
+
+
+def glyph_parts(network: Network, images: NDArray[np.uint8]) -> tuple[Embeddings, Embeddings]:
+    """Features of the network (n, 64) and blurred images (n, 196) of white ink on black, (n, 28, 28)."""
+    x = images[:, None].astype(np.float32) / np.float32(255.0)
+    both = np.concatenate([network({"x": x[i : i + _AT_ONCE]}) for i in range(0, len(x), _AT_ONCE)])
+    return both[:, :_N_FEATURES], unit(both[:, _N_FEATURES:])

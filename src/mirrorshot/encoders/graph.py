@@ -1,0 +1,119 @@
+"""Networks as ONNX graphs, written from arrays: the format is protocol buffers, of which a graph needs very little.
+
+Design note: the package `onnx` would write the same bytes, at the price of a dependency of 60 MB for a page of code.
+`tests/encoders/test_graph.py` reads what is written here with that package.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_IR_VERSION, _OPSET = 8, 17
+_TYPES = {np.dtype(np.float32): 1, np.dtype(np.int64): 7}
+Attribute = int | float | str | Sequence[int]
+
+
+class Graph:
+    """A graph that grows node by node; every method returns the name of what it adds.
+
+    Args:
+        inputs: name, type (np.float32 or np.int64) and shape of each input; a text stands for an unknown size.
+
+    Example:
+        >>> graph = Graph([("x", np.float32, ("n", 3))])
+        >>> total = graph.node("ReduceSum", "x", graph.constant(np.array([1])), keepdims=0)
+        >>> len(graph.encoded(total)) > 100
+        True
+    """
+
+    def __init__(self, inputs: Sequence[tuple[str, Any, tuple[int | str, ...]]]) -> None:
+        self._inputs = b"".join(_field(11, _value(*described)) for described in inputs)
+        self._nodes: list[bytes] = []
+        self._constants: list[bytes] = []
+
+    def constant(self, array: NDArray[Any] | float) -> str:
+        """Add an array of float32 or int64; a number becomes one of float32."""
+        name = f"c{len(self._constants)}"
+        array = np.asarray(array, np.float32) if isinstance(array, float) else np.ascontiguousarray(array)
+        dims = b"".join(_number(1, n) for n in array.shape)
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        self._constants.append(dims + _number(2, _TYPES[array.dtype]) + _field(8, name) + _field(9, little))
+        return name
+
+    def node(self, operator: str, *inputs: str, **attributes: Attribute) -> str:
+        """Add an operator of ONNX with one output."""
+        name = f"n{len(self._nodes)}"
+        parts = [*(_field(1, given) for given in inputs), _field(2, name), _field(4, operator)]
+        parts += [_field(5, _attribute(key, value)) for key, value in attributes.items()]
+        self._nodes.append(b"".join(parts))
+        return name
+
+    def conv(self, x: str, weight: NDArray[np.float32], bias: NDArray[np.float32], **attributes: Attribute) -> str:
+        """Add a convolution; a weight of one input channel for many outputs is one of groups."""
+        return self.node("Conv", x, self.constant(weight), self.constant(bias), **attributes)
+
+    def encoded(self, output: str) -> bytes:
+        """The bytes of an ONNX file with one output, a matrix."""
+        nodes = b"".join(_field(1, node) for node in self._nodes)
+        constants = b"".join(_field(5, constant) for constant in self._constants)
+        result = _field(12, _value(output, np.float32, ("n", "d")))
+        graph = nodes + _field(2, "mirrorshot") + constants + self._inputs + result
+        return _number(1, _IR_VERSION) + _field(7, graph) + _field(8, _field(1, "") + _number(2, _OPSET))
+
+
+def fold_norm(
+    weight: NDArray[np.float32],
+    bias: NDArray[np.float32] | None,
+    norm: Sequence[NDArray[np.float32]],
+    eps: float,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weight and bias of a convolution with the batch normalisation (weight, bias, mean, variance) behind it.
+
+    Raises:
+        ValueError: a part has not one number for each output, or a variance is negative.
+    """
+    scale, shift, mean, variance = (part.astype(np.float64) for part in norm)
+    if {part.shape for part in norm} != {weight.shape[:1]} or variance.min() < 0:
+        raise ValueError("a batch normalisation does not fit its convolution")
+    factor = scale / np.sqrt(variance + eps)
+    moved = shift + factor * ((0.0 if bias is None else bias) - mean)
+    return (weight * factor.reshape(-1, 1, 1, 1)).astype(np.float32), moved.astype(np.float32)
+
+
+def _varint(value: int) -> bytes:
+    value &= 2**64 - 1
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _field(field: int, content: bytes | str) -> bytes:
+    content = content.encode() if isinstance(content, str) else content
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _attribute(name: str, value: Attribute) -> bytes:
+    """FLOAT, INT, STRING or INTS, by the type of the value."""
+    if isinstance(value, float):
+        return _field(1, name) + _varint(2 << 3 | 5) + struct.pack("<f", value) + _number(20, 1)
+    if isinstance(value, int):
+        return _field(1, name) + _number(3, value) + _number(20, 2)
+    if isinstance(value, str):
+        return _field(1, name) + _field(4, value) + _number(20, 3)
+    return _field(1, name) + b"".join(_number(8, int(n)) for n in value) + _number(20, 7)
+
+
+def _value(name: str, dtype: Any, shape: tuple[int | str, ...]) -> bytes:
+    sizes = (_field(2, size) if isinstance(size, str) else _number(1, size) for size in shape)
+    dims = b"".join(_field(1, size) for size in sizes)
+    return _field(1, name) + _field(2, _field(1, _number(1, _TYPES[np.dtype(dtype)]) + _field(2, dims)))

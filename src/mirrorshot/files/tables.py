@@ -1,0 +1,132 @@
+"""Columns of tables in CSV, JSON Lines and Parquet, read within bounds."""
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mirrorshot.files.regular import NotRegularFileError, open_regular
+from mirrorshot.files.texts import first
+from mirrorshot.types import DataError
+
+Columns = dict[str, list[Any]]
+MAX_ROWS = 10**6
+MAX_FILE_BYTES = 2**31
+_MAX_FIELD = 2**25  # characters
+_BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read_columns(path: Path) -> Columns:
+    """Read a table by its suffix, one of `READERS`: columns by name, all of one length.
+
+    Raises:
+        DataError: it is damaged, empty, too large, or not of that format.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "table.jsonl"
+        >>> _ = path.write_text('{"body": "hello", "n": 1}')
+        >>> read_columns(path)
+        {'body': ['hello'], 'n': [1]}
+    """
+    columns = READERS[path.suffix.lower()](path)
+    n_rows = len(next(iter(columns.values()), []))
+    if n_rows == 0:
+        raise DataError(f"Expected {path} to have rows, but it has none.")
+    if n_rows > MAX_ROWS:
+        raise DataError(f"Expected {path} to have at most {MAX_ROWS:,} rows, but it has more. Split it.")
+    return columns
+
+
+def read_text(path: Path) -> str:
+    """Read a file of text in UTF-8, or in UTF-16 if it begins with a byte order mark.
+
+    Raises:
+        DataError: it cannot be read, is too large, or has another encoding; the message names the line.
+    """
+    try:
+        with open_regular(path) as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, NotRegularFileError) as error:
+        raise DataError(f"Expected to read {path}, but got: {error}.") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise DataError(f"Expected {path} to have at most {MAX_FILE_BYTES:,} bytes, but it has more. Split it.")
+    try:
+        return content.decode("utf-16" if content[:2] in _BYTE_ORDER_MARKS else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"Expected {path} to be text in UTF-8, but line {line} is not: {error.reason}. Save it as UTF-8."
+        ) from error
+
+
+def _read_csv(path: Path) -> Columns:
+    csv.field_size_limit(_MAX_FIELD)
+    try:
+        lines = csv.reader(io.StringIO(read_text(path), newline=""))
+        table = [row for row in itertools.islice(lines, MAX_ROWS + 2) if row]
+    except csv.Error as error:
+        raise DataError(f"Expected {path} to be a CSV file, but got: {error}.") from error
+    if len(table) < 2:
+        raise DataError(f"Expected {path} to have a header and rows, but it has {len(table)} lines.")
+    header, rows = [name.strip() for name in table[0]], table[1:]
+    uneven = [i + 2 for i, row in enumerate(rows) if len(row) != len(header)]
+    if uneven:
+        raise DataError(f"Expected {len(header)} columns in every line of {path}, but not so in lines {first(uneven)}.")
+    if len(set(header)) < len(header):
+        raise DataError(f"Expected the columns of {path} to have distinct names, but got {first(header)}.")
+    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
+
+
+def _read_json_lines(path: Path) -> Columns:
+    lines = [(i, line) for i, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
+    rows = [_json_row(path, i, line) for i, line in lines[: MAX_ROWS + 1]]
+    names = list(rows[0]) if rows else []
+    for (i, _), row in zip(lines, rows, strict=False):
+        if set(row) != set(names):
+            raise DataError(
+                f"Expected every line of {path} to have the fields {first(names)}, but line {i} has {first(list(row))}."
+            )
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _json_row(path: Path, i: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"Expected line {i} of {path} to be JSON, but got: {error}.") from error
+    if not isinstance(row, dict):
+        raise DataError(f"Expected line {i} of {path} to be a JSON object, but got {type(row).__name__}.")
+    return row
+
+
+def _read_parquet(path: Path) -> Columns:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise DataError(
+            f"Expected pyarrow for reading {path}, but it is not installed. Install it: pip install pyarrow. "
+            "Or save the table as .csv, .jsonl or .npz."
+        ) from error
+    try:
+        with open_regular(path) as file:
+            table = pq.ParquetFile(file)
+            if table.metadata.num_rows > MAX_ROWS:
+                raise DataError(f"Expected {path} to have at most {MAX_ROWS:,} rows, but it has more. Split it.")
+            return dict(table.read().to_pydict())
+    except DataError:
+        raise
+    except Exception as error:  # pyarrow has its own errors
+        raise DataError(f"Expected {path} to be a .parquet file, but it cannot be read: {error}.") from error
+
+
+READERS: dict[str, Callable[[Path], Columns]] = {
+    ".csv": _read_csv,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+    ".parquet": _read_parquet,
+}
+"""By suffix."""

@@ -1,0 +1,88 @@
+"""Functions of the metrics that NumPy and torch call differently; `softmax.arrays` has the others."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import special
+
+from mirrorshot.softmax.arrays import Array, is_tensor, namespace
+
+Generator: TypeAlias = Any
+"""Source of random draws: a `numpy.random.Generator` or a `torch.Generator`."""
+
+quietly = np.errstate(divide="ignore", invalid="ignore", over="ignore")
+"""Decorator for formulas where NumPy would warn of the NaN or infinity that is the result; torch does not warn."""
+
+
+def cast(x: Array, dtype: Any) -> Array:
+    """Return `x` in another type."""
+    return x.to(dtype) if is_tensor(x) else np.asarray(x).astype(dtype, copy=False)
+
+
+def double(x: Array) -> Array:
+    """Return `x` in float64."""
+    return cast(x, namespace(x).float64)
+
+
+def is_floating(x: Array) -> bool:
+    """Whether `x` has floating-point numbers."""
+    return bool(x.is_floating_point() if is_tensor(x) else x.dtype.kind == "f")
+
+
+def is_integer(x: Array) -> bool:
+    """Whether `x` has whole numbers."""
+    if is_tensor(x):
+        return not (x.is_floating_point() or x.is_complex() or x.dtype == namespace(x).bool)
+    return x.dtype.kind in "iu"
+
+
+def contiguous(x: Array) -> Array:
+    """Return `x` with its entries one after the other in memory."""
+    return x.contiguous() if is_tensor(x) else np.ascontiguousarray(x)
+
+
+def sort(x: Array) -> tuple[Array, Array]:
+    """Return the sorted values of the last dimension and their places."""
+    if is_tensor(x):
+        values, order = x.sort(-1)
+        return values, order
+    order = np.argsort(x, -1, kind="stable")
+    return np.take_along_axis(x, order, -1), order
+
+
+def search(ascending: Array, values: Array, *, right: bool = False) -> Array:
+    """Return how many entries of a sorted vector are less than each value; with `right`, less or equal."""
+    if is_tensor(ascending):
+        return namespace(ascending).searchsorted(ascending.contiguous(), values.contiguous(), right=right)
+    return np.searchsorted(ascending, values, side="right" if right else "left")
+
+
+def softmax(x: Array) -> Array:
+    """Return the softmax over the last dimension."""
+    return x.softmax(-1) if is_tensor(x) else special.softmax(x, -1)
+
+
+def erf(x: Array) -> Array:
+    """Return the error function."""
+    return x.erf() if is_tensor(x) else special.erf(x)
+
+
+def digamma(x: Array) -> Array:
+    """Return the logarithmic derivative of the gamma function."""
+    return x.digamma() if is_tensor(x) else special.digamma(x)
+
+
+def draw_below(n: int, shape: tuple[int, int], generator: Generator) -> Array:
+    """Draw integers from 0 to n - 1, as an array of the kind of the generator."""
+    if isinstance(generator, np.random.Generator):
+        return generator.integers(n, size=shape)
+    import torch
+
+    return torch.randint(n, shape, generator=generator, device=generator.device)
+
+
+def like_array(x: Array, values: Array) -> Array:
+    """Return the array `values` in the kind and on the device of `x`."""
+    if not is_tensor(x):
+        return np.asarray(values.cpu() if is_tensor(values) else values)
+    return namespace(x).as_tensor(values, device=x.device)

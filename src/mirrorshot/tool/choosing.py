@@ -1,0 +1,115 @@
+"""Choices by looking: the encoder of images and texts, the kernel and the scale of tables.
+
+A choice with the higher leave-one-out likelihood of the labels is taken. With one example of a class there is nothing
+to leave out, and a prior decides: the looks of images, the order of `candidates`, the number of columns of a table.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from mirrorshot.classifier import FewShotClassifier
+from mirrorshot.data.decoding import read_pictures
+from mirrorshot.encoders import Choice, Embeddings, Item, candidates, choose_encoder, make_encoder
+from mirrorshot.tool.items import Items
+
+_N_CLASSES, _PER_CLASS = 10, 5  # that an encoder is tried on
+_LOOKED_AT = 50  # images without labels that are looked at
+_EXPECTED = 3.0  # nats by which a prior prefers what it expects
+_FEW_COLUMNS = 32  # of measurements rather than of an embedding
+_UNLIKE = 30.0  # ratio of the scales of columns from which they are of different units
+
+
+def decide(items: Items) -> Choice:
+    """Return the encoder that `auto` is for these items, with the reason.
+
+    Example:
+        >>> decide(Items("text", ["a", "b"], ["good", "bad"], None)).name in candidates("text")
+        True
+    """
+    if items.kind == "embedding":
+        return Choice("embeddings", "the items are embeddings already")
+    rows = _tried(items.labels) if items.labels is not None else list(range(len(items.names)))[:: _step(items)]
+    content = _read(items.take(rows).content)
+    kept = {i: item for i, item in zip(rows, content, strict=True) if item is not None}
+    expected = _expected(items, list(kept.values()))
+    labels = [items.labels[i] for i in kept] if items.labels is not None else []
+    if max(Counter(labels).values(), default=0) < 2 or len(set(labels)) < 2:
+        return expected
+    return _compare(candidates(items.kind), list(kept.values()), labels, expected)
+
+
+def _step(items: Items) -> int:
+    return max(1, len(items.names) // _LOOKED_AT)
+
+
+def _tried(labels: Sequence[str]) -> list[int]:
+    """Rows of the first few examples of the largest classes."""
+    chosen = {label for label, _ in Counter(labels).most_common(_N_CLASSES)}
+    seen: Counter[str] = Counter()
+    rows = []
+    for i, label in enumerate(labels):
+        seen[label] += 1
+        if label in chosen and seen[label] <= _PER_CLASS:
+            rows.append(i)
+    return rows
+
+
+def _read(content: Any) -> list[Item | None]:
+    """Images or texts; None for those that cannot be read."""
+    if not isinstance(content[0], (Path, bytes)):
+        return [text if text.strip() else None for text in content]
+    return [found if isinstance(found, Image.Image) else None for found in read_pictures(content)]
+
+
+def _expected(items: Items, content: Sequence[Item]) -> Choice:
+    """The choice before any label is looked at."""
+    names = candidates(items.kind)
+    if items.kind == "text":
+        advice = "" if len(names) > 1 else "; for better ones: pip install 'mirrorshot[text]'"
+        return Choice(names[0], f"for texts, the one to begin with{advice}")
+    return choose_encoder([image for image in content if isinstance(image, Image.Image)], names[0])
+
+
+def _compare(names: Sequence[str], content: list[Item], labels: list[str], expected: Choice) -> Choice:
+    y = np.array(labels, dtype=np.str_)
+    scores = {}
+    for name in names:
+        X = make_encoder(name).fit(content).encode(content)
+        scores[name] = FewShotClassifier().fit(X, y).loo_log_likelihood_
+    best = max(names, key=lambda name: scores[name] + (_EXPECTED if name == expected.name else 0.0))
+    shown = ", ".join(f"{name} {score / len(y):.2f}" for name, score in scores.items())
+    reason = f"leave-one-out log-likelihood an example, nats: {shown}"
+    return Choice(best, f"{expected.reason}; {reason}" if best == expected.name else reason)
+
+
+def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Mean and standard deviation of the columns of a table, if they are few and of different units; else None.
+
+    Example:
+        >>> table_scale(np.array([[1.0, 1000.0], [2.0, 3000.0]])) is None
+        False
+    """
+    deviation = X.astype(np.float64).std(0)
+    varying = deviation[deviation > 0]
+    if X.shape[1] > 2 * _FEW_COLUMNS or len(varying) == 0:
+        return None
+    low, high = np.quantile(varying, 0.1, method="lower"), np.quantile(varying, 0.9, method="higher")
+    if high < _UNLIKE * low:
+        return None
+    return X.mean(0), np.where(deviation > 0, deviation, 1.0)
+
+
+def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) -> FewShotClassifier:
+    """Fit classifiers with kernels cosine and rbf to a table, and return the one with the higher likelihood.
+
+    Measurements are expected to want rbf, embeddings cosine.
+    """
+    heads = {name: FewShotClassifier(**parameters, kernel=name).fit(X, y) for name in ("cosine", "rbf")}
+    expected = "rbf" if X.shape[1] <= _FEW_COLUMNS else "cosine"
+    return max(heads.items(), key=lambda pair: pair[1].loo_log_likelihood_ + (_EXPECTED if pair[0] == expected else 0))[1]

@@ -1,0 +1,94 @@
+"""Reading of items: folders and files of images, tables and arrays, with or without labels."""
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from mirrorshot.files.imaging.folders import SUFFIXES, class_files
+from mirrorshot.files.texts import first
+from mirrorshot.tool.items import Items
+from mirrorshot.tool.tables import SUFFIXES as TABLES
+from mirrorshot.tool.tables import Roles, read_items
+from mirrorshot.types import DataError
+
+
+def read_labelled(path: str | Path, *, text_column: str | None = None, label_column: str | None = None) -> Items:
+    """Read labelled items: a folder of class folders, or a table.
+
+    A table is a `.csv` file with a header, a `.jsonl` or a `.parquet` file. It has a column `label` and either a column
+    `path` (of images, relative to the folder of the file), a column `text`, a column `embedding` of lists, or columns
+    of numbers: an embedding. A column `name` is optional. An `.npz` file has the arrays `X` (n, D) and `y` (n,), and
+    perhaps `class_names`, in which `y` are positions.
+
+    Args:
+        path: the folder or file.
+        text_column: of texts, if it has another name.
+        label_column: of labels, if it has another name.
+
+    Raises:
+        DataError: it is missing, empty, damaged, or not labelled. The message says what to do.
+    """
+    path = Path(path)
+    if os.path.isfile(path):
+        items = read_items(path, Roles(text_column, label_column))
+        if items.labels is None:
+            raise DataError(
+                f"Expected {path} to have a column (or an array) of labels, but it has none; add it, or name it with "
+                "--label-column."
+            )
+        return items
+    files = class_files(path)
+    pairs = [(label, file) for label, of_class in files.items() for file in of_class]
+    labels, paths = [label for label, _ in pairs], [file for _, file in pairs]
+    return Items("picture", [str(file) for file in paths], paths, labels)
+
+
+def read_unlabelled(arguments: Sequence[str], lines: Iterable[str] = (), *, text_column: str | None = None) -> Items:
+    """Read items to classify, in the given order.
+
+    Args:
+        arguments: images, folders (all images in and below them), patterns such as `scans/*.png`, a table, or `-`.
+        lines: paths, one a line, in the place of `-`.
+        text_column: of a table of texts, if it is not called `text`.
+
+    Raises:
+        DataError: something is missing, there is nothing, or tables and images are mixed.
+    """
+    names = [name for argument in arguments for name in (_lines(lines) if argument == "-" else [argument])]
+    tables = [name for name in names if Path(name).suffix.lower() in TABLES and os.path.isfile(name)]
+    if tables:
+        if len(names) > 1:
+            raise DataError(
+                f"Expected one table or any number of images, but got {first(names)}. Pass them one by one."
+            )
+        return read_items(Path(tables[0]), Roles(text_column))
+    paths = [path for name in names for path in _expand(name)]
+    if not paths:
+        raise DataError(
+            f"Expected at least one image ({', '.join(SUFFIXES)}), but got none in {first(names) or 'nothing'}."
+        )
+    return Items("picture", [str(path) for path in paths], paths, None)
+
+
+def _lines(lines: Iterable[str]) -> Iterator[str]:
+    return (line.rstrip("\r\n") for line in lines if line.strip())
+
+
+def _expand(name: str) -> list[Path]:
+    path = Path(name)
+    if "\0" in name:
+        raise DataError(f"Expected the path of an image, but got {name!r}.")
+    if os.path.isdir(path):
+        found = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        visible = [p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts)]
+        if not visible:
+            raise DataError(f"Expected {path} to hold images ({', '.join(SUFFIXES)}), but it has none.")
+        return visible
+    if os.path.lexists(path):
+        return [path]
+    if glob.has_magic(name):
+        matches = sorted(glob.glob(name, recursive=True))
+        if matches:
+            return [p for match in matches for p in _expand(match) if p.suffix.lower() in SUFFIXES]
+    raise DataError(f"Expected an image or a folder at {name!r}, but there is none; check the path.")

@@ -1,0 +1,147 @@
+"""Items of tables: paths of images, texts or embeddings, with or without labels."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrorshot.data.cache import read_npz
+from mirrorshot.encoders import Embeddings
+from mirrorshot.files.regular import open_regular
+from mirrorshot.files.tables import READERS, Columns, read_columns, read_text
+from mirrorshot.files.texts import first
+from mirrorshot.tool.items import Items
+from mirrorshot.types import DataError
+
+SUFFIXES = (*READERS, ".npz", ".npy", ".txt")
+_LABEL, _PATH, _NAME = ("label", "class", "y"), ("path", "file", "picture"), ("name", "id")
+_TEXT = ("text", "body", "content", "message", "sentence", "review")
+_ARRAYS, _TARGETS = ("X", "embeddings", "features"), ("y", "labels")
+_VECTORS = "embedding"  # a column of lists
+
+
+class Roles(NamedTuple):
+    """Columns that a user names; None: the first that is there of `text`, `body` ... and of `label`, `class`, `y`."""
+
+    text: str | None = None
+    label: str | None = None
+
+
+def read_items(path: Path, roles: Roles) -> Items:
+    """Read the items of a table; see `read_labelled`.
+
+    Raises:
+        DataError: a column is missing, or its content is not of the kind that it should be.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DataError(
+            f"Expected a folder of class folders, or a file {', '.join(SUFFIXES)}, but got the file {path}; "
+            "put images into a folder for each class."
+        )
+    if suffix == ".txt":
+        texts = [line for line in read_text(path).splitlines() if line.strip()]
+        if not texts:
+            raise DataError(f"Expected {path} to hold texts, one a line, but it is empty.")
+        return Items("text", [f"line {i + 1}" for i in range(len(texts))], texts, None)
+    if suffix in (".npz", ".npy"):
+        return _from_arrays(_read_npy(path) if suffix == ".npy" else read_npz(path), path)
+    return _from_columns(read_columns(path), path, roles)
+
+
+def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
+    label = _column(columns, roles.label, _LABEL, path, "--label-column")
+    text = _column(columns, roles.text, _TEXT, path, "--text-column")
+    name, file = (next((one for one in names if one in columns), None) for names in (_NAME, _PATH))
+    labels = None if label is None else _labels(columns[label], path)
+    if file is not None and roles.text is None:
+        files = [path.parent / str(value) for value in columns[file]]
+        return Items("picture", [str(found) for found in files], files, labels)
+    n_rows = len(next(iter(columns.values())))
+    names = [str(columns[name][i]) if name is not None else f"row {i + 1}" for i in range(n_rows)]
+    if text is not None:
+        return Items("text", names, ["" if value is None else str(value) for value in columns[text]], labels)
+    numbers = {key: values for key, values in columns.items() if key not in (label, name)}
+    return Items("embedding", names, _numbers(_matrix(numbers, columns, path), path), labels)
+
+
+def _column(columns: Columns, named: str | None, usual: tuple[str, ...], path: Path, option: str) -> str | None:
+    if named is not None and named not in columns:
+        raise DataError(
+            f"Expected {path} to have the column {named!r} of {option}, but it has {first(list(columns), 20)}."
+        )
+    return named or next((name for name in usual if name in columns), None)
+
+
+def _labels(values: list[Any], path: Path) -> list[str]:
+    labels = ["" if value is None else str(value) for value in values]
+    if "" in labels:
+        raise DataError(f"Expected every row of {path} to have a label, but row {labels.index('') + 1} has none.")
+    return labels
+
+
+def _matrix(numbers: Columns, columns: Columns, path: Path) -> NDArray[Any]:
+    if not numbers:
+        raise DataError(
+            f"Expected {path} to have a column of paths, of texts, or columns of numbers, but it has "
+            f"{first(list(columns), 20)}."
+        )
+    try:
+        if list(numbers) == [_VECTORS]:
+            return np.array([[float(x) for x in vector] for vector in numbers[_VECTORS]])
+        return np.array([[float(x) for x in column] for column in numbers.values()]).T
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"Expected the columns {first(list(numbers))} of {path} to be numbers, but got: {error}. Name the columns "
+            "label, path, text or name, name the one of texts with --text-column, or drop them."
+        ) from error
+
+
+def _from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Items:
+    X, y = (_array(arrays, names, path) for names in (_ARRAYS, _TARGETS))
+    if X is None:
+        raise DataError(f"Expected {path} to have one array `X`, but it has {first(sorted(arrays)) or 'none'}.")
+    X = _numbers(X, path)
+    labels = None if y is None else _targets(y, arrays.get("class_names"), len(X), path)
+    return Items("embedding", [f"row {i}" for i in range(len(X))], X, labels)
+
+
+def _array(arrays: dict[str, NDArray[Any]], names: tuple[str, ...], path: Path) -> NDArray[Any] | None:
+    there = [name for name in names if name in arrays]
+    if len(there) > 1:
+        raise DataError(f"Expected {path} to have one array of {', '.join(names)}, but it has {first(there)}.")
+    return arrays[there[0]] if there else None
+
+
+def _targets(y: NDArray[Any], names: NDArray[Any] | None, n: int, path: Path) -> list[str]:
+    if y.shape != (n,) or y.dtype.kind not in "USiub":
+        raise DataError(
+            f"Expected the labels of {path} to be {n} texts or integers, but got shape {y.shape} of {y.dtype}."
+        )
+    if names is not None:
+        if names.ndim != 1 or names.dtype.kind not in "US" or y.dtype.kind not in "iu":
+            raise DataError(f"Expected labels of {path} to be positions in `class_names`, which are texts.")
+        if y.min() < 0 or y.max() >= len(names):
+            raise DataError(f"Expected labels of {path} below {len(names)}, but got {y.min()} to {y.max()}.")
+        y = names[y]
+    texts = np.char.decode(y, "utf-8", "replace") if y.dtype.kind == "S" else y
+    return [str(label) for label in texts.tolist()]
+
+
+def _read_npy(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with open_regular(path) as file:
+            return {"X": np.load(file, allow_pickle=False)}
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        raise DataError(f"Expected {path} to be a .npy file of numbers, but it cannot be read: {error}.") from error
+
+
+def _numbers(X: Any, path: Path) -> Embeddings:
+    if X.ndim != 2 or X.dtype.kind not in "fiu" or X.size == 0:
+        raise DataError(f"Expected embeddings (n, D) in {path}, but got shape {X.shape} of {X.dtype}.")
+    X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
+    bad = np.flatnonzero(~np.isfinite(X).all(1)).tolist()
+    if bad:
+        raise DataError(f"Expected finite numbers in {path}, but got NaN or infinity in rows {first(bad)}.")
+    return X  # type: ignore[no-any-return]

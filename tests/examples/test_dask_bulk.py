@@ -1,0 +1,45 @@
+"""The example with Dask, on a local cluster of two workers."""
+
+import importlib.util
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed", reason="dask is not installed")
+da = pytest.importorskip("dask.array", reason="dask is not installed")
+
+from dask.distributed import Client  # noqa: E402
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "dask_bulk.py"
+
+
+@pytest.fixture(scope="module")
+def dask_bulk():
+    spec = importlib.util.spec_from_file_location("dask_bulk", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def has_torch():
+    return "torch" in sys.modules
+
+
+@pytest.mark.filterwarnings("ignore")  # of tornado and distributed, when sockets are closed
+def test_two_workers_give_the_probabilities_of_one_process_without_torch(dask_bulk, tmp_path):
+    few, _ = dask_bulk.example()
+    X = np.random.default_rng(3).normal(size=(1000, 64))
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "local_directory": tmp_path}
+    with Client(**options) as client:
+        found = dask_bulk.classify(few, da.from_array(X, chunks=(100, 32))).compute()
+        workers = client.run(has_torch)
+    np.testing.assert_allclose(found, few.predict_proba(X), rtol=0, atol=1e-8)
+    assert list(workers.values()) == [False, False]
+
+
+def test_the_classifier_that_travels_is_small(dask_bulk):
+    few, _ = dask_bulk.example()
+    assert len(pickle.dumps(few)) < 200_000
