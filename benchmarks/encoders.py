@@ -34,7 +34,7 @@ from mirrorshot.encoders.base import unit
 from mirrorshot.encoders.images import NETWORKS
 from mirrorshot.tool import Items, Model, decide
 
-N_TASKS, N_AUTO = 100, 20
+N_TASKS, N_AUTO = 40, 10
 VARIANTS = ("clean", "inverted", "tinted", "blue ink", "uneven light")
 SIZES = {"pixels": 0.0, "efficientnet-lite0": 17.4, "efficientnet-lite1": 20.2, "efficientnet-lite2": 22.7,
          "tfidf": 0.0, "wordllama": 19.2, "minilm": 83.5}  # fmt: skip
@@ -176,7 +176,7 @@ def tables() -> list[dict[str, object]]:
         for n_shot in (1, 5):
             found: dict[str, list[float]] = {"cosine": [], "rbf": [], "auto": []}
             n_way = len(np.unique(y))
-            for task in sample_episodes(X, y, n_way=n_way, n_shot=n_shot, n_query=15, n_episodes=50, seed=1):
+            for task in sample_episodes(X, y, n_way=n_way, n_shot=n_shot, n_query=15, n_episodes=N_TASKS // 2, seed=1):
                 labels = [str(label) for label in task.support_y]
                 items = Items("embedding", [f"row {i}" for i in range(len(labels))], task.support_x, labels)
                 queries = Items("embedding", [f"row {i}" for i in range(len(task.query_y))], task.query_x, None)
