@@ -260,7 +260,9 @@ def test_the_network_of_a_run_encodes_as_the_run_does(tmp_path, monkeypatch, ave
     digits = load_dataset("glyphs", splits=["test"])
     some = digits.test._replace(items=digits.test.items[:6], labels=digits.test.labels[:6])
     expected = embed(load_run(tmp_path / "run", digits), some, build_preprocess(digits)).items.numpy()
-    monkeypatch.setattr("mirrorshot.encoders.networks.as_character", lambda x, **_: np.asarray(x))  # the digits are framed already
+    monkeypatch.setattr(
+        "mirrorshot.encoders.networks.as_character", lambda x, **_: np.asarray(x)
+    )  # the digits are framed already
     found = encoder.encode([Image.fromarray(picture) for picture in some.items[:, 0].numpy()])
     assert np.allclose(found, expected, atol=1e-4)
     again = restore_encoder(encoder.name, encoder.settings, encoder.tensors())

@@ -42,7 +42,12 @@ def test_backbones_have_the_features_that_torch_gives(name):
     backbone = make_backbone(name, generator=generator, in_channels=3, **options)
     for part in backbone.modules():  # statistics as after training
         if isinstance(part, torch.nn.BatchNorm2d):
-            for tensor, low in ((part.running_mean, -0.5), (part.running_var, 0.5), (part.weight, 0.5), (part.bias, -1)):
+            for tensor, low in (
+                (part.running_mean, -0.5),
+                (part.running_var, 0.5),
+                (part.weight, 0.5),
+                (part.bias, -1),
+            ):
                 with torch.no_grad():
                     tensor.uniform_(low, low + 1, generator=generator)
     x = torch.randn(3, 3, size, size, generator=generator)

@@ -30,7 +30,9 @@ def efficientnet_of_torch(weights, x, strides):
 
     def layer(x, conv, norm, stride=1, is_depthwise=False):
         weight = w[f"{conv}.weight"]
-        x = F.conv2d(same(x, weight.shape[-1], stride), weight, stride=stride, groups=len(weight) if is_depthwise else 1)
+        x = F.conv2d(
+            same(x, weight.shape[-1], stride), weight, stride=stride, groups=len(weight) if is_depthwise else 1
+        )
         parts = (w[f"{norm}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
         return F.batch_norm(x, *parts, eps=1e-3)
 

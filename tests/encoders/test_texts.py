@@ -67,7 +67,9 @@ def bert_of_torch(weights, ids, mask):
     w = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
     x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
     x = x + w["embeddings.token_type_embeddings.weight"][0]
-    x = torch.nn.functional.layer_norm(x, (384,), w["embeddings.LayerNorm.weight"], w["embeddings.LayerNorm.bias"], 1e-12)
+    x = torch.nn.functional.layer_norm(
+        x, (384,), w["embeddings.LayerNorm.weight"], w["embeddings.LayerNorm.bias"], 1e-12
+    )
     for i in range(6):
         name = f"encoder.layer.{i}"
         layer = torch.nn.TransformerEncoderLayer(

@@ -137,3 +137,32 @@ def test_hashes_hardly_change_with_size_and_compression(folder, tmp_path):
     )
     assert own @ saved > 0.9 * np.abs(own).sum()
     assert own @ other < 0.7 * np.abs(own).sum()
+
+
+def test_a_table_of_texts_is_examined(tmp_path):
+    sport = ["the team won the match", "a late goal decided the game", "the coach praised the young players"]
+    money = ["shares fell on the market", "the bank raised its interest rates", "profits of the company rose"]
+    rows = [(text, "sport") for text in sport] + [(text, "money") for text in money]
+    rows += [("The team won  the match!", "sport"), (money[0], "sport"), ("", "money")]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["body,topic", *(f"{body},{topic}" for body, topic in rows)]))
+    report = examine(table, text_column="body", label_column="topic", encoder="tfidf")
+    assert (report.n_pictures, report.n_classes) == (8, 2)
+    checks = {(finding.check, finding.severity): finding for finding in report.findings}
+    assert checks["duplicate", "error"].items == ["row 4 = row 8"]
+    assert checks["duplicate", "warning"].items == ["row 1 = row 7"]
+    assert checks["unreadable", "error"].items == ["row 9"]
+    assert "texts" in checks["duplicate", "error"].message
+
+
+def test_texts_of_a_test_that_were_learned_are_a_leak(tmp_path):
+    for name, texts in {"a": ["one two three", "four five six"], "b": ["seven eight nine", "One, two, three"]}.items():
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(f'"{text}",{text[:3]}\n' for text in texts))
+    report = examine(tmp_path / "a.csv", tmp_path / "b.csv", encoder="tfidf")
+    assert next(f for f in report.findings if f.check == "leak").items == ["a.csv/row 1 = b.csv/row 2"]
+
+
+def test_rows_of_numbers_are_examined(tmp_path):
+    (tmp_path / "t.csv").write_text("label,a,b\nx,1,2\nx,1,2.1\ny,2,1\ny,1,2\n")
+    report = examine(tmp_path / "t.csv")
+    assert next(f for f in report.findings if f.check == "duplicate").items == ["row 1 = row 4"]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mirrorshot.encoders import Encoder, choose_encoder, make_encoder
+from mirrorshot.encoders.glyphs import Glyphs
 from mirrorshot.files.imaging import ImageError, reading
 from mirrorshot.files.imaging.workers import ClosedError, DecodeWorkers, WorkerLimits
 from mirrorshot.files.texts import harmless
@@ -43,7 +44,10 @@ class Encoders:
             if encoder.kind != "picture":
                 raise DataError(f"Expected a model of images, but got one of {encoder.kind}s. Fit one on images.")
         self._by_identity = {identity(encoder): encoder for encoder in made}
-        self._turns = {name: threading.Lock() for name in self._by_identity}  # users' encoders may know no threads
+        # images that version 0.1 encoded stay comparable with new ones of their session
+        former = [Glyphs(even_light=False)] if "glyphs" in self.identities else []
+        self._known = {identity(encoder): encoder for encoder in (*former, *made)}
+        self._turns = {name: threading.Lock() for name in self._known}  # users' encoders may know no threads
         for name in self._by_identity:
             self.encode(name, Image.new("RGB", (8, 8), "white"))
 
@@ -58,13 +62,13 @@ class Encoders:
         Raises:
             RequestError: the server was started with others.
         """
-        if encoder not in self._by_identity:
+        if encoder not in self._known:
             raise RequestError(
                 409,
                 f"Expected images that were encoded by {', '.join(self.identities)}, which this server has, but "
                 f"yours were by {encoder.partition('#')[0]!r}. Ask the operator of the server, or delete your images.",
             )
-        return self._by_identity[encoder]
+        return self._known[encoder]
 
     def decide(self, image: Image.Image) -> str:
         """Identity of the encoder for a user whose first image this is."""

@@ -1,0 +1,62 @@
+import json
+
+import pytest
+
+from mirrorshot.files.tables import read_columns, read_text
+from mirrorshot.types import DataError
+
+
+def test_the_formats_hold_the_same_table(tmp_path):
+    rows = [{"body": "one, two\nthree", "n": 1.5}, {"body": 'a "quoted" wörd', "n": 2.0}]
+    (tmp_path / "t.csv").write_text('body,n\n"one, two\nthree",1.5\n"a ""quoted"" wörd",2.0\n', encoding="utf-8")
+    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n\n", encoding="utf-8")
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    for suffix in ("csv", "jsonl", "parquet"):
+        columns = read_columns(tmp_path / f"t.{suffix}")
+        assert columns["body"] == [row["body"] for row in rows]
+        assert [float(x) for x in columns["n"]] == [1.5, 2.0]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_text_with_a_mark_of_its_encoding_is_read(tmp_path, encoding):
+    (tmp_path / "t.csv").write_text("body\nwörd\n", encoding=encoding)
+    assert read_columns(tmp_path / "t.csv") == {"body": ["wörd"]}
+
+
+def test_a_line_in_another_encoding_is_named(tmp_path):
+    (tmp_path / "t.csv").write_bytes("body\nwörd\n".encode() + "Käse\n".encode("latin-1"))
+    with pytest.raises(DataError, match="line 3"):
+        read_columns(tmp_path / "t.csv")
+
+
+BAD = {
+    "empty.jsonl": b"",
+    "no JSON.jsonl": b"{",
+    "a list.jsonl": b"[1]",
+    "other fields.jsonl": b'{"a": 1}\n{"b": 1}',
+    "deep.jsonl": b"[" * 100_000,
+    "no.parquet": b"PAR1 not really PAR1",
+    "empty.parquet": b"",
+    "no rows.csv": b"a,b\n",
+    "uneven.csv": b"a,b\n1\n",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_table_is_told(tmp_path, name):
+    (tmp_path / name).write_bytes(BAD[name])
+    with pytest.raises(DataError, match="Expected"):
+        read_columns(tmp_path / name)
+
+
+def test_a_text_of_ten_megabytes_is_read(tmp_path):
+    (tmp_path / "t.csv").write_text(f"body\n{'word ' * 2_000_000}\n")
+    assert len(read_columns(tmp_path / "t.csv")["body"][0]) == 10_000_000
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(DataError, match="Expected to read"):
+        read_text(tmp_path / "nothing.csv")

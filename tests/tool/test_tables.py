@@ -1,0 +1,130 @@
+import json
+
+import numpy as np
+import pytest
+
+from mirrorshot.tool import Model, read_labelled, read_unlabelled
+from mirrorshot.types import DataError, InvalidInputError
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_columns_of_texts_and_labels_may_have_any_name(tmp_path):
+    path = write(tmp_path / "t.csv", "nr,body text,topic\n1,hello there,a\n2,good bye,b\n")
+    items = read_labelled(path, text_column="body text", label_column="topic")
+    assert (items.kind, items.content, items.labels) == ("text", ["hello there", "good bye"], ["a", "b"])
+    assert read_unlabelled([str(path)], text_column="body text").content == items.content
+
+
+@pytest.mark.parametrize("option", ["text_column", "label_column"])
+def test_a_missing_column_is_told_with_those_that_are_there(tmp_path, option):
+    path = write(tmp_path / "t.csv", "body,topic\nhello,a\n")
+    names = {"text_column": "body", "label_column": "topic", option: "nothing"}
+    with pytest.raises(DataError, match="'nothing' of --.*-column, but it has 'body', 'topic'"):
+        read_labelled(path, **names)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "npy", "csv", "jsonl", "parquet"])
+def test_embeddings_come_from_every_format(tmp_path, suffix):
+    X, y = np.random.default_rng(0).normal(size=(6, 3)), ["a", "a", "b", "b", "c", "c"]
+    path = tmp_path / f"t.{suffix}"
+    rows = [{"label": label, **{f"x{i}": float(v) for i, v in enumerate(row)}} for label, row in zip(y, X, strict=True)]
+    if suffix == "npz":
+        np.savez(path, X=X, y=y)
+    elif suffix == "npy":
+        np.save(path, X)
+    elif suffix == "csv":
+        write(path, "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]))
+    elif suffix == "jsonl":
+        write(path, "\n".join(json.dumps({"label": r, "embedding": list(x)}) for r, x in zip(y, X, strict=True)))
+    else:
+        pytest.importorskip("pyarrow")
+        import pyarrow
+        import pyarrow.parquet as pq
+
+        pq.write_table(pyarrow.Table.from_pylist(rows), path)
+    items = read_unlabelled([str(path)])
+    assert items.kind == "embedding"
+    assert np.allclose(items.content, X)
+    if suffix == "npy":
+        with pytest.raises(DataError, match="labels"):
+            read_labelled(path)
+    else:
+        assert read_labelled(path).labels == y
+
+
+def test_labels_of_arrays_may_be_positions_in_names(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.eye(3), y=[1, 0, 1], class_names=["owl", "wren"])
+    assert read_labelled(tmp_path / "t.npz").labels == ["wren", "owl", "wren"]
+    np.savez(tmp_path / "t.npz", X=np.eye(3), y=[1, 0, 2], class_names=["owl", "wren"])
+    with pytest.raises(DataError, match="below 2"):
+        read_labelled(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"X": np.eye(3), "y": [0.5, 1, 2]},
+        {"X": np.eye(3), "y": [0, 1]},
+        {"y": [0]},
+        {"X": np.eye(2), "features": np.eye(2)},
+    ],
+)
+def test_arrays_that_do_not_fit_are_told(tmp_path, arrays):
+    np.savez(tmp_path / "t.npz", **arrays)
+    with pytest.raises(DataError, match="Expected"):
+        read_labelled(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"PK"])
+def test_an_array_file_that_is_none_is_told(tmp_path, content):
+    (tmp_path / "t.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"\.npy file"):
+        read_unlabelled([str(tmp_path / "t.npy")])
+
+
+def test_a_file_of_objects_is_not_unpickled(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_unlabelled([str(tmp_path / "t.npy")])
+
+
+def test_columns_of_different_units_are_made_alike_and_stay_so_in_the_file(tmp_path, table_of):
+    items, queries, y = table_of("wine")
+    model = Model.fit(items)
+    answers = model.predict(queries)
+    assert np.mean([answer.label == label for answer, label in zip(answers, y, strict=True)]) > 0.85
+    model.save(tmp_path / "model")
+    assert Model.load(tmp_path / "model").predict(queries) == answers
+    with pytest.raises(InvalidInputError, match="length 13"):
+        model.predict(queries._replace(content=queries.content[:, :5]))
+
+
+def test_a_table_of_measurements_gets_the_kernel_that_suits_it(table_of):
+    items, queries, y = table_of("iris")
+    right = {}
+    for kernel in (None, "cosine"):
+        answers = Model.fit(items, parameters={"kernel": kernel} if kernel else {}).predict(queries)
+        right[kernel] = np.mean([answer.label == label for answer, label in zip(answers, y, strict=True)])
+    assert right[None] > right["cosine"]
+    assert right[None] > 0.85
+
+
+@pytest.fixture
+def table_of():
+    from sklearn import datasets
+
+    from mirrorshot.tool import Items
+
+    def make(name, n_shot=5):
+        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        rng = np.random.default_rng(0)
+        rows = [rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y)]
+        s, q = (np.concatenate([r[part] for r in rows]) for part in (slice(n_shot), slice(n_shot, 40)))
+        support = Items("embedding", [f"row {i}" for i in s], X[s], [str(c) for c in y[s]])
+        return support, Items("embedding", [f"row {i}" for i in q], X[q], None), [str(c) for c in y[q]]
+
+    return make
