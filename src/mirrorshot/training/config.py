@@ -48,6 +48,10 @@ class Config:
         lr, kernel_lr: learning rates for the network and for the kernel.
         schedule: "constant", or "cosine": the learning rates fall to zero along a cosine.
         ema: decay of the running average of the weights that is validated and kept; 0: no average.
+        auxiliary_weight: weight of the cross-entropy of a classifier over all training classes, which is added to the
+            loss of the tasks; 0: none.
+        auxiliary_smoothing: label smoothing of that classifier.
+        auxiliary_schedule: "constant", or "cosine": the weight falls to zero along a cosine.
         clip: longest gradient; longer ones are shortened to it. 0: no limit.
         augment: whether training images are augmented; "auto": as the data set says.
         crop_area: smallest part of an image that augmentation may crop to.
@@ -80,6 +84,9 @@ class Config:
     kernel_lr: float = 1e-3
     schedule: Schedule = "cosine"
     ema: float = 0.0
+    auxiliary_weight: float = 0.0
+    auxiliary_smoothing: float = 0.0
+    auxiliary_schedule: Schedule = "constant"
     clip: float = 0.0
     augment: bool | Literal["auto"] = "auto"
     crop_area: float = 0.08
@@ -150,6 +157,8 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("lr", 0.0, 10.0),
     ("kernel_lr", 0.0, 10.0),
     ("ema", 0.0, 0.999999),
+    ("auxiliary_weight", 0.0, 1e6),
+    ("auxiliary_smoothing", 0.0, 0.99),
     ("clip", 0.0, 1e9),
     ("crop_area", 0.001, 1.0),
     ("validate_every", 1, 10**9),
