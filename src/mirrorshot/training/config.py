@@ -62,6 +62,8 @@ class Config:
         validate_every: episodes between two validations.
         n_validation_tasks: tasks of a validation; the same ones every time.
         n_tune_tasks: training tasks that `tune` fits temperature and starting sites to, before each validation.
+        n_calibration_tasks: tasks of validation classes under simulated changes of domain that the temperature rule of
+            the best weights is fitted to, after training; 0: no rule.
         save_every: seconds between two checkpoints.
         on_small_class: "error", or "fewer_queries" if a class has too few items.
         seed: seed of weights, tasks and augmentation.
@@ -97,6 +99,7 @@ class Config:
     validate_every: int = 100
     n_validation_tasks: int = 100
     n_tune_tasks: int = 50
+    n_calibration_tasks: int = 0
     save_every: float = 20.0
     on_small_class: Literal["error", "fewer_queries"] = "fewer_queries"
     seed: int = 1
@@ -164,6 +167,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("validate_every", 1, 10**9),
     ("n_validation_tasks", 1, 10**6),
     ("n_tune_tasks", 1, 10**5),
+    ("n_calibration_tasks", 0, 10**5),
     ("save_every", 0.0, 1e9),
     ("seed", 0, 2**62),
 )

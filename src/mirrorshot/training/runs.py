@@ -1,7 +1,8 @@
 """Finished runs: loading the trained method of a run folder, and evaluating it on new classes."""
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -13,6 +14,7 @@ from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD, IMAGENET_MEAN
 from mirrorshot.data.benchmarks import DATASETS, Dataset, load_dataset
 from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError, load_checkpoint
 from mirrorshot.methods import FewShotMethod
+from mirrorshot.methods.calibrated import CalibratedMethod, TaskTemperature
 from mirrorshot.training.build import build_method, build_preprocess
 from mirrorshot.training.config import Config, from_dict
 from mirrorshot.training.evaluation import Evaluation, Progress, evaluate
@@ -34,12 +36,19 @@ class Run(NamedTuple):
         method: with the weights of the run, in eval mode.
         info: facts of the checkpoint: its step, its validation.
         device: device of the method.
+        rule: temperatures of its predictions, fitted after training; None: as the method gives them.
     """
 
     config: Config
     method: FewShotMethod
     info: dict[str, Any]
     device: torch.device
+    rule: TaskTemperature | None = None
+
+    @property
+    def predictor(self) -> FewShotMethod:
+        """The method with its temperature rule, if there is one."""
+        return self.method if self.rule is None else CalibratedMethod(self.method, self.rule).eval()
 
 
 def load_run(
@@ -76,7 +85,8 @@ def load_run(
     load_method_state(method, saved, method_name=config.method)
     if dataset.image_size:  # several times faster, on CPUs too
         method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Run(config, method.eval().requires_grad_(False).to(device), saved.info, torch.device(device))
+    rule = _read_rule(saved.info, folder) if checkpoint == "best" else None
+    return Run(config, method.eval().requires_grad_(False).to(device), saved.info, torch.device(device), rule)
 
 
 def load_test_data(data: str, *, skip_corrupt: bool = False, progress: Progress | None = None) -> Dataset:
@@ -120,7 +130,7 @@ def evaluate_run(
         raise DataError(f"Expected the test classes of {dataset.name}, but they were not loaded.")
     preprocess = build_preprocess(dataset) or torch.Tensor.float
     return evaluate(
-        run.method,
+        run.predictor,
         dataset.test,
         n_way=n_way or run.config.n_way,
         n_shot=n_shot or run.config.n_shot,
@@ -212,6 +222,23 @@ def _read_settings(saved: Checkpoint, settings: dict[str, Any], folder: Path) ->
                 f"Expected the method options of the run in {folder} to be at most {largest}, but got {value}."
             )
     return config
+
+
+def _read_rule(info: Mapping[str, Any], folder: Path) -> TaskTemperature | None:
+    given = info.get("temperature_rule")
+    if given is None:
+        return None
+    names = TaskTemperature._fields
+    if not isinstance(given, dict) or set(given) != set(names) or not all(map(_is_finite, given.values())):
+        raise CheckpointError(
+            f"Expected the temperature rule of the run in {folder} to have finite numbers {', '.join(names)}, but got "
+            f"{str(given)[:80]}."
+        )
+    return TaskTemperature(**given)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float | int) and math.isfinite(value)
 
 
 def _integers(content: Any) -> Iterator[int]:
