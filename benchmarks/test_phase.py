@@ -82,7 +82,9 @@ def main() -> None:
         print(rows[-1], flush=True)
     body = [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
     print(table(list(rows[0]), body))
-    save("test_phase", {"n_tasks": options.tasks, "n_features": options.features, "rows": rows}, seed=0, started=started)
+    save(
+        "test_phase", {"n_tasks": options.tasks, "n_features": options.features, "rows": rows}, seed=0, started=started
+    )
 
 
 if __name__ == "__main__":
