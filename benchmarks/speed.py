@@ -11,6 +11,7 @@ method on characters, 5-way 1-shot, and MAML also against a plain loop over its 
 
 import argparse
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -255,15 +256,39 @@ def measure_methods(names: list[str], device: torch.device, started: float) -> N
     print(table(header, [[cell(row.get(key, "")) for key in keys] for row in rows]))
 
 
+def measure_objectives(device: torch.device, started: float) -> None:
+    """The training step of MD-BFSC with objective pl against the same step with cml, in turns."""
+    rows: list[dict[str, Any]] = []
+    for backbone, n_shot in itertools.product(("conv4s", "conv4") if device.type == "cuda" else ("conv4s",), (1, 5)):
+        dataset = noise_dataset(backbone)
+        n_steps = 20 if device.type == "cuda" else CPU_STEPS[backbone]
+        settings = preset_settings("default", dataset.name, n_shot)
+        steps = []
+        for objective in ("cml", "pl"):
+            torch.compiler.reset()
+            options = settings["method_options"] | {"objective": objective}
+            config = Config(data=dataset.name, n_shot=n_shot, backbone=backbone)
+            config = config.replace(**settings | {"method_options": options})
+            steps.append(training(config, dataset, device, n_steps))
+        cml, pl = (1e3 * seconds / n_steps for seconds in in_turns(steps[0], steps[1], device))
+        rows.append({"backbone": backbone, "n_shot": n_shot, "cml_ms": cml, "pl_ms": pl, "ratio": pl / cml})
+        print(rows[-1], flush=True)
+    print(table(list(rows[0]), [[cell(value) for value in row.values()] for row in rows]))
+    save(f"objective_speed_{device.type}", {"rows": rows}, seed=0, started=started)
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--methods", default="", help="names with commas, or all: measure these instead")
+    parser.add_argument("--objectives", action="store_true", help="measure pl against cml instead")
     options = parser.parse_args()
     device, started = torch.device(options.device), time.perf_counter()
     torch.backends.cudnn.benchmark = device.type == "cuda"  # for the floor, as for training
-    if options.methods:
+    if options.objectives:
+        measure_objectives(device, started)
+    elif options.methods:
         measure_methods(list(METHODS) if options.methods == "all" else options.methods.split(","), device, started)
     else:
         measure_networks(device, started)

@@ -221,9 +221,9 @@ def test_a_failure_is_found_again_step_by_step(make_learner, monkeypatch):
     assert learner.find_failure(block, 0) == -1
     gradients, calls = learner._gradients, []
 
-    def breaking(tasks, query_y):
+    def breaking(*arguments):
         calls.append(1)
-        result = gradients(tasks, query_y)
+        result = gradients(*arguments)
         return (result[0], result[1] * math.inf) if len(calls) == 2 else result
 
     monkeypatch.setattr(learner, "_gradients", breaking)

@@ -81,6 +81,19 @@ def test_two_processes_train_as_one_does(tmp_path, pictures, make_config):
         assert record["gradient"] == pytest.approx(expected["gradient"], rel=1e-3)
 
 
+def test_two_processes_train_the_auxiliary_classifier_as_one_does(tmp_path, pictures, make_config):
+    changes = {key: value for key, value in PICTURES.items() if key != "method_options"}
+    changes |= {"method": "protonet", "auxiliary_weight": 0.5}
+    codes, errors = finish(start(tmp_path / "run", changes))
+    assert codes == [0, 0], errors
+    train(make_config(**changes), tmp_path / "alone", dataset=pictures)
+    ours, alone = (tensors_of(tmp_path / name, "last") for name in ("run", "alone"))
+    assert ours.keys() == alone.keys()
+    for name, tensor in alone.items():
+        if name.startswith(("method.", "average.", "auxiliary.")):
+            torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=2e-4)
+
+
 @pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_run_survives_the_death_of_its_first_process(tmp_path, embeddings, make_config):

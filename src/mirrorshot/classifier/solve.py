@@ -103,8 +103,8 @@ def _safeguarded(support: Support, K: NDArray[np.float64], start: GaussianSites 
     problem = make_problem(
         K, support.y[None], support.n_way, support.weight[None], None, None, False, support.prior_mean
     )
-    gap = float(gap_bound(problem, evaluate(problem, sites))[0])
-    return Solved(posterior_of(K, sites), float(info.elbo[0, -1]), n_steps, gap, "prior")
+    gap = float(gap_bound(problem, evaluate(problem, posterior.sites))[0])
+    return Solved(posterior_of(K, posterior.sites), float(info.elbo[0, -1]), n_steps, gap, "prior")
 
 
 def _refine(support: Support, K: NDArray[np.float64], start: GaussianSites, *, is_near: bool) -> Solved | None:

@@ -171,4 +171,4 @@ def _cards(
     sampler = EpisodeSampler(dataset.test, protocol.n_way, protocol.n_shot, protocol.n_query, seed=protocol.seeds[0])
     prepare = lambda items: preprocess(items.to(run.device))  # noqa: E731
     numbers = range(min(n_cards, protocol.n_tasks))
-    return EpisodeDisplay.from_method(run.method, sampler, numbers, prepare=prepare), ""
+    return EpisodeDisplay.from_method(run.predictor, sampler, numbers, prepare=prepare), ""

@@ -94,20 +94,20 @@ def kernel_gradient(solution: Solution, is_shared: bool) -> Float[Tensor, "T _ N
     # dELBO = (g_m - (alpha - w m) / 2) dm + (w / 2 + g_v) dv - tr((W - W Sigma W) dK) / 2
     g = solution.grad_mean - 0.5 * (solution.alpha - w * m)
     h = 0.5 * (w - solution.curvature)
-    A = _pull_matrix(w, solution.cov)
+    A = pull_matrix(w, solution.cov)
     pulled = (A * h[..., None, :]) @ A.mT - A * (0.5 * w[..., None, :])
-    outer = _outer(g - w * times(solution.cov, g), solution.alpha, is_shared)
-    return (pulled.sum(1, keepdim=True) if is_shared else pulled) + outer
+    through_mean = outer(g - w * times(solution.cov, g), solution.alpha, is_shared)
+    return (pulled.sum(1, keepdim=True) if is_shared else pulled) + through_mean
 
 
-def _pull_matrix(w: Float[Tensor, "T C N"], cov: Float[Tensor, "T C N N"]) -> Float[Tensor, "T C N N"]:
+def pull_matrix(w: Float[Tensor, "T C N"], cov: Float[Tensor, "T C N N"]) -> Float[Tensor, "T C N N"]:
     """`A^T = I - W Sigma`."""
     A = -w[..., :, None] * cov
     A.diagonal(dim1=-2, dim2=-1).add_(1.0)
     return A
 
 
-def _outer(left: Tensor, right: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
+def outer(left: Tensor, right: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
     """Symmetric part of the outer products, of each class or their sum."""
     half = 0.5 * (left.mT @ right)[:, None] if is_shared else 0.5 * left[..., :, None] * right[..., None, :]
     return half + half.mT
@@ -128,7 +128,7 @@ def _through_steps(
         b, w = rho * shift_bar, rho * precision_bar
         g, h = _moments_pull_back(problem, visit, -weight * b, weight * (b * visit.mean + w))
         g = g + visit.curvature * b
-        K_bar = K_bar + _pull_to_kernel(visit, g, h, is_shared)
+        K_bar = K_bar + pull_to_kernel(visit, g, h, is_shared)
         if i > 0:  # the start is a constant
             more = _pull_to_sites(visit.mean, visit.cov, g, h)
             shift_bar, precision_bar = (1 - rho) * shift_bar + more[0], (1 - rho) * precision_bar + more[1]
@@ -141,17 +141,17 @@ def _pull_to_sites(mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> tuple[Ten
     return shift, -mean * shift - times(cov.square(), h)
 
 
-def _pull_to_kernel(visit: Visit, g: Tensor, h: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
+def pull_to_kernel(visit: Visit, g: Tensor, h: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
     """Gradient in `K` from gradients of the posterior means and variances: A^T g alpha^T + A^T diag(h) A, symmetric."""
     if visit.sites is None:  # A = I and alpha = 0
         return torch.diag_embed(h.sum(1, keepdim=True) if is_shared else h)
     w = visit.sites.precision
-    outer = _outer(g - w * times(visit.cov, g), visit.sites.shift - w * visit.mean, is_shared)
-    A = _pull_matrix(w, visit.cov)
+    through_mean = outer(g - w * times(visit.cov, g), visit.sites.shift - w * visit.mean, is_shared)
+    A = pull_matrix(w, visit.cov)
     if A.shape[1] < h.shape[1]:  # one matrix for all classes
         h = h.sum(1, keepdim=True)
     pulled = (A * h[..., None, :]) @ A.mT
-    return (pulled.sum(1, keepdim=True) if is_shared else pulled) + outer
+    return (pulled.sum(1, keepdim=True) if is_shared else pulled) + through_mean
 
 
 def _moments_pull_back(

@@ -74,6 +74,18 @@ def moments_pull_back_fused(
     return mean_bar, var_bar
 
 
+def hessian_fused(mean: Tensor, var: Tensor, class_mask: Tensor) -> tuple[Tensor, ...]:
+    """Fields of `SoftmaxHessian`, (T, N, C) and (T, N, C, C), from the gradients of every moment in one launch."""
+    T, C, N = mean.shape
+    unit = torch.eye(C, dtype=mean.dtype, device=mean.device)[:, None, :, None]  # (moment, task, class, point)
+    bars = torch.cat([unit, torch.zeros_like(unit)]), torch.cat([torch.zeros_like(unit), unit])
+    copies = (part.expand(2 * C, *part.shape).reshape(2 * C * T, *part.shape[1:]) for part in (mean, var, class_mask))
+    many = (bar.expand(2 * C, T, C, N).reshape(2 * C * T, C, N) for bar in bars)
+    in_mean, in_var = (out.view(2, C, T, C, N) for out in moments_pull_back_fused(*copies, *many))
+    parts = (part.permute(1, 3, 0, 2) for part in (in_mean[0], in_var[0], in_var[1]))
+    return prob_fused(mean, var, class_mask).mT, *parts
+
+
 def _prior(K: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
     """Means and variances (T, C, N) before any data."""
     return torch.zeros_like(Y), K.diagonal(dim1=-2, dim2=-1).expand_as(Y).contiguous()

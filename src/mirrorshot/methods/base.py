@@ -33,6 +33,7 @@ class FewShotMethod(nn.Module, abc.ABC):
 
     Attributes:
         network_dtype: type in which the backbone computes, for instance bfloat16; None: that of its parameters.
+        listener: called with the features of all items that `embed` has computed; for the trainer.
         is_by_features: whether the method sees an item only through the features that a backbone with fixed weights
             gives it, so that at test time they can be computed once for all tasks.
         recipes: settings that the method recommends, on top of those of its base classes and of a preset.
@@ -47,6 +48,7 @@ class FewShotMethod(nn.Module, abc.ABC):
         super().__init__()
         self.backbone = backbone
         self.network_dtype: torch.dtype | None = None
+        self.listener: Callable[[Tensor], None] | None = None
         self._seed = 0
         self._generator: torch.Generator | None = None
 
@@ -134,7 +136,10 @@ class FewShotMethod(nn.Module, abc.ABC):
         with self.network_precision(x.device):
             z = network(x)
         # a network may run in half precision, probabilities never do
-        return z if z.dtype == torch.float64 else z.float()
+        z = z if z.dtype == torch.float64 else z.float()
+        if self.listener is not None:
+            self.listener(z)
+        return z
 
 
 class PretrainedMethod(FewShotMethod):

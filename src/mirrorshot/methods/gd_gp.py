@@ -37,7 +37,7 @@ class GradientGP(GPMethod):
         form: Literal["plain", "cholesky"] = "cholesky", noise: float = 0.01, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
-        if self.objective == "pl":
+        if self.objective == "pl" or self.predictive_weight:
             raise InvalidInputError(
                 "Expected `objective` to be 'ml' or 'cml', but got 'pl': gradient descent is not differentiated. "
                 "Use method mirror_gp."

@@ -12,7 +12,7 @@ from mirrorshot.gp.kernels import KERNELS, Kernel, make_kernel
 from mirrorshot.gp.kernels.trainable import TrainableKernel, trainable
 from mirrorshot.methods.base import FittedTemperature, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
-from mirrorshot.methods.shared import check_choice
+from mirrorshot.methods.shared import check_choice, check_positive
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -46,6 +46,7 @@ class GPMethod(FittedTemperature):
         kernel: name of a kernel of `KERNELS`, or a kernel.
         kernel_options: arguments of the kernel of that name, on top of `KERNEL_OPTIONS`.
         objective: "ml", "cml" or "pl".
+        predictive_weight: how much of "pl" is added to "ml" or "cml".
         temperature: whether `tune` fits a predictive temperature.
     """
 
@@ -64,6 +65,7 @@ class GPMethod(FittedTemperature):
         kernel: str | Kernel | TrainableKernel = "cosine",
         kernel_options: Mapping[str, Any] | None = None,
         objective: Objective = "ml",
+        predictive_weight: float = 0.0,
         temperature: bool = True,
     ) -> None:
         super().__init__(backbone)
@@ -71,7 +73,9 @@ class GPMethod(FittedTemperature):
         given = _named_kernel(kernel, kernel_options or {}) if isinstance(kernel, str) else kernel
         self.kernel = trainable(given)
         self.is_centred = self.kernel.is_centred
-        self.objective, self.has_temperature = objective, temperature
+        if predictive_weight:
+            check_positive(predictive_weight=predictive_weight)
+        self.objective, self.predictive_weight, self.has_temperature = objective, predictive_weight, temperature
         self.register_buffer("log_temperature", torch.zeros(()))
 
     @abc.abstractmethod
@@ -95,11 +99,17 @@ class GPMethod(FittedTemperature):
         K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
         y, weight = torch.cat([tasks.support_y, query_y], 1), torch.cat([tasks.support_weight, tasks.query_weight], 1)
         total = self._bound(K, y, weight, tasks.class_mask)
-        if self.objective == "ml":
-            return -total / weight.sum(-1)
         n = support.shape[1]
-        given = self._bound(K[..., :n, :n], tasks.support_y, tasks.support_weight, tasks.class_mask)
-        return (given - total) / tasks.query_weight.sum(-1)
+        if self.objective == "ml":
+            loss = -total / weight.sum(-1)
+        else:
+            given = self._bound(K[..., :n, :n], tasks.support_y, tasks.support_weight, tasks.class_mask)
+            loss = (given - total) / tasks.query_weight.sum(-1)
+        if self.predictive_weight:
+            blocks = K[..., :n, :n], K[..., :n, n:], K.diagonal(dim1=-2, dim2=-1)[..., n:]
+            log_prob = self._log_prob(tasks, *blocks, differentiable=True)
+            loss = loss + self.predictive_weight * query_nll(log_prob, tasks, query_y)
+        return loss
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-probabilities of the queries, at the fitted temperature."""

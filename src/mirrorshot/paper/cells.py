@@ -101,7 +101,7 @@ class Result(NamedTuple):
     @property
     def evaluation(self) -> dict[str, Any]:
         """Metrics of the test."""
-        return self.record["evaluation"]  # type: ignore[no-any-return]
+        return self.record["evaluation"]
 
 
 def parse_name(name: str) -> Cell | None:

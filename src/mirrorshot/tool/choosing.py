@@ -112,4 +112,4 @@ def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) 
     """
     heads = {name: FewShotClassifier(**parameters, kernel=name).fit(X, y) for name in ("cosine", "rbf")}
     expected = "rbf" if X.shape[1] <= _FEW_COLUMNS else "cosine"
-    return max(heads.items(), key=lambda pair: pair[1].loo_log_likelihood_ + (_EXPECTED if pair[0] == expected else 0))[1]
+    return max(heads.items(), key=lambda pair: pair[1].loo_log_likelihood_ + _EXPECTED * (pair[0] == expected))[1]

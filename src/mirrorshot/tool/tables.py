@@ -144,4 +144,4 @@ def _numbers(X: Any, path: Path) -> Embeddings:
     bad = np.flatnonzero(~np.isfinite(X).all(1)).tolist()
     if bad:
         raise DataError(f"Expected finite numbers in {path}, but got NaN or infinity in rows {first(bad)}.")
-    return X  # type: ignore[no-any-return]
+    return X

@@ -50,6 +50,10 @@ class Config:
         lr, kernel_lr: learning rates for the network and for the kernel.
         schedule: "constant", or "cosine": the learning rates fall to zero along a cosine.
         ema: decay of the running average of the weights that is validated and kept; 0: no average.
+        auxiliary_weight: weight of the cross-entropy of a classifier over all training classes, which is added to the
+            loss of the tasks; 0: none.
+        auxiliary_smoothing: label smoothing of that classifier.
+        auxiliary_schedule: "constant", or "cosine": the weight falls to zero along a cosine.
         clip: longest gradient; longer ones are shortened to it. 0: no limit.
         augment: whether training images are augmented; "auto": as the data set says.
         crop_area: smallest part of an image that augmentation may crop to.
@@ -60,6 +64,8 @@ class Config:
         validate_every: episodes between two validations.
         n_validation_tasks: tasks of a validation; the same ones every time.
         n_tune_tasks: training tasks that `tune` fits temperature and starting sites to, before each validation.
+        n_calibration_tasks: tasks of validation classes under simulated changes of domain that the temperature rule of
+            the best weights is fitted to, after training; 0: no rule.
         save_every: seconds between two checkpoints.
         on_small_class: "error", or "fewer_queries" if a class has too few items.
         seed: seed of weights, tasks and augmentation.
@@ -82,6 +88,9 @@ class Config:
     kernel_lr: float = 1e-3
     schedule: Schedule = "cosine"
     ema: float = 0.0
+    auxiliary_weight: float = 0.0
+    auxiliary_smoothing: float = 0.0
+    auxiliary_schedule: Schedule = "constant"
     clip: float = 0.0
     augment: bool | Literal["auto"] = "auto"
     crop_area: float = 0.08
@@ -92,6 +101,7 @@ class Config:
     validate_every: int = 100
     n_validation_tasks: int = 100
     n_tune_tasks: int = 50
+    n_calibration_tasks: int = 0
     save_every: float = 20.0
     on_small_class: Literal["error", "fewer_queries"] = "fewer_queries"
     seed: int = 1
@@ -144,8 +154,10 @@ class Config:
 _BOUNDS: dict[str, tuple[float, float]] = {
     "n_way": (2, 1000), "n_shot": (1, 1000), "n_query": (1, 1000), "n_episodes": (1, 10**9),
     "tasks_per_step": (1, 4096), "batch_size": (1, 65536), "lr": (0.0, 10.0), "kernel_lr": (0.0, 10.0),
-    "ema": (0.0, 0.999999), "clip": (0.0, 1e9), "crop_area": (0.001, 1.0), "validate_every": (1, 10**9),
-    "n_validation_tasks": (1, 10**6), "n_tune_tasks": (1, 10**5), "save_every": (0.0, 1e9), "seed": (0, 2**62),
+    "ema": (0.0, 0.999999), "auxiliary_weight": (0.0, 1e6), "auxiliary_smoothing": (0.0, 0.99),
+    "clip": (0.0, 1e9), "crop_area": (0.001, 1.0), "validate_every": (1, 10**9),
+    "n_validation_tasks": (1, 10**6), "n_tune_tasks": (1, 10**5), "n_calibration_tasks": (0, 10**5),
+    "save_every": (0.0, 1e9), "seed": (0, 2**62),
 }  # fmt: skip
 
 

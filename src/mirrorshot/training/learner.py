@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.methods import FewShotMethod
+from mirrorshot.training.auxiliary import build_auxiliary, listening
 from mirrorshot.training.config import Config
 from mirrorshot.training.optimizers import make_optimizers
 from mirrorshot.training.stream import Block, Stream
@@ -42,6 +43,7 @@ class Learner:
 
     Attributes:
         average: running averages of the parameters by name; None without averaging.
+        auxiliary: classifier over all training classes whose loss is added; None: there is none.
         optimizers: one or two, see `make_optimizers`.
     """
 
@@ -49,7 +51,9 @@ class Learner:
         self.method, self.config, self.stream, self.world_size = method, config, stream, world_size
         self.average = {n: p.detach().clone() for n, p in method.named_parameters()} if config.ema else None
         self.is_cuda = stream.device.type == "cuda"
-        self.optimizers = make_optimizers(method, config, is_cuda=self.is_cuda)
+        self.auxiliary = build_auxiliary(method, stream, config)
+        others = self.auxiliary.parameters() if self.auxiliary is not None else ()
+        self.optimizers = make_optimizers(method, config, is_cuda=self.is_cuda, others=others)
         self._groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
         self._base_lrs = [float(group["lr"]) for group in self._groups]
         self._parameters = [p for group in self._groups for p in group["params"]]
@@ -95,15 +99,20 @@ class Learner:
         allowed = self.is_cuda and self.config.accelerate and self.world_size == 1
         return allowed and self.method.is_recordable(n_points, sampler.n_way)
 
-    def _plan(self, step: int) -> tuple[float, float]:
-        """Return the factor of the learning rates, and the weight of the newest parameters in the average."""
+    def _plan(self, step: int) -> tuple[float, float, float]:
+        """Return the factor of the learning rates, and the weights of the newest parameters and of the auxiliary loss.
+
+        The newest parameters have that weight in the average.
+        """
         done = step / max(1, self.config.n_steps)
-        factor = 0.5 * (1 + math.cos(math.pi * done)) if self.config.schedule == "cosine" else 1.0
-        return factor, max(1 - self.config.ema, _RECENT / (step + _RECENT))
+        fallen = 0.5 * (1 + math.cos(math.pi * done))
+        factor = fallen if self.config.schedule == "cosine" else 1.0
+        weight = self.config.auxiliary_weight * (fallen if self.config.auxiliary_schedule == "cosine" else 1.0)
+        return factor, max(1 - self.config.ema, _RECENT / (step + _RECENT)), weight
 
     def _step(self, rows: Tensor, draws: Tensor, plan: Tensor, *, look: bool | None = None) -> None:
         """Take a step. With `look` (None: on the CPU) raise before a loss or gradient that is not finite is used."""
-        loss, norm = self._gradients(rows, draws)
+        loss, norm = self._gradients(rows, draws, plan[2])
         if not self.is_cuda if look is None else look:
             values = float(loss), float(norm)
             if not all(map(math.isfinite, values)):
@@ -114,10 +123,13 @@ class Learner:
         self._bad.copy_(torch.where((self._bad < 0) & ~finite, self._count, self._bad))
         self._count += 1
 
-    def _gradients(self, rows: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+    def _gradients(self, rows: Tensor, draws: Tensor, auxiliary_weight: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the gradient of a step over all processes; return the mean loss and the gradient's length."""
         self._forget_gradients()
-        loss = self.stream.loss(self.method, rows, draws)
+        with listening(self.method) as heard:
+            loss = self.stream.loss(self.method, rows, draws)
+        if self.auxiliary is not None:
+            loss = loss + auxiliary_weight * self.auxiliary(heard, rows)
         loss.backward()
         loss = loss.detach()
         grads = [p.grad for p in self._parameters if p.grad is not None]
@@ -179,6 +191,9 @@ class Learner:
         if self.average is not None:
             state |= {f"average.{name}": tensor for name, tensor in self.average.items()}
         names: dict[Tensor, str] = {p: name for name, p in self.method.named_parameters()}
+        if self.auxiliary is not None:
+            names |= {p: f"auxiliary.{name}" for name, p in self.auxiliary.named_parameters()}
+            state |= {f"auxiliary.{name}": tensor for name, tensor in self.auxiliary.state_dict().items()}
         for optimizer in self.optimizers:
             kind = type(optimizer).__name__.lower()
             for p, own in optimizer.state.items():

@@ -20,11 +20,14 @@ _SHORTEST = 1e-7  # of a gradient that is divided by its length
 _LIKE_ADAM = 0.2  # root mean square of a step of Adam, in learning rates
 
 
-def make_optimizers(method: FewShotMethod, config: Config, *, is_cuda: bool) -> list[torch.optim.Optimizer]:
+def make_optimizers(
+    method: FewShotMethod, config: Config, *, is_cuda: bool, others: Iterable[nn.Parameter] = ()
+) -> list[torch.optim.Optimizer]:
     """Make optimisers with the learning rates of the settings and an initialised state.
 
-    On a GPU learning rates are tensors, which a recorded step reads anew each time. Raises `InvalidInputError` if there
-    is nothing to train.
+    `others` are parameters besides those of the method, trained at the learning rate of the network. On a GPU learning
+    rates are tensors, which a recorded step reads anew each time. Raises `InvalidInputError` if there is nothing to
+    train.
     """
     rates = {"network": config.lr, "kernel": config.kernel_lr}
     parts = {name: parameters for name, parameters in method.parameter_groups().items() if parameters}
@@ -38,6 +41,8 @@ def make_optimizers(method: FewShotMethod, config: Config, *, is_cuda: bool) -> 
         rate: float | Tensor = torch.tensor(rates[name], device=parameters[0].device) if is_cuda else rates[name]
         return {"params": list(parameters), "lr": rate}
 
+    if added := list(others):
+        parts["network"] = [*parts.get("network", []), *added]
     convolutions = [p for p in parts.get("network", []) if p.ndim == 4] if config.optimizer == "muon" else []
     chosen = set(convolutions)
     rest = {name: [p for p in parameters if p not in chosen] for name, parameters in parts.items()}

@@ -1,7 +1,8 @@
 """Finished runs: loading the trained method of a run folder, and evaluating it on new classes."""
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -13,6 +14,7 @@ from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD, IMAGENET_MEAN
 from mirrorshot.data.benchmarks import DATASETS, Dataset, load_dataset
 from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError, load_checkpoint
 from mirrorshot.methods import FewShotMethod
+from mirrorshot.methods.calibrated import CalibratedMethod, TaskTemperature
 from mirrorshot.training.build import build_method, build_preprocess
 from mirrorshot.training.config import Config, from_dict
 from mirrorshot.training.evaluation import Evaluation, Progress, evaluate
@@ -23,16 +25,26 @@ Which = Literal["best", "last"]
 
 _IMAGES_AT_ONCE = {"cpu": 64, "cuda": 2048}
 _LARGEST_OPTION = 10_000
-_TASKS_AT_ONCE = {"features": 64, "images": 8}
+# heads and samplers are loops of small operations: on a GPU their time is that of the launches, whatever the batch
+_TASKS_AT_ONCE = {"cpu": {"features": 64, "images": 8}, "cuda": {"features": 300, "images": 16}}
 
 
 class Run(NamedTuple):
-    """A trained method, in eval mode, with its settings and facts of its checkpoint: step, validation."""
+    """A trained method, in eval mode, with its settings and facts of its checkpoint: step, validation.
+
+    `rule` gives the temperatures of its predictions, fitted after training; None: as the method gives them.
+    """
 
     config: Config
     method: FewShotMethod
     info: dict[str, Any]
     device: torch.device
+    rule: TaskTemperature | None = None
+
+    @property
+    def predictor(self) -> FewShotMethod:
+        """The method with its temperature rule, if there is one."""
+        return self.method if self.rule is None else CalibratedMethod(self.method, self.rule).eval()
 
 
 def load_run(
@@ -66,7 +78,8 @@ def load_run(
     load_method_state(method, saved, method_name=config.method)
     if dataset.image_size:  # several times faster, on CPUs too
         method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Run(config, method.eval().requires_grad_(False).to(device), saved.info, torch.device(device))
+    rule = _read_rule(saved.info, folder) if checkpoint == "best" else None
+    return Run(config, method.eval().requires_grad_(False).to(device), saved.info, torch.device(device), rule)
 
 
 def load_test_data(data: str, *, skip_corrupt: bool = False, progress: Progress | None = None) -> Dataset:
@@ -100,12 +113,12 @@ def evaluate_run(
         raise DataError(f"Expected the test classes of {dataset.name}, but they were not loaded.")
     preprocess = build_preprocess(dataset) or torch.Tensor.float
     return evaluate(
-        run.method,
+        run.predictor,
         dataset.test,
         n_way=n_way or run.config.n_way,
         n_shot=n_shot or run.config.n_shot,
         prepare=lambda items: preprocess(items.to(run.device)),
-        batch_size=_TASKS_AT_ONCE["images" if dataset.image_size else "features"],
+        batch_size=_TASKS_AT_ONCE[run.device.type]["images" if dataset.image_size else "features"],
         validation=dataset.val,
         **options,
     )
@@ -186,6 +199,23 @@ def _read_settings(saved: Checkpoint, settings: dict[str, Any], folder: Path) ->
                 f"Expected the method options of the run in {folder} to be at most {largest}, but got {value}."
             )
     return config
+
+
+def _read_rule(info: Mapping[str, Any], folder: Path) -> TaskTemperature | None:
+    given = info.get("temperature_rule")
+    if given is None:
+        return None
+    names = TaskTemperature._fields
+    if not isinstance(given, dict) or set(given) != set(names) or not all(map(_is_finite, given.values())):
+        raise CheckpointError(
+            f"Expected the temperature rule of the run in {folder} to have finite numbers {', '.join(names)}, but got "
+            f"{str(given)[:80]}."
+        )
+    return TaskTemperature(**given)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float | int) and math.isfinite(value)
 
 
 def _integers(content: Any) -> Iterator[int]:

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.files.checkpoint import save_checkpoint
+from mirrorshot.methods.calibrated import TaskTemperature
 from mirrorshot.training import build
 from mirrorshot.training.config import Config
 from mirrorshot.training.folder import RunFolder
 from mirrorshot.training.learner import BlockStats, Learner, NotFiniteError
+from mirrorshot.training.shifted import fit_rule
 from mirrorshot.training.stream import Block, NumberedTasks
 from mirrorshot.training.validation import Score, Validator
 from mirrorshot.training.world import World
@@ -52,6 +54,7 @@ class Trainer:
         tuning = NumberedTasks(sampler, self.stream.preprocess, augment=True)
         validation = build.validation_sampler(config, dataset.val.to(world.device))
         tested = NumberedTasks(validation, build.build_preprocess(dataset))
+        self._calibration = tested, build.build_preprocess(dataset)
         self.validator = Validator(method, tuning, tested, world)
         if world.device.type == "cuda" and config.accelerate:
             method.accelerate()
@@ -62,6 +65,7 @@ class Trainer:
         self.step = 0
         self.best: dict[str, Any] = {}
         self.best_weights: dict[str, Tensor] = {}
+        self.rule: TaskTemperature | None = None
         self._label, self._told = "first validation ahead", time.perf_counter()
         self.tracker = _tensorboard(run) if config.tensorboard and run is not None else None
 
@@ -182,7 +186,8 @@ class Trainer:
             return
         info = {"method": self.config.method, "config": self.config.to_dict()}
         best = {f"method.{name}": tensor for name, tensor in self.best_weights.items()}
-        self.folder.save("best", best, {**info, **self.best})
+        rule = {} if self.rule is None else {"temperature_rule": self.rule._asdict()}
+        self.folder.save("best", best, {**info, **self.best, **rule})
         state = self.learner.tensors() | {f"best.{name}": tensor for name, tensor in self.best_weights.items()}
         self.folder.save("last", state, {**info, "step": self.step, "best": self.best})
 
@@ -201,10 +206,13 @@ class Trainer:
         self.best_weights = weights if self.best else {}
 
     def _finish(self) -> None:
-        """Tune the best weights once more, on more tasks, and write everything."""
+        """Tune the best weights once more, on more tasks, fit their temperature rule, and write everything."""
         if self.best_weights:
             self.validator.tune(self.best_weights, _FINAL_TUNING * self.config.n_tune_tasks, compiled=False)
             self.best_weights = self.validator.weights()
+            if self.config.n_calibration_tasks:
+                method, n_tasks = self.validator.method, self.config.n_calibration_tasks
+                self.rule = fit_rule(method, *self._calibration, n_tasks) if self.world.is_first else None
         self._save()
 
 

@@ -126,7 +126,9 @@ def _cards(runs: dict[str, Run], dataset: Dataset) -> dict[str, list[EpisodeDisp
     assert preprocess is not None
     sampler = EpisodeSampler(dataset.test, N_WAY, 1, N_QUERY, seed=SEEDS[0])
     return {
-        name: EpisodeDisplay.from_method(run.method, sampler, range(_N_DRAWN), prepare=lambda items: preprocess(items))
+        name: EpisodeDisplay.from_method(
+            run.predictor, sampler, range(_N_DRAWN), prepare=lambda items: preprocess(items)
+        )
         for name, run in runs.items()
     }
 

@@ -1,0 +1,105 @@
+"""Calibration in domains that a network has never seen, by the tasks that the temperature is fitted to.
+
+    MIRRORSHOT_DATA=FOLDER python benchmarks/shifted_temperature.py
+
+The network of the encoder `glyphs` was trained on fonts. A Gaussian process (`mirror_gp`, cosine kernel of scale 10)
+and class means (`protonet`) on its features classify handwritten digits, EMNIST and Omniglot; none of these is used to
+fit anything. "Training" is what `tune` does, "validation" are fonts of other characters, "shifted" are those under
+simulated changes of domain (`data/shifts.py`), with one temperature or with one that follows the task
+(`methods/calibrated.py`).
+"""
+
+import argparse
+import time
+from typing import Any
+
+import torch
+
+from _common import save, table
+from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.encoders.networks import Glyphs
+from mirrorshot.methods import FewShotMethod, make_method
+from mirrorshot.methods.calibrated import TaskTemperature, fit_task_temperature
+from mirrorshot.metrics import calibration_bins, expected_calibration_error, fit_temperature
+from mirrorshot.training.build import build_preprocess
+from mirrorshot.training.shifted import Found, predict_shifted
+from mirrorshot.training.stream import NumberedTasks
+
+N_WAY, N_QUERY = 5, 15
+METHODS: dict[str, dict[str, Any]] = {
+    "mirror_gp": {"kernel": "cosine", "kernel_options": {"outputscale": 10.0}, "temperature": False},
+    "protonet": {},
+}
+
+
+def numbered(source: ClassSource, dataset: Dataset, n_shot: int) -> NumberedTasks:
+    """Tasks of a source, their images as they are."""
+    return NumberedTasks(EpisodeSampler(source, N_WAY, n_shot, N_QUERY, seed=1), build_preprocess(dataset))
+
+
+def rules(method: FewShotMethod, dataset: Dataset, n_shot: int, n_tasks: int) -> dict[str, TaskTemperature]:
+    """The four ways to choose a temperature."""
+    assert dataset.train is not None
+    assert dataset.val is not None
+    training = predict_shifted(method, numbered(dataset.train, dataset, n_shot), None, n_tasks)
+    tasks = numbered(dataset.val, dataset, n_shot)
+    validation = predict_shifted(method, tasks, None, n_tasks)
+    shifted = predict_shifted(method, tasks, build_preprocess(dataset), n_tasks)
+    return {
+        "training": one_temperature(training),
+        "validation": one_temperature(validation),
+        "shifted": one_temperature(shifted),
+        "shifted, follows the task": fit_task_temperature(*shifted),
+    }
+
+
+def one_temperature(found: Found) -> TaskTemperature:
+    """The same temperature for every task."""
+    T = fit_temperature(found.log_prob.double(), found.y, found.weight)
+    return TaskTemperature(float(torch.tensor(T).log()), 0.0, 0.0, 0.0)
+
+
+def ece(found: Found, rule: TaskTemperature) -> float:
+    """Expected calibration error of predictions at the temperatures of a rule."""
+    prob = (found.log_prob.double() / rule.of(found.phi.double())[:, None, None]).softmax(-1)
+    return float(expected_calibration_error(calibration_bins(prob, found.y, 15)))
+
+
+def main() -> None:
+    """Fit, test, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=150, help="test tasks of each domain")
+    parser.add_argument("--fit-tasks", type=int, default=300)
+    options = parser.parse_args()
+    started, rows = time.perf_counter(), []
+    dataset = load_dataset("glyphs")
+    domains = {
+        "digits": dataset.test,
+        "emnist": load_dataset("omniglot_to_emnist", splits=["test"]).test,
+        "omniglot": load_dataset("omniglot", splits=["test"]).test,
+    }
+    network = Glyphs()._network
+    for name, settings in METHODS.items():
+        method = make_method(name, network, **settings).eval()
+        for n_shot in (1, 5):
+            found = rules(method, dataset, n_shot, options.fit_tasks)
+            for domain, source in domains.items():
+                assert source is not None
+                tested = predict_shifted(method, numbered(source, dataset, n_shot), None, options.tasks)
+                accuracy = float((tested.log_prob.argmax(-1) == tested.y).double().mean())
+                for fitted_to, rule in found.items():
+                    mean = float(rule.of(tested.phi.double()).log().mean().exp())
+                    rows.append({"method": name, "n_shot": n_shot, "domain": domain, "fitted_to": fitted_to,
+                                 "ece": ece(tested, rule), "temperature": mean, "accuracy": accuracy})  # fmt: skip
+                print(rows[-1], flush=True)
+    save("shifted_temperature", {"n_tasks": options.tasks, "n_fit_tasks": options.fit_tasks, "rows": rows},
+         seed=1, started=started)  # fmt: skip
+    keys = dict.fromkeys((row["method"], row["n_shot"], row["fitted_to"]) for row in rows)
+    cells = {(row["method"], row["n_shot"], row["fitted_to"], row["domain"]): row["ece"] for row in rows}
+    body = [[*map(str, key), *(f"{cells[(*key, domain)]:.3f}" for domain in domains)] for key in keys]
+    print(table(["method", "shots", "temperature from", *domains], body))
+
+
+if __name__ == "__main__":
+    main()

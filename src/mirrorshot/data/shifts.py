@@ -1,0 +1,113 @@
+"""Simulated changes of domain: blur, thickness or contrast, low resolution, noise, cut-outs and warps of images.
+
+The images of a task change together, as those of another domain would: the strengths belong to the task, the details
+to each image. Everything is tensor algebra on the device of the images.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+N_SHIFTS = 6
+"""Blur, thickness or contrast, low resolution, noise, cut-outs, warps."""
+_CHANCE = 0.4  # that a task has a shift
+_BLUR = 0.06  # standard deviation in sides of the image, at full strength
+_CONTRAST, _COARSE, _NOISE, _CUT = 0.7, 0.7, 0.25, 0.4
+_WARP = 0.3  # largest entry of the change of an affine map, and twice the largest wave
+
+
+def draw_strengths(n_tasks: int, generator: torch.Generator) -> Float[Tensor, "T 6"]:
+    """Draw the strength of each shift, between 0 and 1; most are zero.
+
+    Example:
+        >>> draw_strengths(3, torch.Generator().manual_seed(0)).shape
+        torch.Size([3, 6])
+    """
+    chance, strength = torch.rand(2, n_tasks, N_SHIFTS, generator=generator, device=generator.device)
+    return torch.where(chance < _CHANCE, strength, 0.0)
+
+
+def shift_images(
+    x: Float[Tensor, "T P c s s"], strengths: Float[Tensor, "T 6"], generator: torch.Generator
+) -> Float[Tensor, "T P c s s"]:
+    """Change the images of each task, whose pixels are between 0 and 1; strengths of zero change nothing.
+
+    Images with one channel are characters, white on black: they become thicker or thinner, and the ground is black.
+    """
+    is_character = x.shape[2] == 1
+    blur, thickness, coarse, noise, cut, warp = (s[:, None, None, None, None] for s in strengths.to(x.dtype).unbind(1))
+    x = _warped(x, warp, generator, "zeros" if is_character else "border")
+    x = _thickened(x, thickness, generator) if is_character else _flattened(x, thickness)
+    x = _along_sides(x, _blur_matrix(blur[:, 0, 0, 0], x.shape[-1]))
+    x = _along_sides(x, _coarse_matrix(coarse[:, 0, 0, 0], x.shape[-1]))
+    x = x + _NOISE * noise * torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    ground = 0.0 if is_character else x.mean((-3, -2, -1), keepdim=True)
+    return torch.where(_holes(x, cut, generator), ground, x).clamp(0.0, 1.0)
+
+
+def _uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+    """Numbers between -1 and 1."""
+    return 2 * torch.rand(shape, generator=generator, device=like.device, dtype=like.dtype) - 1
+
+
+def _along_sides(x: Tensor, matrix: Float[Tensor, "T s s"]) -> Tensor:
+    """Apply one linear map to rows and columns."""
+    matrix = matrix[:, None, None]
+    return matrix @ x @ matrix.mT
+
+
+def _blur_matrix(strength: Float[Tensor, "T 1"], side: int) -> Float[Tensor, "T s s"]:
+    place = torch.arange(side, device=strength.device, dtype=strength.dtype)
+    # sigma zero is the identity
+    sigma = (_BLUR * side * strength).clamp(min=0.05)[..., None]
+    weights = (-0.5 * ((place[:, None] - place) / sigma).square()).exp()
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def _coarse_matrix(strength: Float[Tensor, "T 1"], side: int) -> Float[Tensor, "T s s"]:
+    """Means over cells, whose number falls with the strength."""
+    n_cells = (side * (1 - _COARSE * strength)).ceil()
+    cell = ((torch.arange(side, device=strength.device) + 0.5) * n_cells / side).floor()
+    same = (cell[:, :, None] == cell[:, None, :]).to(strength.dtype)
+    return same / same.sum(-1, keepdim=True)
+
+
+def _thickened(x: Tensor, strength: Tensor, generator: torch.Generator) -> Tensor:
+    """Part of the way to the largest or the smallest of the neighbours; the sign belongs to the task."""
+    flat, size = x.flatten(0, 1), max(3, 2 * (x.shape[-1] // 28) + 1)
+    largest, smallest = (sign * functional.max_pool2d(sign * flat, size, 1, size // 2) for sign in (1, -1))
+    is_thicker = _uniform((len(x), 1, 1, 1, 1), x, generator) > 0
+    return torch.lerp(x, torch.where(is_thicker, largest.view_as(x), smallest.view_as(x)), strength)
+
+
+def _flattened(x: Tensor, strength: Tensor) -> Tensor:
+    """Less contrast."""
+    return torch.lerp(x, x.mean((-3, -2, -1), keepdim=True), _CONTRAST * strength)
+
+
+def _holes(x: Tensor, strength: Tensor, generator: torch.Generator) -> Tensor:
+    """A rectangle of each image, of up to `_CUT` of its sides."""
+    T, P, side = *x.shape[:2], x.shape[-1]
+    place = torch.arange(side, device=x.device, dtype=x.dtype) / side
+    centre = 0.5 + 0.5 * _uniform((2, T, P, 1), x, generator)
+    inside = (place - centre).abs() < 0.5 * _CUT * strength[:, :, 0, 0]
+    return (inside[0][..., :, None] & inside[1][..., None, :])[:, :, None]
+
+
+def _warped(x: Tensor, strength: Tensor, generator: torch.Generator, padding: str) -> Tensor:
+    """A random affine map of each image, then a wave along its columns."""
+    T, P = x.shape[:2]
+    change = _WARP * strength[..., 0] * _uniform((T, P, 2, 3), x, generator)
+    maps = (torch.eye(2, 3, device=x.device, dtype=x.dtype) + change).flatten(0, 1)
+    grid = functional.affine_grid(maps, [T * P, *x.shape[2:]], align_corners=False)
+    phase = math.pi * _uniform((T * P, 1, 1), x, generator)
+    wave = torch.sin(2 * math.pi * grid[..., 1] + phase) * (0.5 * _WARP * strength).expand(T, P, 1, 1, 1).reshape(
+        -1, 1, 1
+    )
+    grid = torch.stack([grid[..., 0] + wave, grid[..., 1]], -1)
+    # no strength is no resampling: exactly the same images
+    moved = functional.grid_sample(x.flatten(0, 1), grid, padding_mode=padding, align_corners=False).view_as(x)
+    return torch.where(strength > 0, moved, x)

@@ -1,0 +1,75 @@
+"""Auxiliary classification loss: which of all training classes each item of a step belongs to.
+
+A cosine classifier over all training classes (as in Baseline++, scale 10) reads the features that the step has computed
+for its tasks. Its cross-entropy is added to the loss of the tasks, and the classifier is thrown away after training.
+Methods never see the labels of training classes: they stay here and in the source of the items.
+"""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mirrorshot.methods import FewShotMethod, PretrainedMethod
+from mirrorshot.methods.baseline_pp import CosineClassifier
+from mirrorshot.training.config import Config
+from mirrorshot.training.stream import Stream
+from mirrorshot.types import InvalidInputError
+
+_SCALE = 10.0
+
+
+class AuxiliaryLoss(nn.Module):
+    """Cross-entropy of a classifier over all training classes, on the features of the tasks of a step.
+
+    Args:
+        method: an episodic method that embeds all items of a step at once.
+        stream: its training data.
+        config: settings of the run; `seed` gives the initial weights, `auxiliary_smoothing` smooths the labels.
+    """
+
+    def __init__(self, method: FewShotMethod, stream: Stream, config: Config) -> None:
+        super().__init__()
+        if isinstance(method, PretrainedMethod):
+            raise InvalidInputError(
+                f"Expected auxiliary_weight=0 for {config.method}, which learns to classify all training classes "
+                f"anyway, but got {config.auxiliary_weight}."
+            )
+        self.stream, self.smoothing, self.name = stream, config.auxiliary_smoothing, config.method
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{config.seed} auxiliary".encode()))
+        n_features, n_classes = method.backbone.out_features, stream.source.n_classes
+        self.classifier = CosineClassifier(n_features, n_classes, scale=_SCALE, generator=generator)
+        self.to(stream.device)
+
+    def forward(self, heard: list[Tensor], rows: Int[Tensor, "T P"]) -> Float[Tensor, ""]:
+        """Return this process's part of the mean over the items of a step, padding left out."""
+        if len(heard) != 1 or heard[0].shape[:2] != rows.shape:
+            raise InvalidInputError(
+                f"Expected auxiliary_weight=0 for {self.name}, which does not compute the features of a step's items "
+                "once for all tasks. Set it to 0, or use a method with one network for all tasks."
+            )
+        logits = self.classifier(heard[0].flatten(2).flatten(0, 1))
+        labels = torch.where(rows >= 0, self.stream.source.labels[rows.clamp(min=0)], -1)
+        each = nn.functional.cross_entropy(
+            logits, labels.flatten(), ignore_index=-1, reduction="none", label_smoothing=self.smoothing
+        ).view(rows.shape)
+        return (each.sum(1) / (rows >= 0).sum(1)).sum() / self.stream.groups_per_step
+
+
+def build_auxiliary(method: FewShotMethod, stream: Stream, config: Config) -> AuxiliaryLoss | None:
+    """Return the auxiliary loss of the settings; None for weight zero."""
+    return AuxiliaryLoss(method, stream, config) if config.auxiliary_weight else None
+
+
+@contextmanager
+def listening(method: FewShotMethod) -> Iterator[list[Tensor]]:
+    """Collect the features that the method computes."""
+    heard: list[Tensor] = []
+    method.listener = heard.append
+    try:
+        yield heard
+    finally:
+        method.listener = None
