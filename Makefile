@@ -16,15 +16,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-light test-busy lint format bench results docs clean
+.PHONY: help setup demo test test-all test-light test-busy lint format bench results docs dist clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv and install mirrorshot with its tools
 
-# Installs again only when the dependencies change; the package itself is installed in editable mode.
-$(STAMP): pyproject.toml constraints.txt
+# Installs again only when the dependencies or the sources in C++ change; the package is installed in editable mode.
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/mirrorshot/softmax/native/*.?pp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $@
@@ -80,6 +80,17 @@ results: $(STAMP) ## Write docs/results.md and docs/results_details.md from the 
 docs: $(STAMP) ## Build the documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"
+
+# The wheel is installed in an empty environment, away from the sources.
+dist: $(STAMP) ## Build sdist and wheel into dist/, check them, and try the wheel
+	rm -rf dist build/try
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/try
+	build/try/bin/python -m pip install --quiet -c constraints.txt dist/*.whl
+	cd build/try && bin/python -W error -c "from mirrorshot import FewShotClassifier; print(FewShotClassifier())"
+	cd build/try && bin/mirrorshot --help > help.txt
+	@ls -l dist
 
 clean: ## Remove caches and build outputs; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

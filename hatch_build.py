@@ -26,9 +26,9 @@ FLAGS = (
 WINDOWS_FLAGS = ("/O2", "/std:c++17", "/fp:precise")
 
 
-def _library_module() -> Any:
-    """`mirrorshot.softmax.native.library` without the package, whose dependencies are not there during a build."""
-    spec = importlib.util.spec_from_file_location("library", FOLDER / "library.py")
+def _loader() -> Any:
+    """`mirrorshot.softmax.native.loader` without the package, whose dependencies are not there during a build."""
+    spec = importlib.util.spec_from_file_location("loader", FOLDER / "loader.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -40,7 +40,7 @@ def compile_library(*options: str) -> Path:
     Raises:
         OSError: there is no compiler, or none that can compile it.
     """
-    module = _library_module()
+    module = _loader()
     target, checksum_file = module.LIBRARY, module.checksum_file(module.LIBRARY)
     for old in (target, checksum_file):
         old.unlink(missing_ok=True)
@@ -115,7 +115,9 @@ class CustomBuildHook(BuildHookInterface):
             self.app.display_warning(f"mirrorshot is built without its native core and will run on NumPy ({error}).")
             return
         root = Path(self.root)
-        build_data["artifacts"] += [f"/{path.relative_to(root).as_posix()}" for path in sorted(FOLDER.glob("core.[!ch]*"))]
+        build_data["artifacts"] += [
+            f"/{path.relative_to(root).as_posix()}" for path in sorted(FOLDER.glob("core.[!ch]*"))
+        ]
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag()}"
         self.app.display_info(f"Compiled {library.name}.")

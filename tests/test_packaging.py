@@ -9,6 +9,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+import mirrorshot
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -38,8 +40,8 @@ def lower_bound(requirement):
     return Version(specifier.version)
 
 
-def workflow():
-    return yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+def workflow(name="ci"):
+    return yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("requirement", requirements(), ids=str)
@@ -75,3 +77,18 @@ def test_the_workflow_audits_what_it_has_installed():
     assert "pip install -c constraints.txt" in commands
     assert "python -m pytest" in commands
     assert "pip-audit" in commands
+
+
+def test_wheels_are_built_on_all_platforms_and_published_for_tags_only():
+    jobs = workflow("wheels")["jobs"]
+    systems = {os.split("-")[0] for os in jobs["wheels"]["strategy"]["matrix"]["os"]}
+    assert systems == {"ubuntu", "macos", "windows"}
+    assert "startsWith(github.ref, 'refs/tags/')" in jobs["publish"]["if"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}  # trusted publishing: no secret
+    assert set(jobs["publish"]["needs"]) == {"sdist", "wheels"}
+
+
+def test_the_version_has_one_place():
+    assert "version" in PROJECT["dynamic"]
+    assert f"version: {mirrorshot.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"The version is {mirrorshot.__version__}" in (ROOT / "README.md").read_text("utf-8")

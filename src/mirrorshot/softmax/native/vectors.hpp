@@ -16,20 +16,20 @@ namespace {
 template <int W> struct Pack;
 template <> struct Pack<1> {
   typedef double real;
-  typedef int64_t bits;
+  typedef uint64_t bits;
 };
 #ifdef MIRRORSHOT_VECTORS
 template <> struct Pack<2> {
   typedef double real __attribute__((vector_size(16), may_alias));
-  typedef int64_t bits __attribute__((vector_size(16)));
+  typedef uint64_t bits __attribute__((vector_size(16)));
 };
 template <> struct Pack<4> {
   typedef double real __attribute__((vector_size(32), may_alias));
-  typedef int64_t bits __attribute__((vector_size(32)));
+  typedef uint64_t bits __attribute__((vector_size(32)));
 };
 template <> struct Pack<8> {
   typedef double real __attribute__((vector_size(64), may_alias));
-  typedef int64_t bits __attribute__((vector_size(64)));
+  typedef uint64_t bits __attribute__((vector_size(64)));
 };
 #endif
 

@@ -34,7 +34,7 @@ def library() -> ctypes.CDLL | None:
         return load(LIBRARY)
     except (OSError, AttributeError) as error:
         warnings.warn(
-            f"The softmax expectations run on NumPy, 20 to 100 times slower than the native core ({error}). "
+            f"The softmax expectations run on NumPy, about ten times slower than the native core ({error}). "
             "Install a wheel of mirrorshot, or a C++ compiler and mirrorshot again; MIRRORSHOT_NATIVE=0 hides this.",
             RuntimeWarning,
             stacklevel=2,
