@@ -29,7 +29,8 @@ def digits(how, n_shot=5, n_way=5):
         small = Image.fromarray((data.images[i] * 15).astype(np.uint8))
         share = np.pad(np.asarray(small.resize((48, 48), Image.Resampling.BICUBIC), float) / 255, 8)[..., None]
         paper, ink = {
-            "clean": ((1, 1, 1), (0, 0, 0)), "inverted": ((0, 0, 0), (1, 1, 1)), "tinted": ((0.9, 0.8, 0.6), (0.1,) * 3),
+            "clean": ((1, 1, 1), (0, 0, 0)), "inverted": ((0, 0, 0), (1, 1, 1)),
+            "tinted": ((0.9, 0.8, 0.6), (0.1, 0.1, 0.1)),
             "blue ink": ((1, 1, 1), (0.1, 0.2, 0.6)), "uneven light": ((0.9, 0.85, 0.7), (0.15, 0.2, 0.5)),
         }[how]  # fmt: skip
         light = np.linspace(1, 0.4, 64)[:, None] if how == "uneven light" else 1.0

@@ -23,7 +23,7 @@ def test_columns_of_texts_and_labels_may_have_any_name(tmp_path):
 def test_a_missing_column_is_told_with_those_that_are_there(tmp_path, option):
     path = write(tmp_path / "t.csv", "body,topic\nhello,a\n")
     names = {"text_column": "body", "label_column": "topic", option: "nothing"}
-    with pytest.raises(DataError, match="'nothing' of --.*-column, but it has 'body', 'topic'"):
+    with pytest.raises(DataError, match=r"'nothing' of --.*-column, but it has 'body', 'topic'"):
         read_labelled(path, **names)
 
 

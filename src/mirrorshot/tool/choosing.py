@@ -19,6 +19,7 @@ from mirrorshot.encoders import Choice, Embeddings, Item, candidates, choose_enc
 from mirrorshot.tool.items import Items
 
 _N_CLASSES, _PER_CLASS = 10, 5  # that an encoder is tried on
+_AT_ONCE, _SIDE = 8, 512  # images that are decoded together, and the side that they are made to fit
 _LOOKED_AT = 50  # images without labels that are looked at
 _EXPECTED = 3.0  # nats by which a prior prefers what it expects
 _FEW_COLUMNS = 32  # of measurements rather than of an embedding
@@ -61,10 +62,16 @@ def _tried(labels: Sequence[str]) -> list[int]:
 
 
 def _read(content: Any) -> list[Item | None]:
-    """Images or texts; None for those that cannot be read."""
+    """Images, made small, or texts; None for those that cannot be read."""
     if not isinstance(content[0], (Path, bytes)):
         return [text if text.strip() else None for text in content]
-    return [found if isinstance(found, Image.Image) else None for found in read_pictures(content)]
+    found: list[Item | None] = []
+    for start in range(0, len(content), _AT_ONCE):  # large photographs would fill the memory together
+        for image in read_pictures(content[start : start + _AT_ONCE]):
+            if isinstance(image, Image.Image):
+                image.thumbnail((_SIDE, _SIDE))
+            found.append(image if isinstance(image, Image.Image) else None)
+    return found
 
 
 def _expected(items: Items, content: Sequence[Item]) -> Choice:
@@ -112,4 +119,6 @@ def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) 
     """
     heads = {name: FewShotClassifier(**parameters, kernel=name).fit(X, y) for name in ("cosine", "rbf")}
     expected = "rbf" if X.shape[1] <= _FEW_COLUMNS else "cosine"
-    return max(heads.items(), key=lambda pair: pair[1].loo_log_likelihood_ + _EXPECTED * (pair[0] == expected))[1]
+    return max(heads.items(), key=lambda pair: pair[1].loo_log_likelihood_ + (_EXPECTED if pair[0] == expected else 0))[
+        1
+    ]

@@ -15,7 +15,7 @@ from mirrorshot.types import DataError
 
 Progress = Callable[[int, int, str], None]
 THUMBNAIL = 48  # pixels of a side
-_AT_ONCE = 128  # images that are decoded and held at a time
+_AT_ONCE = 16  # images that are decoded and held at a time
 
 
 class Encoded(NamedTuple):
