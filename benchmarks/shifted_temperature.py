@@ -70,7 +70,7 @@ def main() -> None:
     """Fit, test, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=150, help="test tasks of each domain")
-    parser.add_argument("--fit-tasks", type=int, default=300)
+    parser.add_argument("--fit-tasks", type=int, default=100)
     options = parser.parse_args()
     started, rows = time.perf_counter(), []
     dataset = load_dataset("glyphs")
@@ -93,8 +93,8 @@ def main() -> None:
                     rows.append({"method": name, "n_shot": n_shot, "domain": domain, "fitted_to": fitted_to,
                                  "ece": ece(tested, rule), "temperature": mean, "accuracy": accuracy})  # fmt: skip
                 print(rows[-1], flush=True)
-    save("shifted_temperature", {"n_tasks": options.tasks, "n_fit_tasks": options.fit_tasks, "rows": rows},
-         seed=1, started=started)  # fmt: skip
+            result = {"n_tasks": options.tasks, "n_fit_tasks": options.fit_tasks, "rows": rows}
+            save("shifted_temperature", result, seed=1, started=started)
     keys = dict.fromkeys((row["method"], row["n_shot"], row["fitted_to"]) for row in rows)
     cells = {(row["method"], row["n_shot"], row["fitted_to"], row["domain"]): row["ece"] for row in rows}
     body = [[*map(str, key), *(f"{cells[(*key, domain)]:.3f}" for domain in domains)] for key in keys]
