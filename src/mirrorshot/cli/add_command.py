@@ -5,8 +5,18 @@ from typing import Annotated
 
 import typer
 
-from mirrorshot.cli.models import load_model, summary
-from mirrorshot.cli.options import AsJson, Download, EditedFile, ModelFile, Quiet, SkipCorrupt, Trust, examples
+from mirrorshot.cli.models import load_model, report_copies, summary
+from mirrorshot.cli.options import (
+    AsJson,
+    Contradictions,
+    Download,
+    EditedFile,
+    ModelFile,
+    Quiet,
+    SkipCorrupt,
+    Trust,
+    examples,
+)
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import refuse, say, say_json, short_work
 
@@ -28,6 +38,7 @@ def add(
     download: Download = False,
     trust_encoder: Trust = False,
     skip_corrupt: SkipCorrupt = False,
+    allow_contradictions: Contradictions = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -35,6 +46,7 @@ def add(
     groups, path = _groups(pictures, label), output or model
     with short_work():
         from mirrorshot.tool import encode_items, read_unlabelled
+        from mirrorshot.tool.copies import copies_of_examples
         from mirrorshot.tool.encoding import check_damaged
 
         fitted = load_model(model, trust_encoder=trust_encoder, download=download)
@@ -43,7 +55,12 @@ def add(
             for name, items in batches.items():
                 found = encode_items(fitted.encoder, items, thumbnails=True, progress=stage(f"Adding {name}"))
                 check_damaged(found, skip_corrupt)
-                fitted.add(found, [name] * len(found.embeddings))
+                labels = [name] * len(found.embeddings)
+                report_copies(
+                    copies_of_examples(fitted, found), found.items.names, labels, fitted,
+                    allow_contradictions=allow_contradictions, quiet=quiet,
+                )  # fmt: skip
+                fitted.add(found, labels)
         fitted.save(path)
     if as_json:
         say_json(summary(fitted, path))

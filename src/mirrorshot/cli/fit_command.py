@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorshot.cli.models import pick_encoder, summary
-from mirrorshot.cli.options import AsJson, Download, EncoderName, Quiet, SkipCorrupt, examples, output_option
+from mirrorshot.cli.models import pick_encoder, report_copies, summary
+from mirrorshot.cli.options import (
+    AsJson,
+    Contradictions,
+    Download,
+    EncoderName,
+    Quiet,
+    SkipCorrupt,
+    examples,
+    output_option,
+)
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import check_folder, note, quoted, refuse, say, say_json, short_work
 
@@ -41,6 +50,7 @@ def fit(
     thumbnails: Annotated[bool, typer.Option(help="Keep small images of the examples in the model.")] = True,
     download: Download = False,
     skip_corrupt: SkipCorrupt = False,
+    allow_contradictions: Contradictions = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -54,6 +64,7 @@ def fit(
     check_folder("--output", output.parent)
     with short_work():
         from mirrorshot.tool import Model, read_labelled
+        from mirrorshot.tool.copies import copies_in_model
 
         items = read_labelled(support)
         chosen = pick_encoder(encoder, items, download=download, quiet=quiet)
@@ -64,6 +75,10 @@ def fit(
             )  # fmt: skip
         n_left_out = len(items.names) - len(model.names)
         note(f"Warning: {n_left_out} images cannot be read and are left out.", quiet=n_left_out == 0)
+        report_copies(
+            copies_in_model(model), model.names, model.labels, model,
+            allow_contradictions=allow_contradictions, quiet=quiet,
+        )  # fmt: skip
         output.parent.mkdir(parents=True, exist_ok=True)
         model.save(output)
     _print(model, output, time.perf_counter() - started, as_json)

@@ -15,7 +15,8 @@ from mirrorshot.encoders import Embeddings, Encoder, make_encoder
 from mirrorshot.files.texts import checked_class_names
 from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, encode_items, unique_names
 from mirrorshot.tool.items import Items
-from mirrorshot.tool.results import Prediction, Reason, Scores, scores_of
+from mirrorshot.tool.results import Prediction, Reason
+from mirrorshot.tool.scores import Scores, scores_of
 from mirrorshot.types import DataError, InvalidInputError
 
 NOVELTY_RATE = 0.05
@@ -142,6 +143,7 @@ class Model:
                 epistemic=float(parts.epistemic[i]),
                 aleatoric=float(parts.aleatoric[i]),
                 probabilities=dict(zip(classes, map(float, prob[i]), strict=True)),
+                novelty_threshold=float(threshold),
             )
             for i, name in enumerate(found.items.names)
         ]
