@@ -49,8 +49,29 @@ def test_formats_agree(run, fitted, pictures):
         assert (row["name"], row["answer"], row["label"]) == (record["name"], record["answer"], record["label"])
         assert float(row["probability"]) == pytest.approx(record["probability"], rel=1e-5)
         assert row["set"] == "|".join(record["labels"])
+        for label, share in record["probabilities"].items():
+            assert float(row[f"p_{label}"]) == pytest.approx(share, rel=1e-5)
+        assert record["epistemic_share"] == pytest.approx(record["epistemic"] / np.log(3))
         assert record["name"] in table
         assert sum(record["probabilities"].values()) == pytest.approx(1.0)
+
+
+def test_a_parquet_file_has_the_columns_of_the_table(run, fitted, pictures):
+    pd = pytest.importorskip("pandas")
+    result = run("predict", fitted, pictures / "query", "--parquet", "out/answers.parquet")
+    assert result.exit_code == 0, result.output
+    table = pd.read_parquet("out/answers.parquet")
+    rows = pd.read_csv(io.StringIO(run("predict", fitted, pictures / "query", "--csv").stdout))
+    assert list(table.columns) == list(rows.columns)
+    assert np.allclose(table.p_ring, rows.p_ring, atol=1e-6)
+    assert run("predict", fitted, pictures / "query", "--parquet", "x", "--json").exit_code == 2
+
+
+def test_answers_that_surprise_explain_themselves(run, fitted, pictures):
+    (one, *_) = records(run("predict", fitted, pictures / "query", "--novelty", 0, "--json"))
+    assert one["note"].startswith("unlike all examples: novelty ")
+    assert one["novelty_threshold"] == 0
+    assert "only the nearest one" in run("predict", fitted, pictures / "query", "--novelty", 0).stderr
 
 
 def test_pictures_come_from_files_patterns_and_pipes(run, fitted, pictures):
@@ -98,6 +119,17 @@ def test_examples_are_added_and_removed(run, fitted, pictures):
     assert removed["model"] == "other"
     assert set(removed["classes"]) == {"bar", "cross", "ring"}
     assert "dash" in Model.load(fitted).classes
+
+
+def test_examples_are_removed_by_any_spelling_of_their_paths(run, pictures, tmp_path):
+    shutil.copytree(pictures / "support", tmp_path / "own")
+    assert run("fit", "own", "-o", "model").exit_code == 0
+    for name in ("own/bar/../bar/0.png", tmp_path / "own" / "ring" / "1.png", "cross/2.png"):
+        assert run("remove", "model", name).exit_code == 0
+    assert len(Model.load("model").names) == 9
+    several = run("remove", "model", "3.png")
+    assert several.exit_code == 1
+    assert "3 that end so" in several.stderr
 
 
 def test_suggestions_are_paths_one_a_line(run, fitted, pictures):
