@@ -22,7 +22,7 @@ export async function askToAccept(images, overview) {
       h("p", {}, h("strong", {}, plural(found.length, "answer")), found.length ? `, of which about ${percent(mean)} should be right. The least sure come first:` : " at or above that."),
       h("p", { class: "row tally" }, [...byClass].map(([name, part]) => h("span", { class: "row" },
         h("span", { class: "dot", "aria-hidden": "true", style: { "--hue": String(hue(order.get(name) ?? 0)) } }), `${name} ${part.length}`))),
-      h("ul", { class: "thumbs", "aria-label": "The least sure of them" }, found.slice(0, SHOWN).map((image) =>
+      h("ul", { class: "thumbs", tabindex: "0", "aria-label": "The least sure of them" }, found.slice(0, SHOWN).map((image) =>
         h("li", { title: image.name }, preview(image, 56), h("span", { class: "under" }, image.answer.label), h("span", { class: "under" }, percent(image.answer.probability))))));
   };
   draw();

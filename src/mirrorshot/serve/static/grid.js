@@ -56,7 +56,8 @@ function updated(image, isSelected, isCurrent) {
   let tile = tiles.get(image.id);
   if (tile?.dataset.state === state) return tile;
   if (!tile) {
-    tile = draggable(h("li", { id: `tile-${image.id}`, role: "option" }, preview(image, 112), h("span", { class: "caption" }), h("span", { class: "mark" })), image);
+    tile = draggable(h("li", { id: `tile-${image.id}`, role: "option" }, preview(image, 112), h("span", { class: "unseen" }), h("span", { class: "caption" }),
+      h("span", { class: "mark", "aria-hidden": "true" }), h("span", { class: "unseen" })), image);
     tiles.set(image.id, tile);
   }
   const [text, share, mark] = caption(image);
@@ -64,13 +65,15 @@ function updated(image, isSelected, isCurrent) {
   tile.dataset.id = String(image.id);
   tile.className = `tile ${image.status} ${image.answer?.verdict ?? ""} ${image.suspect ? "suspect" : ""}`;
   tile.setAttribute("aria-selected", String(isSelected));
-  tile.setAttribute("aria-label", [image.name, text, share, mark.title].filter(Boolean).join(", "));
   tile.title = image.name;
   tile.tabIndex = isCurrent ? 0 : -1;
   tile.style.setProperty("--hue", String(image.hue ?? 210));
-  tile.children[1].replaceChildren(text.startsWith("none") && !image.label ? "" : h("span", { class: image.hue === undefined ? "dot no-class" : "dot", "aria-hidden": "true" }),
+  const [, name, under, sign, more] = tile.children;
+  name.textContent = `${image.name}, `;
+  under.replaceChildren(text.startsWith("none") && !image.label ? "" : h("span", { class: image.hue === undefined ? "dot no-class" : "dot", "aria-hidden": "true" }),
     h("span", { class: "name" }, text), h("span", { class: "share" }, share));
-  tile.children[2].textContent = mark.sign;
+  sign.textContent = mark.sign;
+  more.textContent = mark.title ? `, ${mark.title}` : "";
   return tile;
 }
 
