@@ -5,8 +5,8 @@ import { drawCalibration } from "./calibration.js";
 import { drawClasses } from "./classes.js";
 import { drawQuestion } from "./detail.js";
 import { askForLabels, askToAccept, showKeys } from "./dialogs.js";
-import { byId, dialog, dropZone, h, plural } from "./dom.js";
-import { drawGrid, drawSelection, drawToolbar, focusTile, step } from "./grid.js";
+import { byId, dialog, differs, dropZone, h, plural } from "./dom.js";
+import { drawGrid, drawSelection, drawTiles, drawToolbar, focusTile, step } from "./grid.js";
 import { describe, shown } from "./model.js";
 import { drawProgress } from "./progress.js";
 import { history } from "./undo.js";
@@ -43,9 +43,7 @@ function draw() {
   drawTools(overview);
   drawClasses({ overview, images }, act);
   drawProgress(images, state);
-  const asked = inQuestion();
-  drawQuestion(overview.is_ready || view.current !== null ? asked : undefined,
-    { overview, isSuggestion: asked?.id === state.answers?.suggestion && asked?.status === "open" }, act);
+  askAbout();
   if (!byId("pool-files"))
     byId("pool-drop").append(dropZone({ id: "pool-files", text: "Drop unlabelled images here, or choose them",
       label: "Add images to classify", onfiles: (files) => act.upload(files, null), onpicture: (id) => act.open([id]) }));
@@ -58,8 +56,15 @@ function draw() {
   document.body.toggleAttribute("data-images", images.length > 0);
 }
 
+function askAbout() {
+  const asked = inQuestion(), { overview, answers } = state;
+  drawQuestion(overview.is_ready || view.current !== null ? asked : undefined,
+    { overview, isSuggestion: asked?.id === answers?.suggestion && asked?.status === "open" }, act);
+}
+
 function drawTools(overview) {
   const encoder = byId("encoder");
+  if (!differs(encoder, overview.encoders, overview.encoder, overview.pictures.length > 0, overview.is_ready)) return;
   const names = { auto: "(detect)", glyphs: "characters", pixels: "other things" };
   encoder.replaceChildren(...(overview.encoders.length > 1 ? ["auto", ...overview.encoders] : overview.encoders).map((name) =>
     h("option", { value: name, selected: name === (overview.encoder ?? "auto") }, names[name] ?? name)));
@@ -243,13 +248,23 @@ byId("reset").addEventListener("click", async () => {
 
 const grid = byId("grid");
 
-function moveTo(id, isExtending) {
+/** Draw what depends on the place and the selection of the user, after either has changed. */
+function drawMove(before) {
+  const touched = new Set([before.current, view.current, ...[...before.selected, ...view.selected].filter((id) => before.selected.has(id) !== view.selected.has(id))]);
+  drawTiles(list.filter(({ id }) => touched.has(id)), view);
+  askAbout();
+  drawSelection(list, view, state.overview, act);
+}
+
+const placeNow = () => ({ current: view.current ?? list[0]?.id, selected: new Set(view.selected) });
+
+function moveTo(id, isExtending, before = placeNow()) {
   if (isExtending) {
     const [a, b] = [view.anchor ?? view.current ?? id, id].map((end) => list.findIndex((image) => image.id === end)).sort((x, y) => x - y);
     view.selected = new Set(list.slice(Math.max(0, a), b + 1).map((image) => image.id));
   } else view.anchor = id;
   view.current = id;
-  draw();
+  drawMove(before);
   focusTile(id);
 }
 
@@ -258,8 +273,9 @@ const toggle = (id) => { if (!view.selected.delete(id)) view.selected.add(id); }
 grid.addEventListener("click", (event) => {
   const id = Number(event.target.closest(".tile")?.dataset.id);
   if (!id) return;
+  const before = placeNow();
   if (event.ctrlKey || event.metaKey) toggle(id);
-  moveTo(id, event.shiftKey);
+  moveTo(id, event.shiftKey, before);
 });
 
 const KEYS = {
@@ -267,7 +283,7 @@ const KEYS = {
   g: () => list.length && moveTo(view.current ?? list[0].id, false), Delete: () => targets().length && act.remove(targets()),
   Escape: () => { view.selected.clear(); view.current = null; draw(); },
 };
-const GRID_KEYS = { Enter: () => act.accept(targets()), " ": () => { toggle(view.current); draw(); focusTile(view.current); } };
+const GRID_KEYS = { Enter: () => act.accept(targets()), " ": () => { const before = placeNow(); toggle(view.current); drawMove(before); } };
 
 document.addEventListener("keydown", (event) => {
   if (!state.overview || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
@@ -292,7 +308,10 @@ document.addEventListener("keydown", (event) => {
 
 grid.addEventListener("focusin", (event) => {
   const id = Number(event.target.dataset.id);
-  if (id && id !== view.current) { view.current = id; view.anchor = id; draw(); }
+  if (!id || id === view.current) return;
+  const before = placeNow();
+  view.current = view.anchor = id;
+  drawMove(before);
 });
 
 // an image that misses its zone would replace the page

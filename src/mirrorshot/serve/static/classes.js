@@ -1,11 +1,13 @@
 /** The classes and their examples. */
 
-import { byId, dialog, draggable, dropZone, h, hue, plural, preview, redraw, takesDrops } from "./dom.js";
+import { byId, dialog, differs, draggable, dropZone, h, hue, plural, preview, redraw, takesDrops } from "./dom.js";
 
 const SHOWN = 8;
 
 export function drawClasses({ overview, images }, act) {
   const { classes, limits } = overview;
+  if (!differs(byId("class-list"), classes, images.map(({ id, name, class_id, accepted_id, suspect }) => class_id !== null || accepted_id !== null
+    ? [id, class_id !== null && name, class_id, accepted_id, suspect?.suggested] : 0).filter(Boolean))) return;
   const n = images.filter(({ status }) => status === "example").length;
   byId("classes-count").textContent = n ? plural(n, "example") : "";
   byId("new-name").disabled = classes.length >= limits.classes;

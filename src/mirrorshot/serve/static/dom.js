@@ -34,6 +34,14 @@ export function uniqueNames(pictures) {
   return names;
 }
 
+/** Whether what a place is to show differs from what it shows; layout of hundreds of elements takes time. */
+export function differs(place, ...content) {
+  const key = JSON.stringify(content);
+  const isNew = place.dataset.content !== key;
+  place.dataset.content = key;
+  return isNew;
+}
+
 /** Draw anew, and leave the focus where it was, or on a neighbour if its element is gone. */
 export function redraw(place, ...children) {
   const focused = place.contains(document.activeElement) ? document.activeElement.id : "";

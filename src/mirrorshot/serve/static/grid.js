@@ -1,14 +1,17 @@
 /** The images as a grid: filters, order, selection, and keys. */
 
-import { byId, draggable, h, percent, plural, preview } from "./dom.js";
+import { byId, differs, draggable, h, percent, plural, preview } from "./dom.js";
 import { counts, FILTERS, SORTS } from "./model.js";
 
 const tiles = new Map();
+const HEAD = 110; // pixels that the toolbar may cover
 
 export function drawToolbar(images, view, { overview, undoText }, act) {
   const bar = byId("toolbar");
   bar.hidden = images.length === 0;
   const found = counts(images);
+  const { filter, classId, sort } = view;
+  if (!differs(bar, found, filter, classId, sort, overview.classes, undoText)) return;
   const focused = bar.contains(document.activeElement) ? document.activeElement.id : "";
   bar.replaceChildren(
     h("div", { class: "chips", role: "group", "aria-label": "Show" }, FILTERS.filter(([key]) => found[key] > 0 || ["todo", "all"].includes(key) || key === view.filter)
@@ -43,11 +46,17 @@ export function drawGrid(images, list, view) {
   if (hadFocus && current !== undefined) focusTile(current);
 }
 
+/** Draw some of the tiles that are shown. */
+export function drawTiles(changed, view) {
+  for (const image of changed) updated(image, view.selected.has(image.id), image.id === view.current);
+}
+
 export function focusTile(id) {
   const tile = tiles.get(id);
   if (!tile?.isConnected) return;
-  tile.focus({ preventScroll: true });
-  tile.scrollIntoView({ block: "nearest" });
+  if (document.activeElement !== tile) tile.focus({ preventScroll: true });
+  const { top, bottom } = tile.getBoundingClientRect();
+  if (top < HEAD || bottom > innerHeight) tile.scrollIntoView({ block: "nearest" });
 }
 
 function updated(image, isSelected, isCurrent) {
