@@ -87,7 +87,9 @@ def latency(url: str, files: dict[int, list[bytes]], n: int) -> dict[str, dict[s
             return answer.json()
 
         def add(c: int, i: int) -> int:
-            answer = http.post("/api/examples", params={"class_id": classes[c]}, content=files[c][i], headers=PNG)
+            answer = http.post(
+                "/api/examples", params={"class_id": classes[c], "copies": True}, content=files[c][i], headers=PNG
+            )
             return int(ok(answer)["id"])
 
         def predict(i: int) -> Any:
@@ -101,7 +103,7 @@ def latency(url: str, files: dict[int, list[bytes]], n: int) -> dict[str, dict[s
         for i in range(N_SHOT):
             for c in range(N_CLASSES):
                 add(c, i)
-        pool = ok(http.post("/api/pool", content=files[0][50], headers=PNG))["id"]
+        pool = ok(http.post("/api/pool", params={"copies": True}, content=files[0][50], headers=PNG))["id"]
         predict(0)
         found = {"warm prediction": milliseconds(predict, n)}
         found["label a picture that is there"] = milliseconds(label, n)
@@ -161,6 +163,7 @@ class Visitor:
         """Add a picture of digit `c`."""
         picture = self.files[c][self.rng.integers(60)]
         path, values = ("/api/pool", {}) if class_id is None else ("/api/examples", {"class_id": class_id})
+        values |= {"copies": True}
         answer = await self.ask("add", "POST", path, params=values, content=picture, headers=PNG)
         if answer is not None:
             self.labels[answer["id"]] = class_id
@@ -241,7 +244,10 @@ async def write_until(http: httpx.AsyncClient, files: dict[int, list[bytes]], ke
     number = (await http.post("/api/classes", json={"name": "a"}, headers=auth)).json()["id"]
     while True:
         answer = await http.post(
-            "/api/examples", params={"class_id": number}, content=files[0][len(known) % 60], headers={**PNG, **auth}
+            "/api/examples",
+            params={"class_id": number, "copies": True},
+            content=files[0][len(known) % 60],
+            headers={**PNG, **auth},
         )
         known[answer.json()["id"]] = number
 

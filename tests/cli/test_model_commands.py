@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,8 +49,29 @@ def test_formats_agree(run, fitted, pictures):
         assert (row["name"], row["answer"], row["label"]) == (record["name"], record["answer"], record["label"])
         assert float(row["probability"]) == pytest.approx(record["probability"], rel=1e-5)
         assert row["set"] == "|".join(record["labels"])
+        for label, share in record["probabilities"].items():
+            assert float(row[f"p_{label}"]) == pytest.approx(share, rel=1e-5)
+        assert record["epistemic_share"] == pytest.approx(record["epistemic"] / np.log(3))
         assert record["name"] in table
         assert sum(record["probabilities"].values()) == pytest.approx(1.0)
+
+
+def test_a_parquet_file_has_the_columns_of_the_table(run, fitted, pictures):
+    pd = pytest.importorskip("pandas")
+    result = run("predict", fitted, pictures / "query", "--parquet", "out/answers.parquet")
+    assert result.exit_code == 0, result.output
+    table = pd.read_parquet("out/answers.parquet")
+    rows = pd.read_csv(io.StringIO(run("predict", fitted, pictures / "query", "--csv").stdout))
+    assert list(table.columns) == list(rows.columns)
+    assert np.allclose(table.p_ring, rows.p_ring, atol=1e-6)
+    assert run("predict", fitted, pictures / "query", "--parquet", "x", "--json").exit_code == 2
+
+
+def test_answers_that_surprise_explain_themselves(run, fitted, pictures):
+    (one, *_) = records(run("predict", fitted, pictures / "query", "--novelty", 0, "--json"))
+    assert one["note"].startswith("unlike all examples: novelty ")
+    assert one["novelty_threshold"] == 0
+    assert "only the nearest one" in run("predict", fitted, pictures / "query", "--novelty", 0).stderr
 
 
 def test_pictures_come_from_files_patterns_and_pipes(run, fitted, pictures):
@@ -83,9 +105,13 @@ def test_damaged_pictures_are_told_and_the_others_answered(run, fitted, pictures
 
 def test_examples_are_added_and_removed(run, fitted, pictures):
     bar = pictures / "query" / "bar"
-    added = records(run("add", fitted, f"bar={bar}", f"dash={bar / '0.png'}", "--json"))
+    arguments = ("add", fitted, f"bar={bar}", f"dash={bar / '0.png'}", "--json")
+    refused = run(*arguments)
+    assert refused.exit_code == 1
+    assert "are the same and have two" in refused.stderr
+    added = records(run(*arguments, "--allow-contradictions"))
     assert added["classes"] == {"bar": 7, "cross": 4, "dash": 1, "ring": 4}
-    assert run("add", fitted, bar / "1.png", "--label", "dash").exit_code == 0
+    assert run("add", fitted, bar / "1.png", "--label", "dash", "--allow-contradictions").exit_code == 0
     name = str(bar / "2.png")
     assert records(run("remove", fitted, name, "--json"))["n_examples"] == 16
     assert name not in Model.load(fitted).names
@@ -93,6 +119,17 @@ def test_examples_are_added_and_removed(run, fitted, pictures):
     assert removed["model"] == "other"
     assert set(removed["classes"]) == {"bar", "cross", "ring"}
     assert "dash" in Model.load(fitted).classes
+
+
+def test_examples_are_removed_by_any_spelling_of_their_paths(run, pictures, tmp_path):
+    shutil.copytree(pictures / "support", tmp_path / "own")
+    assert run("fit", "own", "-o", "model").exit_code == 0
+    for name in ("own/bar/../bar/0.png", tmp_path / "own" / "ring" / "1.png", "cross/2.png"):
+        assert run("remove", "model", name).exit_code == 0
+    assert len(Model.load("model").names) == 9
+    several = run("remove", "model", "3.png")
+    assert several.exit_code == 1
+    assert "3 that end so" in several.stderr
 
 
 def test_suggestions_are_paths_one_a_line(run, fitted, pictures):
@@ -111,13 +148,69 @@ def test_explanations_name_examples(run, fitted, pictures):
 
 
 def test_a_model_is_evaluated_on_labelled_pictures(run, fitted, pictures):
-    scores = records(run("evaluate", fitted, pictures / "query", "--json"))
+    scores = records(run("evaluate", fitted, pictures / "query", "--keep-copies", "--json"))
     answers = records(run("predict", fitted, pictures / "query", "--json"))
     right = [record["label"] == record["name"].split(os.sep)[-2] for record in answers]
     assert scores["accuracy"] == np.mean(right)
     assert scores["n_items"] == 9
-    assert "accuracy" in run("evaluate", fitted, pictures / "query").stdout
+    told = run("evaluate", fitted, pictures / "query", "--keep-copies").stdout
+    assert "of 9 images" in told
+    assert "fewer than 50" in told
+    assert "Confusion matrix" in told
     assert run("evaluate", fitted).exit_code == 2
+
+
+def test_images_that_the_model_has_learned_from_are_left_out(run, fitted, pictures, tmp_path):
+    folder = shutil.copytree(pictures / "support", tmp_path / "test")
+    alone = run("evaluate", fitted, folder)
+    assert alone.exit_code == 1
+    assert "all 12" in alone.stderr
+    rng = np.random.default_rng(0)
+    for kind in ("bar", "ring"):
+        Image.fromarray(rng.integers(0, 255, (40, 40)).astype(np.uint8)).save(folder / kind / "new.png")
+    told = run("evaluate", fitted, folder, "--json")
+    assert records(told)["n_items"] == 2
+    assert len(records(told)["shared"]) == 12
+    assert "12 images are examples of the model" in run("evaluate", fitted, folder).stderr
+    kept = run("evaluate", fitted, folder, "--keep-copies")
+    assert "too good" in kept.stderr
+    assert "of 14 images" in kept.stdout
+
+
+def test_the_same_image_under_two_classes_is_refused(run, pictures, tmp_path):
+    folder = shutil.copytree(pictures / "support", tmp_path / "two")
+    shutil.copy(folder / "bar" / "0.png", folder / "ring" / "wrong.png")
+    refused = run("fit", folder, "-o", "model")
+    assert refused.exit_code == 1
+    assert "wrong.png" in refused.stderr
+    assert not os.path.exists("model")
+    assert run("fit", folder, "-o", "model", "--allow-contradictions").exit_code == 0
+    shutil.copy(folder / "bar" / "0.png", folder / "bar" / "again.png")
+    (folder / "ring" / "wrong.png").unlink()
+    named = run("fit", folder, "-o", "model")
+    assert named.exit_code == 0
+    assert "examples are the same as others" in named.stderr
+
+
+def test_a_model_has_a_report(run, fitted, pictures):
+    arguments = ("report", fitted, pictures / "query", "-o", "out/model.html", "--keep-copies")
+    result = run(*arguments, "--pool", pictures / "support")
+    assert result.exit_code == 0, result.output
+    page = Path("out/model.html")
+    assert "of 9 images" in page.read_text()
+    assert "What to label next" not in page.read_text()  # all images of the pool are examples
+    told = records(run(*arguments, "--json"))
+    assert told == json.loads(page.with_suffix(".json").read_text())
+    assert "What to label next" in page.read_text()
+    assert run("report", fitted, pictures / "query", "-o", "model.txt").exit_code == 2
+    assert run("report", fitted).exit_code == 2
+
+
+def test_a_missing_model_is_called_that(run, pictures):
+    for command in ("evaluate", "report"):
+        result = run(command, "nowhere.mirrorshot", pictures / "query")
+        assert result.exit_code == 2
+        assert "Expected a model at nowhere.mirrorshot" in result.stderr
 
 
 def test_a_head_is_exported(run, fitted, pictures):
@@ -210,6 +303,7 @@ WRONG = {
     "remove an unknown class": (["remove", "{model}", "--label", "unheard"], 1, "a class of the model"),
     "explain an unknown class": (["explain", "{model}", "{support}", "-l", "unheard"], 1, "class of the model"),
     "evaluate without labels": (["evaluate", "{model}", "one/a"], 1, "folder for each class"),
+    "evaluate on its own examples": (["evaluate", "{model}", "{support}"], 1, "--keep-copies"),
     "examine nothing": (["doctor", "nowhere"], 1, "check the path"),
     "export into nowhere": (["export", "{model}", "-o", "note.txt/x"], 2, "is no folder"),
 }  # fmt: skip

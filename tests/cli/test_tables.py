@@ -1,4 +1,4 @@
-from mirrorshot.cli.tables import print_tables
+from mirrorshot.cli.tables import print_rows, print_tables
 from mirrorshot.views import Table
 
 
@@ -19,3 +19,16 @@ def test_only_tables_with_marks_explain_them(capsys):
     table = Table("First", ["method", "accuracy"], [["a", "1"]], {"tasks": "5"}, note="Small.")
     print_tables([table])
     assert "best of its column" not in capsys.readouterr().out
+
+
+def test_words_are_not_broken_in_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = ["method", "accuracy", "NLL", "calibration", "temperature", "confidence", "robustness", "milliseconds"]
+    print_tables([Table("Wide", columns, [["mirror_gp", *("0.123 ± 0.004" for _ in columns[1:])]], {"tasks": "5"})])
+    path = "/a/rather/long/path/to/some/folder/with/many/images/of/birds/IMG_20240101_120000.jpg"
+    rows = [[path, "none of these (blackbird?)", "0.981", "blackbird, starling", "0.91 > 0.88"]]
+    print_rows(["image", "class", "prob.", "set", "novelty"], rows, numbers=(2, 4), width=80, shorten=0)
+    text = capsys.readouterr().out
+    for word in [*columns[1:], "0.123", "…", "120000.jpg", "blackbird,", "starling", "0.91 > 0.88"]:
+        assert word in text
+    assert max(map(len, text.splitlines())) <= 80

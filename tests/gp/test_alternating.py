@@ -29,7 +29,9 @@ def by_mirror_descent(task):
     )
 
 
-@pytest.mark.parametrize(("n_way", "n_shot", "n_features", "scale"), [(5, 1, 64, 10.0), (3, 8, 2, 30.0), (2, 4, 9, 0.1)])
+@pytest.mark.parametrize(
+    ("n_way", "n_shot", "n_features", "scale"), [(5, 1, 64, 10.0), (3, 8, 2, 30.0), (2, 4, 9, 0.1)]
+)
 def test_optimum_is_that_of_mirror_descent(n_way, n_shot, n_features, scale):
     task = make_task(n_way, n_shot, n_features, scale=scale)
     found, (posterior, info) = alternate(task), by_mirror_descent(task)

@@ -35,7 +35,7 @@ class Client:
         return answer.json()["id"]
 
     def add(self, picture, class_id=None, name="picture.png"):
-        values = {"name": name} | ({} if class_id is None else {"class_id": class_id})
+        values = {"name": name, "copies": True} | ({} if class_id is None else {"class_id": class_id})
         path = "/api/pool" if class_id is None else "/api/examples"
         answer = self.http.post(path, params=values, content=picture, headers=PNG)
         assert answer.status_code == 201, answer.text

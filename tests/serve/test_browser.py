@@ -75,30 +75,42 @@ def teach(page, digits, n=4):
         sync_api.expect(card.get_by_role("button", name="Edit example")).to_have_count(n)
 
 
+def is_settled(page):
+    """Wait until the answers are those of the present labels."""
+    sync_api.expect(page.locator("body:not([aria-busy])")).to_have_count(1)
+
+
+def add_to_pool(page, paths):
+    page.get_by_label("Add images to classify").set_input_files(paths)
+
+
 def test_a_person_builds_a_classifier_and_takes_it_home(page, digits, tmp_path):
     expect = sync_api.expect
     teach(page, digits)
     queries = [digits[3][5], digits[5][5], digits[8][5], digits[8][6]]
-    page.get_by_label("Add images to classify").set_input_files(queries)
-    answers = page.locator("#answers article")
-    expect(answers.locator(".verdict")).to_have_count(4)
+    add_to_pool(page, queries)
+    tiles = page.locator("#grid .tile")
+    expect(tiles).to_have_count(4)
+    expect(page.locator("#grid .tile:is(.sure, .unsure, .none)")).to_have_count(4)
 
     # probabilities are there, and one of the images is asked about
-    expect(answers.first.locator(".bar")).to_have_count(3)
+    expect(page.locator("#question .bar")).to_have_count(3)
     expect(page.get_by_role("heading", name="Which class is this?")).to_be_visible()
     asked = page.locator("#question .name").first.inner_text()
     page.locator("#question").get_by_role("button", name=f"digit {asked[0]}").click()
-    expect(answers).to_have_count(3)
+    expect(tiles).to_have_count(3)
     expect(page.locator("#classes-count")).to_have_text("13 examples")
-    expect(page.locator("body:not([aria-busy])")).to_have_count(1)
+    is_settled(page)
     expect(page.get_by_role("img", name="Reliability diagram")).to_be_visible()
+    expect(page.locator(".advice")).to_contain_text("of them will be right")
 
     # after loading again everything is as it was
-    shown = {card.get_attribute("aria-label"): card.locator(".bars").inner_text() for card in answers.all()}
+    page.wait_for_timeout(500)
+    is_settled(page)
+    shown = sorted(tile.text_content() for tile in tiles.all())
     page.reload()
-    expect(answers.locator(".verdict")).to_have_count(3)
-    expect(page.locator("body:not([aria-busy])")).to_have_count(1)
-    assert {card.get_attribute("aria-label"): card.locator(".bars").inner_text() for card in answers.all()} == shown
+    expect(page.locator("#grid .tile:is(.sure, .unsure, .none)")).to_have_count(3)
+    assert sorted(tile.text_content() for tile in tiles.all()) == shown
 
     # the model predicts the same on the command line
     with page.expect_download() as download:
@@ -132,34 +144,88 @@ def test_pictures_are_dropped_labelled_edited_and_removed_with_the_keyboard(page
         }"""
     )
     page.locator("#pool-drop .drop").dispatch_event("drop", {"dataTransfer": transfer})
-    expect(page.locator("#answers article")).to_have_count(1)
-    expect(page.locator("#answers .file")).to_have_text("<img src=x onerror=alert(1)>.png")
+    expect(page.locator("#grid .tile")).to_have_count(1)
+    expect(page.locator("#question .file")).to_have_text("<img src=x onerror=alert(1)>.png")
     expect(page.get_by_role("alert")).to_contain_text("notes.txt: Expected an image that can be read")
-    page.keyboard.press("Escape")
     page.locator("h2").first.click()
-    expect(page.locator("#question .choice").first).to_be_visible()
-    expect(page.locator("body:not([aria-busy])")).to_have_count(1)
+    is_settled(page)
     page.keyboard.press("1")  # answers the question
-    expect(page.locator("#answers article")).to_have_count(0)
+    expect(page.locator("#grid .tile")).to_have_count(0)
     card = page.get_by_role("article", name="digit 3")
     expect(card.get_by_role("button", name="Edit example")).to_have_count(3)
-    card.get_by_role("button", name="Edit example").last.focus()
+    card.get_by_role("button", name="Edit example").first.focus()
     page.keyboard.press("Enter")
-    dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_label("Class")).to_be_focused()
-    dialog.get_by_label("Class").select_option(label="digit 5")
-    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="Is this right?")).to_be_visible()
+    page.keyboard.press("2")
     expect(page.get_by_role("article", name="digit 5").get_by_role("button", name="Edit example")).to_have_count(3)
+    page.keyboard.press("u")
+    expect(card.get_by_role("button", name="Edit example")).to_have_count(3)
+    page.keyboard.press("u")
+    expect(page.locator("#grid .tile")).to_have_count(1)
     page.get_by_role("button", name="Delete class digit 8").click()
-    dialog.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("article", name="digit 8")).to_have_count(0)
     assert [problem for problem in page.problems if "422" not in problem] == []  # the notes were refused
+
+
+def test_the_grid_is_used_with_the_keyboard_alone(page, digits):
+    expect = sync_api.expect
+    teach(page, digits, n=4)
+    add_to_pool(page, [path for paths in digits.values() for path in paths[4:]])
+    tiles = page.locator("#grid .tile")
+    expect(tiles).to_have_count(12)
+    is_settled(page)
+    page.locator("#filter-todo").focus()
+    page.keyboard.press("g")
+    expect(tiles.first).to_be_focused()
+    page.keyboard.press("End")
+    expect(tiles.last).to_be_focused()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(tiles.nth(1)).to_be_focused()
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.locator(".tile[aria-selected=true]")).to_have_count(2)
+    page.keyboard.press("n")  # both are none of these
+    expect(tiles).to_have_count(10)
+    expect(page.locator("#grid .tile:focus")).to_have_count(1)
+    page.keyboard.press("Enter")  # accepts the answer
+    expect(tiles).to_have_count(9)
+    page.keyboard.press("Control+a")
+    expect(page.locator(".tile[aria-selected=true]")).to_have_count(9)
+    page.keyboard.press("Escape")
+    expect(page.locator(".tile[aria-selected=true]")).to_have_count(0)
+    page.keyboard.press("u")
+    expect(tiles).to_have_count(10)
+    page.keyboard.press("Control+z")
+    expect(tiles).to_have_count(12)
+    expect(page.locator("#undo")).to_be_disabled()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("undo, step by step")
+    page.keyboard.press("Escape")
+    assert page.problems == []
+
+
+def test_copies_and_equal_names_are_told(page, digits, tmp_path):
+    expect = sync_api.expect
+    teach(page, digits, n=2)
+    (tmp_path / "again").mkdir()
+    other = shutil.copy(digits[5][6], tmp_path / "again" / os.path.basename(digits[3][6]))
+    add_to_pool(page, [digits[3][6]])
+    expect(page.locator("#grid .tile")).to_have_count(1)
+    add_to_pool(page, [other, digits[3][6]])
+    expect(page.get_by_role("alert")).to_contain_text("1 image of 2 was here already")
+    tiles = page.locator("#grid .tile")
+    expect(tiles).to_have_count(2)
+    assert sum("(2)" in tile.get_attribute("title") for tile in tiles.all()) == 1
+    wrong = page.get_by_role("article", name="digit 8")
+    wrong.get_by_label("Add images to class").set_input_files(digits[3][0])
+    expect(page.get_by_role("alert").last).to_contain_text("of class 'digit 3'")
 
 
 def test_a_class_named_like_a_script_is_a_name(page):
     name = '<img src=x onerror="alert(1)"><b>x'
     add_class(page, name)
-    assert page.locator("#class-list h3").inner_text() == name
+    assert page.locator("#class-list h3 .name").inner_text() == name
     assert page.locator("#class-list b").count() == 0
     assert page.problems == []
 

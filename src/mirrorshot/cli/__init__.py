@@ -39,9 +39,10 @@ _EXAMPLES = examples(
         "mirrorshot train --data glyphs --episodes 2000": "Meta-train a Gaussian process by mirror descent.",
         "mirrorshot evaluate runs/glyphs-mirror_gp-1shot": "Accuracy and calibration of that run on classes it has "
         "never seen.",
-        "mirrorshot report runs/a runs/b --max-ece 0.05": "Everything about some runs in one HTML file, and a gate for "
-        "scripts.",
-        "mirrorshot reproduce figure3 --budget smoke": "A table or figure of the paper, beside the published one.",
+        "mirrorshot report model.mirrorshot test/": "The same in one HTML file, with the mistakes as images; "
+        "also for runs.",
+        "mirrorshot reproduce departures": "A table or figure of the paper, beside the published one. Figure 3 needs "
+        "pip install gpytorch.",
         "mirrorshot list methods": "Everything that can be chosen by name.",
     },
     "For embeddings you already have, no training is needed: [cyan]from mirrorshot import FewShotClassifier[/cyan]\n\n"
@@ -49,7 +50,7 @@ _EXAMPLES = examples(
     "found errors, or a gate of `mirrorshot report` is not passed, 130 stopped with Ctrl-C.",
 )
 
-_IMAGES, _BOTH, _TRAINING = "Images", "Images and meta-training", "Meta-training"  # panels of the help
+_IMAGES, _BOTH, _TRAINING = "Models", "Models and meta-training", "Meta-training"  # panels of the help
 
 main = typer.Typer(
     name="mirrorshot",
@@ -79,6 +80,7 @@ def _mirrorshot(
 
 main.command(epilog=FIT_EXAMPLES, rich_help_panel=_IMAGES)(fit)
 main.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_IMAGES)(predict)
+main.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_IMAGES)(evaluate)
 main.command(epilog=ADD_EXAMPLES, rich_help_panel=_IMAGES)(add)
 main.command(epilog=REMOVE_EXAMPLES, rich_help_panel=_IMAGES)(remove)
 main.command(epilog=SUGGEST_EXAMPLES, rich_help_panel=_IMAGES)(suggest)
@@ -86,9 +88,8 @@ main.command(epilog=EXPLAIN_EXAMPLES, rich_help_panel=_IMAGES)(explain)
 main.command(epilog=DOCTOR_EXAMPLES, rich_help_panel=_IMAGES)(doctor)
 main.command(epilog=EXPORT_EXAMPLES, rich_help_panel=_IMAGES)(export)
 main.command(epilog=SERVE_EXAMPLES, rich_help_panel=_IMAGES)(serve)
-main.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_BOTH)(evaluate)
+main.command(epilog=REPORT_EXAMPLES, rich_help_panel=_BOTH)(report)
 main.command("list", epilog=LIST_EXAMPLES, rich_help_panel=_BOTH)(list_names)
 main.command(epilog=DEMO_EXAMPLES, rich_help_panel=_TRAINING)(demo)
 main.command(epilog=TRAIN_EXAMPLES, rich_help_panel=_TRAINING)(train)
-main.command(epilog=REPORT_EXAMPLES, rich_help_panel=_TRAINING)(report)
 main.command(epilog=REPRODUCE_EXAMPLES, rich_help_panel=_TRAINING)(reproduce)

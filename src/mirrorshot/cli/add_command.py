@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from mirrorshot.cli.models import load_model, summary
+from mirrorshot.cli.models import load_model, report_copies, summary
 from mirrorshot.cli.options import (
     AsJson,
+    Contradictions,
     Download,
     EditedFile,
     ModelFile,
@@ -39,6 +40,7 @@ def add(
     trust_encoder: Trust = False,
     text_column: TextColumn = None,
     skip_corrupt: SkipCorrupt = False,
+    allow_contradictions: Contradictions = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -46,6 +48,7 @@ def add(
     groups, path = _groups(pictures, label), output or model
     with short_work():
         from mirrorshot.tool import encode_items, read_unlabelled
+        from mirrorshot.tool.copies import copies_of_examples
         from mirrorshot.tool.encoding import check_damaged
 
         fitted = load_model(model, trust_encoder=trust_encoder, download=download)
@@ -54,7 +57,12 @@ def add(
             for name, items in batches.items():
                 found = encode_items(fitted.encoder, items, thumbnails=True, progress=stage(f"Adding {name}"))
                 check_damaged(found, skip_corrupt)
-                fitted.add(found, [name] * len(found.embeddings))
+                labels = [name] * len(found.embeddings)
+                report_copies(
+                    copies_of_examples(fitted, found), found.items.names, labels, fitted,
+                    allow_contradictions=allow_contradictions, quiet=quiet,
+                )  # fmt: skip
+                fitted.add(found, labels)
         fitted.save(path)
     if as_json:
         say_json(summary(fitted, path))

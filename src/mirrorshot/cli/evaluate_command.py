@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorshot.cli import options
-from mirrorshot.cli.models import end_with_damaged, load_model
+from mirrorshot.cli.assessment import assess, print_assessment, refuse_missing
+from mirrorshot.cli.models import end_with_damaged
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
     check_page,
     errors_as_messages,
     refuse,
-    say,
     say_json,
     short_work,
-    shown,
     wrong_usage,
 )
 
 if TYPE_CHECKING:
-    from mirrorshot.tool import Scores
     from mirrorshot.training.config import Config
     from mirrorshot.training.evaluation import Evaluation
 
@@ -30,6 +28,7 @@ EVALUATE_EXAMPLES = options.examples(
     {
         "mirrorshot evaluate model.mirrorshot test/": "A model of `mirrorshot fit`, on a folder of labelled images, or "
         "on a table as for `fit`.",
+        "mirrorshot evaluate model.mirrorshot test/ --keep-copies": "Also on images that the model has learned from.",
         "mirrorshot evaluate runs/glyphs-mirror_gp-1shot": "A run, by the paper's protocol: 600 tasks for each of 5 "
         "seeds, classes that training never saw.",
         "mirrorshot evaluate runs/a runs/b --report comparison.html": "Two runs on the same tasks, compared in pairs, "
@@ -80,6 +79,7 @@ def evaluate(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Also write a report.", metavar="FILE.html")] = None,
     skip_corrupt: options.SkipCorrupt = False,
+    keep_copies: options.KeepCopies = False,
     trust_encoder: options.Trust = False,
     download: options.Download = False,
     text_column: options.TextColumn = None,
@@ -89,13 +89,16 @@ def evaluate(
 ) -> None:
     """Evaluate a model on labelled images, or trained runs on classes they have never seen.
 
-    A model of `fit` is a file, and takes --trust-encoder, --download, --quiet and --json.
+    A model of `fit` is a file, and takes --keep-copies, --trust-encoder, --download, --quiet and --json. Images that
+    the model has learned from are left out.
 
     A run is a folder and gets the file evaluation.json. Its temperature is fitted on validation classes.
     """
+    refuse_missing(runs)
     if runs[0].is_file():
+        given = {"keep_copies": keep_copies, "trust_encoder": trust_encoder, "download": download}
         columns = {"text_column": text_column, "label_column": label_column}
-        _evaluate_model(runs, columns, trust_encoder=trust_encoder, download=download, quiet=quiet, as_json=as_json)
+        _evaluate_model(runs, given, columns, quiet=quiet, as_json=as_json)
         return
     protocol = {
         "n_query": n_query, "n_tasks": n_tasks, "seeds": parse_seeds(seeds), "two_temperatures": two_temperatures,
@@ -183,45 +186,15 @@ def _evaluate_runs(
 
 
 def _evaluate_model(
-    paths: list[Path],
-    columns: Mapping[str, str | None],
-    *,
-    trust_encoder: bool,
-    download: bool,
-    quiet: bool,
-    as_json: bool,
+    paths: list[Path], given: Mapping[str, bool], columns: Mapping[str, str | None], *, quiet: bool, as_json: bool
 ) -> None:
     """Evaluate a model; `paths` are its file and labelled items as `fit` takes them."""
     if len(paths) != 2:
         refuse(f"Expected a model and a folder of labelled images, but got {len(paths)} paths.")
     with short_work():
-        from mirrorshot.tool import encode_items, read_labelled
-
-        model = load_model(paths[0], trust_encoder=trust_encoder, download=download)
-        items = read_labelled(paths[1], **columns)
-        with progress_bar(quiet=quiet) as stage:
-            found = encode_items(model.encoder, items, progress=stage("Evaluating"))
-        scores = model.score(found)
+        found = assess(paths[0], paths[1], columns, **given, quiet=quiet)
     if as_json:
-        say_json(scores._asdict())
+        say_json(found.record())
     else:
-        _print_scores(scores)
-    end_with_damaged(found)
-
-
-def _print_scores(scores: "Scores") -> None:
-    from mirrorshot.cli.tables import print_rows
-
-    say(
-        f"{scores.n_items} items: accuracy {scores.accuracy:.1%}, NLL {scores.nll:.3f}, calibration error "
-        f"{scores.ece:.3f}; {scores.novel_known:.1%} were called none of these."
-    )
-    if scores.novel_unknown is not None:
-        say(
-            f"{scores.n_unknown} items of classes that the model does not know: {scores.novel_unknown:.1%} were called "
-            "none of these."
-        )
-    rows = [(shown(label), f"{accuracy:.1%}") for label, accuracy in scores.accuracy_of.items()]
-    print_rows(["class", "accuracy"], rows, numbers=(1,))
-    for right, answer, n in scores.confusions:
-        say(f"{n} of {shown(right)} were taken for {shown(answer)}.")
+        print_assessment(found)
+    end_with_damaged(found.encoded)

@@ -73,7 +73,7 @@ def _print(records: list[dict[str, Any]]) -> None:
     for record in records:
         rows = [(reason["name"], reason["label"], f"{reason['added']:+.2f}") for reason in record["reasons"]]
         title = f"{record['name']}: {record['label']} with probability {record['probability']:.3f}"
-        print_rows(["example", "its class", "adds"], rows, title=title, numbers=(2,))
+        print_rows(["example", "its class", "adds"], rows, title=title, numbers=(2,), shorten=0)
         words = [(word["word"], f"{word['added']:+.2f}") for word in record.get("words", [])]
         if words:
             print_rows(["word", "adds"], words, numbers=(1,))

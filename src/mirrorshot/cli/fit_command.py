@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorshot.cli.models import pick_encoder, summary
+from mirrorshot.cli.models import pick_encoder, report_copies, summary
 from mirrorshot.cli.options import (
     AsJson,
+    Contradictions,
     Download,
     EncoderName,
     LabelColumn,
@@ -57,6 +58,7 @@ def fit(
     thumbnails: Annotated[bool, typer.Option(help="Keep small images of the examples in the model.")] = True,
     download: Download = False,
     skip_corrupt: SkipCorrupt = False,
+    allow_contradictions: Contradictions = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -70,6 +72,7 @@ def fit(
     check_folder("--output", output.parent)
     with short_work():
         from mirrorshot.tool import Model, read_labelled
+        from mirrorshot.tool.copies import copies_in_model
 
         items = read_labelled(support, text_column=text_column, label_column=label_column)
         chosen = pick_encoder(encoder, items, download=download, quiet=quiet)
@@ -81,6 +84,10 @@ def fit(
             )  # fmt: skip
         n_left_out = len(items.names) - len(model.names)
         note(f"Warning: {n_left_out} items cannot be read and are left out.", quiet=n_left_out == 0)
+        report_copies(
+            copies_in_model(model), model.names, model.labels, model,
+            allow_contradictions=allow_contradictions, quiet=quiet,
+        )  # fmt: skip
         output.parent.mkdir(parents=True, exist_ok=True)
         model.save(output)
     _print(model, output, time.perf_counter() - started, as_json)

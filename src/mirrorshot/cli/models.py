@@ -13,6 +13,7 @@ from mirrorshot.cli.terminal import FINDINGS, note, say, shown
 if TYPE_CHECKING:
     from mirrorshot.encoders import Encoder
     from mirrorshot.tool import Encoded, Items, Model
+    from mirrorshot.tool.copies import Copy
 
 
 def load_model(path: Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":
@@ -60,6 +61,49 @@ def end_with_damaged(found: "Encoded") -> None:
         say(f"Warning: {shown(name)} cannot be read and is left out: {why}", err=True)
     if found.damaged:
         raise typer.Exit(FINDINGS)
+
+
+def report_copies(
+    copies: "Sequence[Copy]",
+    names: Sequence[str],
+    labels: Sequence[str],
+    model: "Model",
+    *,
+    allow_contradictions: bool,
+    quiet: bool,
+) -> None:
+    """Name copies of the examples of a model, and refuse those with another label unless they are allowed.
+
+    Raises:
+        DataError: the same item has two labels.
+    """
+    from mirrorshot.tool.copies import contradictions, refuse_contradictions
+
+    def pair(copy: "Copy") -> str:
+        return f"{shown(names[copy.row])} = {shown(model.names[copy.other])}"
+
+    opposed = contradictions(copies, labels, model.labels)
+    if not allow_contradictions:
+        refuse_contradictions([f"{pair(copy)} ({model.labels[copy.other]})" for copy in opposed])
+    for is_exact, alike in ((True, "the same"), (False, "nearly the same")):
+        found = [copy for copy in copies if copy.is_exact is is_exact]
+        across = sum(labels[copy.row] != model.labels[copy.other] for copy in found)
+        listed = few([pair(copy) for copy in found])
+        classes = f", {across} of them in two classes" if across else ""
+        note(
+            f"Warning: {len(found)} examples are {alike} as others{classes}: {listed}. A copy tells nothing new.",
+            quiet=quiet or not found,
+        )
+
+
+def few(names: Sequence[str], n: int = 3) -> str:
+    """The first few names.
+
+    Example:
+        >>> few(["a", "b", "c", "d"])
+        'a, b, c and 1 more'
+    """
+    return ", ".join(names[:n]) + (f" and {len(names) - n} more" if len(names) > n else "")
 
 
 def summary(model: "Model", path: Path) -> dict[str, Any]:

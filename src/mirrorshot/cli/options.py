@@ -42,6 +42,10 @@ n_query_option = partial(typer.Option, help="Items of each class to classify.")
 Quiet = Annotated[bool, quiet_option()]
 AsJson = Annotated[bool, json_option()]
 SkipCorrupt = Annotated[bool, skip_corrupt_option()]
+KeepCopies = Annotated[
+    bool, typer.Option("--keep-copies", help="Keep images that the model has as examples; they say nothing.")
+]
+Contradictions = Annotated[bool, typer.Option("--allow-contradictions", help="Take the same image under two classes.")]
 Device = Annotated[str, device_option()]
 TwoTemperatures = Annotated[
     bool, typer.Option("--two-temperatures", help="Also calibrate as the paper's released code does.")

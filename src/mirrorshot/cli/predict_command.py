@@ -3,13 +3,14 @@
 import csv
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
 from mirrorshot.cli.options import AsJson, Download, ModelFile, Queries, Quiet, TextColumn, Trust, examples
-from mirrorshot.cli.terminal import refuse, say_json, short_work, shown
+from mirrorshot.cli.terminal import check_folder, note, refuse, say, say_json, short_work, shown
 from mirrorshot.files.texts import csv_cell
 
 if TYPE_CHECKING:
@@ -19,14 +20,16 @@ PREDICT_EXAMPLES = examples(
     {
         "mirrorshot predict model.mirrorshot scan.png": "One image.",
         "mirrorshot predict model.mirrorshot new/ --csv > answers.csv": "All images in and below a folder, as a table "
-        "for other programs.",
+        "for other programs, with a column for the probability of each class.",
+        "mirrorshot predict model.mirrorshot new/ --parquet answers.parquet": "The same table as a Parquet file.",
         "find . -name '*.jpg' -mtime -1 | mirrorshot predict model.mirrorshot - --json": "Paths from another program.",
     },
     "[bold]Exit codes[/bold]: 0 done, 1 failed, 2 wrong usage, 3 done, but some images could not be read.",
 )
 
 _NONE = "none of these"
-_NUMBERS = ("novelty", "epistemic", "aleatoric")
+_NUMBERS = ("novelty", "novelty_threshold", "epistemic", "aleatoric", "epistemic_share", "aleatoric_share")
+_WIDE = 110  # columns of a terminal from which on the parts of the uncertainty are shown
 
 
 def predict(
@@ -40,6 +43,7 @@ def predict(
         ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file.", metavar="FILE")] = None,
     as_json: AsJson = False,
     download: Download = False,
     trust_encoder: Trust = False,
@@ -48,50 +52,90 @@ def predict(
 ) -> None:
     """Classify images: class, probability, the set of classes to consider, or "none of these".
 
-    More examples would remove the "epistemic" part of the uncertainty (nats), but not the "aleatoric" part.
+    More examples would remove the "epistemic" part of the uncertainty, but not the "aleatoric" part; both are shares of
+    the largest possible uncertainty.
     """
-    if as_csv and as_json:
-        refuse("Expected --csv or --json, but got both.")
+    if as_csv + as_json + (parquet is not None) > 1:
+        refuse("Expected one of --csv, --json and --parquet, but got both or all.")
     if not 0.0 < coverage < 1.0:
         refuse(f"Expected --coverage to be between 0 and 1, but got {coverage}.")
+    if parquet is not None:
+        check_folder("--parquet", parquet.parent)
     with short_work():
         fitted, found = read_queries(
             model, queries, label="Predicting", trust_encoder=trust_encoder, download=download, quiet=quiet,
             text_column=text_column,
         )  # fmt: skip
         answers = fitted.predict_encoded(found, coverage=coverage, novelty_threshold=novelty)
+        if parquet is not None:
+            _write_parquet(parquet, answers)
+            say(f"Answers: {parquet}")
     if as_json:
         say_json([_record(answer) for answer in answers])
     elif as_csv:
         _print_csv(answers)
-    else:
-        _print_table(answers)
+    elif parquet is None:
+        _print_table(answers, quiet)
     end_with_damaged(found)
 
 
 def _record(answer: "Prediction") -> dict[str, object]:
-    return answer._asdict() | {"name": shown(answer.name), "answer": _NONE if answer.is_novel else answer.label}
+    """An answer as JSON."""
+    more = {name: getattr(answer, name) for name in _NUMBERS}
+    texts = {"name": shown(answer.name), "answer": _NONE if answer.is_novel else answer.label, "note": answer.note}
+    return answer._asdict() | more | texts
+
+
+def _row(answer: "Prediction") -> dict[str, Any]:
+    """An answer as a row of a table; `set` is None with too few examples for sets."""
+    return {
+        "name": shown(answer.name),
+        "answer": _NONE if answer.is_novel else answer.label,
+        "label": answer.label,
+        "probability": answer.probability,
+        "set": None if answer.labels is None else "|".join(answer.labels),
+        **{name: getattr(answer, name) for name in _NUMBERS},
+        **{f"p_{label}": share for label, share in answer.probabilities.items()},
+    }
 
 
 def _print_csv(answers: Sequence["Prediction"]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["name", "answer", "label", "probability", "set", *_NUMBERS])
-    for answer in answers:
-        in_set = "" if answer.labels is None else "|".join(answer.labels)
-        texts = (answer.name, _NONE if answer.is_novel else answer.label, answer.label, in_set)
-        name, given, label, in_set = (csv_cell(shown(text)) for text in texts)
-        values = [f"{getattr(answer, column):.6g}" for column in _NUMBERS]
-        writer.writerow([name, given, label, f"{answer.probability:.6g}", in_set, *values])
+    for i, row in enumerate(map(_row, answers)):
+        if i == 0:
+            writer.writerow([csv_cell(shown(name)) for name in row])
+        writer.writerow(
+            [f"{cell:.6g}" if isinstance(cell, float) else csv_cell(shown(cell or "")) for cell in row.values()]
+        )
 
 
-def _print_table(answers: Sequence["Prediction"]) -> None:
-    from mirrorshot.cli.tables import print_rows
+def _write_parquet(path: Path, answers: Sequence["Prediction"]) -> None:
+    from mirrorshot.types import DataError
 
+    try:
+        import pandas as pd
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame([_row(answer) for answer in answers]).to_parquet(path, index=False)
+    except ImportError as error:
+        raise DataError("Expected pandas and pyarrow, which write Parquet files. pip install pandas pyarrow") from error
+
+
+def _print_table(answers: Sequence["Prediction"], quiet: bool) -> None:
+    from mirrorshot.cli.tables import print_rows, terminal_width
+
+    width = terminal_width() if sys.stdout.isatty() else 200  # a pipe has no width
+    parts = ("epistemic_share", "aleatoric_share") if width >= _WIDE else ()
     rows = []
     for answer in answers:
         label = f"{_NONE} ({answer.label}?)" if answer.is_novel else answer.label
         in_set = "?" if answer.labels is None else ", ".join(answer.labels) or "-"
-        values = [f"{getattr(answer, column):.2f}" for column in _NUMBERS]
-        rows.append([shown(answer.name), label, f"{answer.probability:.3f}", in_set, *values])
-    width = None if sys.stdout.isatty() else 200  # a pipe has no width
-    print_rows(["image", "class", "prob.", "set", *_NUMBERS], rows, numbers=(2, 4, 5, 6), width=width)
+        novelty = f"{answer.novelty:.2f} {'>' if answer.is_novel else '≤'} {answer.novelty_threshold:.2f}"
+        values = [f"{getattr(answer, part):.0%}" for part in parts]
+        rows.append([shown(answer.name), label, f"{answer.probability:.3f}", in_set, novelty, *values])
+    columns = ["image", "class", "prob.", "set", "novelty", *(part.partition("_")[0] for part in parts)]
+    print_rows(columns, rows, numbers=(2, 4, 5, 6), width=width, shorten=0)
+    if any(answer.is_novel for answer in answers):
+        note("none of these: unlike all examples. The class in brackets is only the nearest one.", quiet=quiet)
+    if any(answer.labels == () and not answer.is_novel for answer in answers):
+        note("- (empty set): no class is as plausible as it usually is for the examples. Look at it.", quiet=quiet)

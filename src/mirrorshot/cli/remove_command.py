@@ -1,5 +1,8 @@
 """`mirrorshot remove`."""
 
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,8 +13,8 @@ from mirrorshot.cli.terminal import refuse, say, say_json, short_work
 
 REMOVE_EXAMPLES = examples(
     {
-        "mirrorshot remove model.mirrorshot support/owl/IMG_7.jpg": "The example of that name; `mirrorshot explain` "
-        "and `mirrorshot doctor` show names.",
+        "mirrorshot remove model.mirrorshot support/owl/IMG_7.jpg": "The example of that name, in any spelling of the "
+        "path, or its end; `mirrorshot explain` and `mirrorshot doctor` show names.",
         "mirrorshot remove model.mirrorshot --label owl": "A whole class.",
     }
 )
@@ -37,10 +40,42 @@ def remove(
                 f"Expected a class of the model ({', '.join(fitted.classes[:8])}), but got {label!r}."
             )
         n_before = len(fitted.names)
-        fitted.remove(names or [name for name, own in zip(fitted.names, fitted.labels, strict=True) if own == label])
+        fitted.remove(
+            find_names(names, fitted.names)
+            if names
+            else [name for name, own in zip(fitted.names, fitted.labels, strict=True) if own == label]
+        )
         fitted.save(path)
     if as_json:
         say_json(summary(fitted, path))
     else:
         n = n_before - len(fitted.names)
         say(f"Removed {n} examples; {path} has {len(fitted.names)} of {len(fitted.classes)} classes.")
+
+
+def find_names(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Names of examples by any spelling of their paths, or by the end of a path that only one of them has.
+
+    Raises:
+        InvalidInputError: none or several examples are meant.
+
+    Example:
+        >>> find_names(["./a/../a/0.png", "1.png"], ["a/0.png", "b/0.png", "b/1.png"])
+        ['a/0.png', 'b/1.png']
+    """
+    from mirrorshot.types import InvalidInputError
+
+    found = []
+    for name in wanted:
+        whole, end = os.path.abspath(name), Path(os.path.normpath(name)).parts
+        meant = [own for own in names if own == name] or [own for own in names if os.path.abspath(own) == whole]
+        meant = meant or [own for own in names if Path(own).parts[-len(end) :] == end]
+        if len(meant) != 1:
+            some = (
+                f"{len(meant)} that end so: {', '.join(meant[:3])}"
+                if meant
+                else f"none, only {', '.join(names[:3])} and others"
+            )
+            raise InvalidInputError(f"Expected names of examples of the model, but for {name!r} it has {some}.")
+        found += meant
+    return found

@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from mirrorshot.cli.assessment import refuse_missing
 from mirrorshot.cli.evaluate_command import parse_seeds, read_configs
-from mirrorshot.cli.options import AsJson, Device, Quiet, TwoTemperatures, examples, n_query_option
+from mirrorshot.cli.options import (
+    AsJson,
+    Device,
+    Download,
+    KeepCopies,
+    LabelColumn,
+    Quiet,
+    TextColumn,
+    Trust,
+    TwoTemperatures,
+    examples,
+    n_query_option,
+)
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import FINDINGS, check_page, errors_as_messages, refuse, say, say_json, wrong_usage
 
@@ -21,6 +34,8 @@ if TYPE_CHECKING:
 
 REPORT_EXAMPLES = examples(
     {
+        "mirrorshot report model.mirrorshot test/ -o model.html": "A model of `mirrorshot fit` on labelled images: the "
+        "verdict first, then the mistakes as images, and the images to label next.",
         "mirrorshot report runs/a runs/b -o comparison.html": "Tables, figures and paired differences of two runs, in "
         "one file; the numbers in comparison.json.",
         "mirrorshot report runs/a --max-ece 0.05": "Exit code 3 if the ECE of the predictions is above 0.05.",
@@ -51,7 +66,10 @@ class _Wanted(NamedTuple):
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN", readable=False)],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="A model and labelled images; or folders of runs.", metavar="RUN", readable=False),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The report.", metavar="FILE.html")] = Path(
         "report.html"
     ),
@@ -66,13 +84,33 @@ def report(
     again: Annotated[bool, typer.Option("--again", help="Evaluate evaluated runs again.")] = False,
     cards: Annotated[int, typer.Option(help="Test tasks of each run to draw.", min=0, max=20)] = 1,
     device: Device = "auto",
+    pool: Annotated[
+        Path | None,
+        typer.Option(help="Unlabelled images, for those to label next.", metavar="FOLDER", show_default="the labelled"),
+    ] = None,
+    keep_copies: KeepCopies = False,
+    trust_encoder: Trust = False,
+    download: Download = False,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a report on trained runs: one self-contained HTML file, and a JSON file beside it.
+    """Write a report on a model or on trained runs: one self-contained HTML file, and a JSON file beside it.
+
+    A model of `fit` is a file, and takes --pool, --keep-copies, --trust-encoder, --download, --quiet and --json.
 
     A run that `mirrorshot evaluate` has evaluated is not evaluated again, unless the options ask for other tasks.
     """
+    refuse_missing(runs)
+    if runs[0].is_file():
+        check_page("--output", output)
+        from mirrorshot.cli.model_report import report_model
+
+        given = {"keep_copies": keep_copies, "trust_encoder": trust_encoder, "download": download}
+        columns = {"text_column": text_column, "label_column": label_column}
+        report_model(runs, output, pool, columns, quiet=quiet, as_json=as_json, **given)
+        return
     wanted = _Wanted(n_query, n_tasks, None if seeds is None else tuple(parse_seeds(seeds)), two_temperatures)
     if max_ece is not None and not 0.0 < max_ece < 1.0:
         refuse(f"Expected --max-ece to be between 0 and 1, but got {max_ece}.")

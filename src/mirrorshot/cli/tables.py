@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box, table
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.markup import escape
 from rich.padding import Padding
@@ -17,6 +18,9 @@ from mirrorshot.files.texts import harmless
 
 if TYPE_CHECKING:
     from mirrorshot.views import Table
+
+
+_LEAST, _MOST = 16, 28  # columns for a text that is cut, and that other texts may claim
 
 
 class HarmlessConsole(Console):
@@ -54,14 +58,36 @@ def print_rows(
     title: str = "",
     numbers: Sequence[int] = (),
     width: int | None = None,
+    shorten: int | None = None,
 ) -> None:
-    """Print a table of texts; columns of `numbers` are flush right."""
+    """Print a table of texts; columns of `numbers` are flush right, column `shorten` is cut if there is no room."""
     console, drawn = HarmlessConsole(width=width), _empty_table("", columns, numbers)
-    for row in rows:
+    cells = [list(row) for row in rows]
+    if shorten is not None:
+        _shorten(columns, cells, shorten, console.width)
+    for c in numbers:
+        if c < len(columns):
+            drawn.columns[c].no_wrap = True
+    for row in cells:
         drawn.add_row(*map(Text, row))
     if title:
         console.print(Text(title, style="bold"))
     console.print(drawn)
+
+
+def terminal_width() -> int:
+    """Columns of the terminal."""
+    return HarmlessConsole().width
+
+
+def _shorten(columns: Sequence[str], rows: list[list[str]], place: int, width: int) -> None:
+    """Cut the beginning of the texts in a column, as far as the others need the room; their ends tell paths apart."""
+    natural = [max(map(cell_len, texts)) for texts in zip(columns, *rows, strict=True)]
+    others = sum(min(size, _MOST) for c, size in enumerate(natural) if c != place) + 3 * len(columns)
+    room = max(_LEAST, width - others)
+    for row in rows:
+        if cell_len(row[place]) > room:
+            row[place] = f"…{row[place][-(room - 1) :]}"
 
 
 def print_text(text: str, style: str = "") -> None:
@@ -74,7 +100,7 @@ def print_tables(tables: Sequence["Table"]) -> None:
     console = HarmlessConsole()
     protocol: dict[str, str] = {}
     for shown in tables:
-        console.print(_as_rich(shown))
+        console.print(_as_rich(shown) if _fits(shown, console.width) else _stacked(shown))
         if shown.protocol != protocol:
             protocol = dict(shown.protocol)
             print_text(f"Protocol: {', '.join(f'{name} {value}' for name, value in protocol.items())}.", "dim")
@@ -91,6 +117,23 @@ def _as_rich(shown: "Table") -> table.Table:
         label = f"  {name[len(above) + 2 :]}" if above and name.startswith(f"{above}, ") else name
         drawn.add_row(label, *(_mark(cell, (i, c) in shown.best) for c, cell in enumerate(cells, start=1)))
         above = name
+    return drawn
+
+
+def _fits(shown: "Table", width: int) -> bool:
+    """Whether no word has to be broken."""
+    texts = [[column, *(row[c] for row in shown.rows)] for c, column in enumerate(shown.columns)]
+    words = [max(cell_len(word) for text in part for word in (text or " ").split(" ")) for part in texts]
+    return sum(words) + 4 * len(words) <= width
+
+
+def _stacked(shown: "Table") -> table.Table:
+    """The table with a line for each cell, for narrow terminals."""
+    drawn = _empty_table(shown.caption, ["", ""], (1,))
+    for i, (name, *cells) in enumerate(shown.rows):
+        drawn.add_row(Text(name, style="bold"), "")
+        for c, cell in enumerate(cells, start=1):
+            drawn.add_row(Text(f"  {shown.columns[c]}"), _mark(cell, (i, c) in shown.best))
     return drawn
 
 

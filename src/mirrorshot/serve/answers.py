@@ -1,6 +1,6 @@
 """Answers of a fitted model in the form that the page shows."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -45,18 +45,22 @@ def answer(prediction: Prediction) -> Answer:
         probabilities=[Share(label=label, probability=share) for label, share in shares],
         labels=None if prediction.labels is None else list(prediction.labels),
         novelty=prediction.novelty,
+        novelty_threshold=prediction.novelty_threshold,
         epistemic=prediction.epistemic,
         aleatoric=prediction.aleatoric,
+        epistemic_share=prediction.epistemic_share,
+        aleatoric_share=prediction.aleatoric_share,
+        note=prediction.note,
     )
 
 
-def all_answers(fitted: Fitted, pool: Rows) -> Answers:
-    """Answers about the unlabelled images, which of them to label next, and labels that look wrong."""
-    found, suggestion = _pool_answers(fitted, pool)
+def all_answers(fitted: Fitted, pool: Rows, decided: Set[int] = frozenset()) -> Answers:
+    """Answers about the unlabelled images, which undecided one to label next, and labels that look wrong."""
+    found, suggestion = _pool_answers(fitted, pool, decided)
     return Answers(support=fitted.support, answers=found, suggestion=suggestion, suspects=_suspects(fitted))
 
 
-def _pool_answers(fitted: Fitted, pool: Rows) -> tuple[list[PictureAnswer], int | None]:
+def _pool_answers(fitted: Fitted, pool: Rows, decided: Set[int]) -> tuple[list[PictureAnswer], int | None]:
     if not pool.ids:
         return [], None
     predictions = predict(fitted, pool.names, pool.embeddings)
@@ -64,7 +68,10 @@ def _pool_answers(fitted: Fitted, pool: Rows) -> tuple[list[PictureAnswer], int 
         PictureAnswer(picture_id=number, **answer(prediction).model_dump())
         for number, prediction in zip(pool.ids, predictions, strict=True)
     ]
-    return found, pool.ids[int(fitted.model.head.suggest(pool.embeddings, 1)[0])]
+    open_rows = [row for row, number in enumerate(pool.ids) if number not in decided]
+    if not open_rows:
+        return found, None
+    return found, pool.ids[open_rows[int(fitted.model.head.suggest(pool.embeddings[open_rows], 1)[0])]]
 
 
 def _suspects(fitted: Fitted) -> list[Suspect]:

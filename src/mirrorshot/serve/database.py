@@ -117,6 +117,11 @@ class Database:
                     f"got version {version} of application {application}. Use another folder, or update mirrorshot."
                 )
             db.execute("CREATE TABLE IF NOT EXISTS secret (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)")
+            # labels that are not learned from; without a class the image is none of the classes
+            db.execute(
+                "CREATE TABLE IF NOT EXISTS accepted (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE "
+                "CASCADE, class INTEGER REFERENCES class (id) ON DELETE CASCADE)"
+            )
             db.execute("INSERT OR IGNORE INTO secret VALUES (1, ?)", (secrets.token_hex(32),))
 
     def _connection(self) -> sqlite3.Connection:

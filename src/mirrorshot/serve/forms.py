@@ -2,11 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mirrorshot.files.texts import checked_class_name
+from mirrorshot.types import InvalidInputError
 
 MAX_LABEL = 60
+MAX_CHANGES = 700  # as many images as a user has by default
 _MAX_ID = 2**53 - 1  # the largest integer that every JSON reader understands
 
 Id = Annotated[int, Field(ge=1, le=_MAX_ID, strict=True)]
@@ -41,6 +43,27 @@ class Place(_Body):
     """The class of an image; null: not labelled."""
 
     class_id: Id | None
+
+
+class Change(_Body):
+    """What an image becomes: an example (`class_id`), accepted as a class, none of the classes, or nothing of these."""
+
+    picture_id: Id
+    class_id: Id | None = None
+    accepted_id: Id | None = None
+    is_none: bool = False
+
+    @model_validator(mode="after")
+    def _check_one(self) -> "Change":
+        if (self.class_id is not None) + (self.accepted_id is not None) + self.is_none > 1:
+            raise InvalidInputError("Expected at most one of `class_id`, `accepted_id` and `is_none`, but got several.")
+        return self
+
+
+class Changes(_Body):
+    """Changes that are made together, or not at all."""
+
+    changes: Annotated[list[Change], Field(min_length=1, max_length=MAX_CHANGES)]
 
 
 class EncoderName(_Body):
@@ -89,17 +112,36 @@ class ClassInfo(NewClass):
 
 
 class PictureInfo(BaseModel):
-    """An image of the user; without a class it is unlabelled."""
+    """An image of the user.
+
+    `class_id`: it is an example of that class. `accepted_id`: the user accepts that class for it, and the classifier
+    does not learn from it. `is_none`: the user says that it is none of the classes.
+    """
 
     id: int
     name: str
     class_id: int | None
+    accepted_id: int | None = None
+    is_none: bool = False
 
 
 class NewPicture(PictureInfo):
-    """An image was stored."""
+    """An image was stored, or (`is_new` is false) is there already. `suits`: the encoder is meant for such images."""
 
     encoder: str
+    is_new: bool
+    suits: bool
+
+
+class Imported(BaseModel):
+    """Labels were read: how many images have one now, how many lines fit no image, and names of some of these."""
+
+    version: int
+    n_examples: int
+    n_accepted: int
+    n_none: int
+    n_unmatched: int
+    unmatched: list[str]
 
 
 class Bounds(BaseModel):
@@ -148,8 +190,12 @@ class Answer(BaseModel):
     probabilities: list[Share]
     labels: list[str] | None
     novelty: float
+    novelty_threshold: float
     epistemic: float
     aleatoric: float
+    epistemic_share: float
+    aleatoric_share: float
+    note: str
 
 
 class PictureAnswer(Answer):

@@ -25,6 +25,7 @@ App = Callable[[Any, Receive, Send], Awaitable[None]]
 FindUser = Callable[[Headers], Awaitable[Session | None]]
 
 UPLOADS = ("/api/examples", "/api/pool", "/api/predict")
+LABELS = "/api/labels"
 _READS = ("GET", "HEAD", "OPTIONS")
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _OPEN = ("/api/login", "/api/health")  # need no token
@@ -96,8 +97,7 @@ class Guard:
             )
         if scope["method"] not in _READS:
             check_origin(headers)
-        is_upload = scope["path"] in UPLOADS and scope["method"] == "POST"
-        limit = self._settings.limits.upload_bytes if is_upload else self._settings.limits.json_bytes
+        limit = body_limit(scope["path"], scope["method"], self._settings.limits)
         check_length(headers, limit)
         return limit
 
@@ -109,6 +109,13 @@ class Guard:
                 raise unknown_session()
         scope.setdefault("state", {})["session"] = user
         return user
+
+
+def body_limit(path: str, method: str, limits: Limits) -> int:
+    """Bytes that the body of a request may have."""
+    if method != "POST":
+        return limits.json_bytes
+    return limits.upload_bytes if path in UPLOADS else limits.labels_bytes if path == LABELS else limits.json_bytes
 
 
 async def read_body(receive: Receive, limit: int, limits: Limits, reserve: Reserve) -> bytes:
@@ -203,7 +210,7 @@ def check_length(headers: Headers, limit: int) -> None:
 
 
 def _too_large(limit: int, got: str) -> RequestError:
-    return RequestError(413, f"Expected at most {limit} bytes, but got {got}. Make the image smaller.")
+    return RequestError(413, f"Expected at most {limit} bytes, but got {got}. Send less, or a smaller image.")
 
 
 def _needs_token(path: str) -> bool:

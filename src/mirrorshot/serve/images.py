@@ -84,10 +84,11 @@ class Encoders:
 
 
 class Received(NamedTuple):
-    """A decoded image as it is stored, and the identity of its encoder."""
+    """A decoded image as it is stored, the identity of its encoder, and whether that is meant for such images."""
 
     encoder: str
     new: New
+    suits: bool
 
 
 def identity(encoder: Encoder) -> str:
@@ -120,8 +121,9 @@ def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, con
         raise RequestError(
             422, f"Expected an image that can be read, but got: {error}. Send it as PNG or JPEG."
         ) from error
-    chosen = encoder or encoders.decide(image)
-    return Received(chosen, New(plain_name(name), encoders.encode(chosen, image), preview))
+    best = encoders.decide(image)
+    chosen = encoder or best
+    return Received(chosen, New(plain_name(name), encoders.encode(chosen, image), preview), chosen == best)
 
 
 def make_preview(image: Image.Image) -> bytes:

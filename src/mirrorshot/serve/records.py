@@ -25,11 +25,30 @@ class Session(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """An image of a user; `class_id` is None for one that is not labelled."""
+    """An image of a user.
+
+    Attributes:
+        id: of the image.
+        name: as it was uploaded.
+        class_id: class that it is an example of; None if it is none.
+        accepted_id: class that the user has accepted for it, without making it an example.
+        is_none: whether the user says that it is none of the classes.
+    """
 
     id: int
     name: str
     class_id: int | None
+    accepted_id: int | None = None
+    is_none: bool = False
+
+
+class Change(NamedTuple):
+    """What an image is to become; at most one of the last three is set. See `Picture`."""
+
+    picture_id: int
+    class_id: int | None = None
+    accepted_id: int | None = None
+    is_none: bool = False
 
 
 class Contents(NamedTuple):

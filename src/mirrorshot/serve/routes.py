@@ -9,12 +9,14 @@ from starlette.datastructures import Headers
 from mirrorshot.serve import forms
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.guard import client_address
-from mirrorshot.serve.records import Session
+from mirrorshot.serve.labels import FILES, MEDIA, Format
+from mirrorshot.serve.records import Change, Session
 from mirrorshot.serve.service import Service
 from mirrorshot.serve.store import unknown_session
 from mirrorshot.serve.tokens import Door, Rate, cookies
 
 _YEAR = 365 * 24 * 3600
+_LABEL_MEDIA = ("application/json", "text/csv")
 _MEDIA = ("image/png", "image/jpeg", "application/octet-stream")
 _ERRORS = {
     401: "No known session.",
@@ -81,6 +83,14 @@ async def _image_of(request: Request) -> bytes:
     return await request.body()
 
 
+async def _labels_of(request: Request) -> tuple[bytes, str]:
+    """The body and its content type, if that is one of a file of labels."""
+    kind = _content_type(request)
+    if kind not in _LABEL_MEDIA:
+        raise RequestError(415, f"Expected a content type {' or '.join(_LABEL_MEDIA)}, but got {kind[:80]!r}.")
+    return await request.body(), kind
+
+
 async def _check_json(request: Request) -> None:
     kind = _content_type(request)
     if kind != "application/json":
@@ -97,6 +107,8 @@ User = Annotated[Session, Depends(_user_of)]
 Image = Annotated[bytes, Depends(_image_of)]
 NumberInPath = Annotated[int, InPath(ge=1, le=2**53 - 1)]
 NumberInQuery = Annotated[int, Query(ge=1, le=2**53 - 1)]
+LabelFile = Annotated[tuple[bytes, str], Depends(_labels_of)]
+KeepCopies = Annotated[bool, Query(description="Store an image that is there already once more.")]
 FileName = Annotated[str, Query(max_length=1000, description="Name to show for the image.")]
 
 _JSON = [Depends(_check_json)]
@@ -182,21 +194,45 @@ async def model(user: User, service: Server) -> Response:
 
 @router.post("/examples", status_code=201, tags=["images"], **_UPLOAD)
 async def add_example(
-    user: User, service: Server, class_id: NumberInQuery, image: Image, name: FileName = "image"
+    user: User,
+    service: Server,
+    response: Response,
+    class_id: NumberInQuery,
+    image: Image,
+    name: FileName = "image",
+    copies: KeepCopies = False,
 ) -> forms.NewPicture:
-    """Add an image to a class. When you have the answer it is on the disk."""
-    return await _add(user, service, class_id, image, name)
+    """Add an image to a class. When you have the answer it is on the disk.
+
+    An image that is there already gets the label (status 200); if it has another one, that is an error (409).
+    """
+    return await _add(user, service, response, class_id, image, name, copies)
 
 
 @router.post("/pool", status_code=201, tags=["images"], **_UPLOAD)
-async def add_to_pool(user: User, service: Server, image: Image, name: FileName = "image") -> forms.NewPicture:
-    """Add an unlabelled image: it gets an answer, and may be the one that you are asked about."""
-    return await _add(user, service, None, image, name)
+async def add_to_pool(
+    user: User, service: Server, response: Response, image: Image, name: FileName = "image", copies: KeepCopies = False
+) -> forms.NewPicture:
+    """Add an unlabelled image: it gets an answer, and may be the one that you are asked about.
+
+    An image that is there already is not stored again (status 200).
+    """
+    return await _add(user, service, response, None, image, name, copies)
 
 
-async def _add(user: Session, service: Service, class_id: int | None, image: bytes, name: str) -> forms.NewPicture:
-    number, got = await service.add_picture(user, class_id, image, name)
-    return forms.NewPicture(id=number, name=got.new.name, class_id=class_id, encoder=got.encoder.partition("#")[0])
+async def _add(
+    user: Session, service: Service, response: Response, class_id: int | None, image: bytes, name: str, copies: bool
+) -> forms.NewPicture:
+    number, is_new, got = await service.add_picture(user, class_id, image, name, keep_copy=copies)
+    response.status_code = 201 if is_new else 200
+    return forms.NewPicture(
+        id=number,
+        name=got.new.name,
+        class_id=class_id,
+        encoder=got.encoder.partition("#")[0],
+        is_new=is_new,
+        suits=got.suits,
+    )
 
 
 @router.post("/predict", tags=["answers"], **_UPLOAD)
@@ -210,8 +246,33 @@ async def predict(user: User, service: Server, image: Image, name: FileName = "i
 )
 async def label_picture(user: User, service: Server, picture_id: NumberInPath, body: forms.Place) -> forms.Done:
     """Label an image, label it anew, or take its label away (null)."""
-    version = await service.on_disk(service.store.move_picture, user.key, picture_id, body.class_id)
-    return forms.Done(version=version)
+    change = Change(picture_id, body.class_id)
+    return forms.Done(version=await service.on_disk(service.store.change, user.key, [change]))
+
+
+@router.patch("/pictures", tags=["images"], responses=_problems(401, 404, 409, 415, 422), dependencies=_JSON)
+async def change_pictures(user: User, service: Server, body: forms.Changes) -> forms.Done:
+    """Label many images, accept answers, or take that back: all of it, or nothing if one of them is refused."""
+    changes = [Change(**change.model_dump()) for change in body.changes]
+    return forms.Done(version=await service.on_disk(service.store.change, user.key, changes))
+
+
+@router.get("/labels", tags=["images"], **_file("application/octet-stream", 401, 409, 422))
+async def download_labels(user: User, service: Server, form: Format = "json") -> Response:
+    """Download the labels of all images: JSON, CSV, or JSON for Label Studio."""
+    headers = {"content-disposition": f'attachment; filename="{FILES[form]}"'}
+    return Response(await service.write_labels(user, form), media_type=MEDIA[form], headers=headers)
+
+
+@router.post(
+    "/labels",
+    tags=["images"],
+    responses=_problems(401, 409, 413, 415, 422),
+    openapi_extra={"requestBody": {"required": True, "content": {kind: {"schema": {}} for kind in _LABEL_MEDIA}}},
+)
+async def upload_labels(user: User, service: Server, file: LabelFile) -> forms.Imported:
+    """Label the images that you have as a file says: one of `GET /api/labels`, or an export of Label Studio."""
+    return await service.import_labels(user, *file)
 
 
 @router.delete("/pictures/{picture_id}", tags=["images"], responses=_problems(401, 404, 422))

@@ -19,8 +19,9 @@ from mirrorshot.serve.backup import Backups
 from mirrorshot.serve.database import Database
 from mirrorshot.serve.errors import RequestError, disk_failed
 from mirrorshot.serve.fitting import Cache, Fitted, fit
-from mirrorshot.serve.forms import Answer, Answers, Calibration
+from mirrorshot.serve.forms import Answer, Answers, Calibration, Imported
 from mirrorshot.serve.images import N_WORKERS, Encoders, Received, identity, make_preview, receive, start_workers
+from mirrorshot.serve.labels import Format, match, read_labels, write_labels
 from mirrorshot.serve.records import New, Session
 from mirrorshot.serve.scheduler import Scheduler
 from mirrorshot.serve.settings import Settings
@@ -98,13 +99,14 @@ class Service:
         return await self.on_disk(self.store.set_encoder, session.key, known.get(name))
 
     async def add_picture(
-        self, session: Session, class_id: int | None, content: bytes, name: str
-    ) -> tuple[int, Received]:
-        """Store an image; when this returns it is on the disk."""
+        self, session: Session, class_id: int | None, content: bytes, name: str, *, keep_copy: bool
+    ) -> tuple[int, bool, Received]:
+        """Store an image, unless it is there already; when this returns it is on the disk."""
 
-        def work() -> tuple[int, Received]:
+        def work() -> tuple[int, bool, Received]:
             got = receive(self.workers, self.encoders, session.encoder, content, name)
-            return self.store.add_picture(session.key, class_id, got.new, got.encoder), got
+            stored = self.store.add_picture(session.key, class_id, got.new, got.encoder, keep_copy=keep_copy)
+            return *stored, got
 
         return await self._images.run(session.key, work)
 
@@ -141,7 +143,33 @@ class Service:
         """Answers about the unlabelled images and about the labels."""
         fitted = await self.fitted(session)
         pool = await self.on_disk(self.store.rows, session.key, labelled=False)
-        return await self.computed(session.key, answers.all_answers, fitted, pool)
+        decided = await self.on_disk(self.store.decided, session.key)
+        return await self.computed(session.key, answers.all_answers, fitted, pool, decided)
+
+    async def write_labels(self, session: Session, form: Format) -> bytes:
+        """All images with their labels, and the answers if there are any, as a file."""
+        contents = await self.on_disk(self.store.contents, session.key)
+        digests = await self.on_disk(self.store.digests, session.key)
+        labelled = {picture.class_id for picture in contents.pictures} - {None}
+        found = (await self.answers(session)).answers if len(labelled) >= 2 else []
+        told = {answer.picture_id: answer for answer in found}
+        return await self.computed(session.key, write_labels, form, contents, digests, told)
+
+    async def import_labels(self, session: Session, content: bytes, kind: str) -> Imported:
+        """Label images as a file says."""
+        labels = await self.computed(session.key, read_labels, content, kind)
+        contents = await self.on_disk(self.store.contents, session.key)
+        digests = await self.on_disk(self.store.digests, session.key)
+        found = match(labels, contents.pictures, digests)
+        version, counts = await self.on_disk(self.store.import_labels, session.key, found.labels)
+        return Imported(
+            version=version,
+            n_examples=counts["example"],
+            n_accepted=counts["accepted"],
+            n_none=counts["none"],
+            n_unmatched=len(found.unmatched),
+            unmatched=[name[:120] for name in found.unmatched[:5]],
+        )
 
     async def calibration(self, session: Session) -> Calibration:
         """How well calibrated the classifier is, by leaving one out."""

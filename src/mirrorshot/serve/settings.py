@@ -16,6 +16,7 @@ class Limits:
 
     Attributes:
         upload_bytes: of one image.
+        labels_bytes: of a file of labels.
         json_bytes: of any other request.
         pixels: of one image; checked by its header before it is decoded.
         classes: of one user.
@@ -37,6 +38,7 @@ class Limits:
     """
 
     upload_bytes: int = 16 * 2**20
+    labels_bytes: int = 2**20
     json_bytes: int = 64 * 2**10
     pixels: int = 2**25
     classes: int = 20

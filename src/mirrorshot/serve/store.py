@@ -5,6 +5,7 @@ import json
 import secrets
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from mirrorshot.serve.database import Database
 from mirrorshot.serve.errors import RequestError, not_found, too_many
-from mirrorshot.serve.records import Contents, New, Picture, Rows, Session
+from mirrorshot.serve.labels import Label
+from mirrorshot.serve.records import Change, Contents, New, Picture, Rows, Session
 from mirrorshot.serve.settings import Limits
 
 _UNTOUCHED_SECONDS = 3600.0  # after which a session that its user never changed is forgotten
@@ -98,10 +100,25 @@ class Store:
             db.execute("DELETE FROM class WHERE id = ? AND session = ?", (class_id, key))
             return _touch(db, key)
 
-    def add_picture(self, key: str, class_id: int | None, new: New, encoder: str) -> int:
-        """Store an image, labelled or not. The first one settles the encoder."""
+    def add_picture(
+        self, key: str, class_id: int | None, new: New, encoder: str, *, keep_copy: bool = True
+    ) -> tuple[int, bool]:
+        """Store an image, labelled or not; return its id, and whether it is new. The first one settles the encoder.
+
+        Without `keep_copy` an image that is there already is not stored again, but gets the label if it has none.
+
+        Raises:
+            RequestError: the same image has another label, or a limit is reached.
+        """
         with self.database.write() as db:
             self.database.check_room()
+            there = None if keep_copy else _find_copy(db, key, new)
+            if there is not None:
+                _check_contradiction(db, there, class_id)
+                if class_id is not None and there["class"] is None:
+                    self._change(db, key, Change(there["id"], class_id))
+                    _touch(db, key)
+                return int(there["id"]), False
             row = db.execute("SELECT encoder FROM session WHERE key = ?", (key,)).fetchone()
             if row is None or row["encoder"] not in (None, encoder):
                 raise RequestError(
@@ -110,17 +127,62 @@ class Store:
             self._check_place(db, key, class_id)
             db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
             _touch(db, key, is_support=class_id is not None)
-            return _insert_picture(db, key, class_id, new)
+            return _insert_picture(db, key, class_id, new), True
 
-    def move_picture(self, key: str, picture_id: int, class_id: int | None) -> int:
-        """Label an image, label it anew, or take its label away."""
+    def change(self, key: str, changes: Sequence[Change]) -> int:
+        """Label images, accept answers, or take that back; all of it or nothing."""
         with self.database.write() as db:
-            row = db.execute("SELECT class FROM picture WHERE id = ? AND session = ?", (picture_id, key)).fetchone()
-            if row is None:
-                raise not_found("image", picture_id)
-            self._check_place(db, key, class_id, is_new=(class_id is None) != (row["class"] is None))
-            db.execute("UPDATE picture SET class = ? WHERE id = ? AND session = ?", (class_id, picture_id, key))
-            return _touch(db, key)
+            is_support = [self._change(db, key, change) for change in changes]
+            return _touch(db, key, is_support=any(is_support))
+
+    def import_labels(self, key: str, labels: Mapping[int, Label]) -> tuple[int, Counter[str]]:
+        """Label images by their ids, all of them or none; return the version, and how many are what now.
+
+        Missing classes are made. Of labels whose origin is unknown, examples are made in turns of the classes up to the
+        limit; the others are accepted.
+        """
+        with self.database.write() as db:
+            own = db.execute("SELECT id, name FROM class WHERE session = ?", (key,)).fetchall()
+            ids = {row["name"]: int(row["id"]) for row in own}
+            for name in dict.fromkeys(label.label for label in labels.values() if label.how != "none"):
+                if name not in ids:
+                    ids[name] = _insert_class(db, key, name)
+            if len(ids) > self.limits.classes:
+                raise too_many("classes", self.limits.classes)
+            counts: Counter[str] = Counter()
+            kept = db.execute("SELECT id FROM picture WHERE session = ? AND class IS NOT NULL", (key,)).fetchall()
+            room = self.limits.examples - sum(row["id"] not in labels for row in kept)
+            for number in labels:  # those that have a label now make room first
+                self._change(db, key, Change(number))
+            for number, label in _in_turns(labels):
+                how = label.how or "example"
+                if how == "example" and counts["example"] >= room:
+                    how = "accepted"
+                class_id = ids.get(label.label)
+                self._change(
+                    db, key,
+                    Change(
+                        number, class_id if how == "example" else None, class_id if how == "accepted" else None,
+                        how == "none",
+                    ),
+                )  # fmt: skip
+                counts[how] += 1
+            return _touch(db, key), counts
+
+    def _change(self, db: sqlite3.Connection, key: str, change: Change) -> bool:
+        """Make one change; return whether an example has changed."""
+        number, class_id = change.picture_id, change.class_id
+        row = db.execute("SELECT class FROM picture WHERE id = ? AND session = ?", (number, key)).fetchone()
+        if row is None:
+            raise not_found("image", number)
+        self._check_place(db, key, class_id, is_new=(class_id is None) != (row["class"] is None))
+        if change.accepted_id is not None:
+            _class_name(db, key, change.accepted_id)
+        db.execute("UPDATE picture SET class = ? WHERE id = ? AND session = ?", (class_id, number, key))
+        db.execute("DELETE FROM accepted WHERE picture = ?", (number,))
+        if change.accepted_id is not None or change.is_none:
+            db.execute("INSERT INTO accepted VALUES (?, ?)", (number, change.accepted_id))
+        return bool(class_id != row["class"])
 
     def delete_picture(self, key: str, picture_id: int) -> int:
         """Remove an image."""
@@ -150,8 +212,12 @@ class Store:
             if session is None:
                 raise unknown_session()
             classes = db.execute("SELECT id, name FROM class WHERE session = ? ORDER BY id", (key,)).fetchall()
-            query = "SELECT id, name, class FROM picture WHERE session = ? ORDER BY id"
-            pictures = db.execute(query, (key,)).fetchall()
+            query = (
+                "SELECT picture.id, name, picture.class, accepted.class, accepted.picture IS NOT NULL AND "
+                "accepted.class IS NULL FROM picture LEFT JOIN accepted ON accepted.picture = picture.id "
+                "WHERE session = ? ORDER BY picture.id"
+            )
+            pictures = [(*row[:4], bool(row[4])) for row in map(tuple, db.execute(query, (key,)).fetchall())]
         return Contents(_session(session), {row["id"]: row["name"] for row in classes}, [Picture(*p) for p in pictures])
 
     def rows(self, key: str, *, labelled: bool, with_previews: bool = False) -> Rows:
@@ -172,6 +238,16 @@ class Store:
         array = np.stack([_array(blob) for blob in embeddings]) if embeddings else np.zeros((0, 1), np.float32)
         return Rows(session["support"], ids, names, labels, array, previews)
 
+    def decided(self, key: str) -> set[int]:
+        """Ids of the unlabelled images for which the user has accepted an answer."""
+        query = "SELECT picture.id FROM picture JOIN accepted ON accepted.picture = picture.id WHERE session = ?"
+        return {int(row["id"]) for row in self.database.read(query, (key,))}
+
+    def digests(self, key: str) -> dict[int, str]:
+        """A hash of each image's preview, by id; equal for equal images."""
+        rows = self.database.read("SELECT id, preview FROM picture WHERE session = ?", (key,))
+        return {int(row["id"]): preview_digest(bytes(row["preview"])) for row in rows}
+
     def preview(self, key: str, picture_id: int) -> bytes:
         """The small JPEG file of an image."""
         rows = self.database.read("SELECT preview FROM picture WHERE id = ? AND session = ?", (picture_id, key))
@@ -183,6 +259,11 @@ class Store:
 def session_key(session_id: str) -> str:
     """Hash that the database keeps instead of a session id, so that a copy of the database opens no session."""
     return hashlib.sha256(session_id.encode()).hexdigest()
+
+
+def preview_digest(preview: bytes) -> str:
+    """Hash of a preview, which is the same for the same image."""
+    return hashlib.sha256(preview).hexdigest()[:32]
 
 
 def unknown_session() -> RequestError:
@@ -203,6 +284,33 @@ def _touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> int:
     if row is None:
         raise unknown_session()
     return int(row["version"])
+
+
+def _in_turns(labels: Mapping[int, Label]) -> list[tuple[int, Label]]:
+    """Labels that are known to be examples, then others, one of each class at a time."""
+    seen: Counter[str] = Counter()
+    order = []
+    for number, label in labels.items():
+        seen[label.label] += 1
+        order.append((label.how != "example", seen[label.label], number, label))
+    return [(number, label) for *_, number, label in sorted(order, key=lambda entry: entry[:2])]
+
+
+def _find_copy(db: sqlite3.Connection, key: str, new: New) -> sqlite3.Row | None:
+    query = "SELECT id, name, class FROM picture WHERE session = ? AND preview = ? AND embedding = ? ORDER BY id"
+    found: sqlite3.Row | None = db.execute(query, (key, new.preview, _blob(new.embedding))).fetchone()
+    return found
+
+
+def _check_contradiction(db: sqlite3.Connection, there: sqlite3.Row, class_id: int | None) -> None:
+    if class_id is None or there["class"] in (None, class_id):
+        return
+    name = db.execute("SELECT name FROM class WHERE id = ?", (there["class"],)).fetchone()["name"]
+    raise RequestError(
+        409,
+        f"Expected one class for an image, but the same image is {there['name']!r} of class {name!r}. Move that one, "
+        "or send it with copies=true.",
+    )
 
 
 def _class_name(db: sqlite3.Connection, key: str, class_id: int) -> str:

@@ -18,7 +18,8 @@ from mirrorshot.files.texts import checked_class_names, first
 from mirrorshot.tool.choosing import choose_head, table_scale
 from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, encode_items, unique_names
 from mirrorshot.tool.items import Items
-from mirrorshot.tool.results import Prediction, Reason, Scores, Word, scores_of
+from mirrorshot.tool.results import Prediction, Reason, Word
+from mirrorshot.tool.scores import Scores, scores_of
 from mirrorshot.types import DataError, InvalidInputError
 
 _TRIED_WORDS = 64  # of a text, in `words`
@@ -151,6 +152,7 @@ class Model:
                 epistemic=float(parts.epistemic[i]),
                 aleatoric=float(parts.aleatoric[i]),
                 probabilities=dict(zip(classes, map(float, prob[i]), strict=True)),
+                novelty_threshold=float(threshold),
             )
             for i, name in enumerate(found.items.names)
         ]

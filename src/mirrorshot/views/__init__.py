@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from mirrorshot.views.episode import EpisodeDisplay
     from mirrorshot.views.figures import save_figure
     from mirrorshot.views.learning import learning_curve_figure, with_elbo
-    from mirrorshot.views.page import Image, Section, Table, write_report
+    from mirrorshot.views.model_report import ModelResults, model_sections
+    from mirrorshot.views.page import Card, Gallery, Image, Section, Table, write_report
     from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure, wilson_interval
     from mirrorshot.views.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
     from mirrorshot.views.sections import cards_section, learning_section, reliability_section, risk_section
@@ -36,7 +37,8 @@ __all__ = [
     "EpisodeDisplay",
     "UncertaintyMapDisplay",
     "save_figure",
-    "write_report", "Section", "Table", "Image",
+    "write_report", "Section", "Table", "Image", "Card", "Gallery",
+    "ModelResults", "model_sections",
     "evaluation_table", "difference_table", "calibration_table",
     "reliability_section", "risk_section", "learning_section", "cards_section",
     "ReportedRun", "comparison_sections", "comparison_record", "paired_differences", "Gate", "check_gate",
@@ -49,7 +51,8 @@ __getattr__ = lazy_exports(
         "episode": "EpisodeDisplay",
         "figures": "save_figure",
         "learning": "learning_curve_figure with_elbo",
-        "page": "Image Section Table write_report",
+        "model_report": "ModelResults model_sections",
+        "page": "Card Gallery Image Section Table write_report",
         "reliability": "ReliabilityDisplay reliability_figure wilson_interval",
         "risk_coverage": "RiskCoverageDisplay risk_coverage_figure",
         "sections": "cards_section learning_section reliability_section risk_section",

@@ -4,6 +4,7 @@ Design note: no scripts and no external links, which the page's own security pol
 colours of the page, so they follow it into dark mode. Rejected: a template engine, for a page of three blocks.
 """
 
+import base64
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from importlib.metadata import version
@@ -49,11 +50,29 @@ class Image(NamedTuple):
     caption: str = ""
 
 
+class Card(NamedTuple):
+    """An item: a PNG or JPEG file of it (None: it is no image), its name, and lines of text."""
+
+    picture: bytes | None
+    name: str
+    lines: Sequence[str]
+
+
+class Gallery(NamedTuple):
+    """Items side by side, as many as the width allows."""
+
+    label: str
+    cards: Sequence[Card]
+
+
+Block = str | Table | Image | Gallery
+
+
 class Section(NamedTuple):
-    """A heading with paragraphs, tables and images."""
+    """A heading with paragraphs, tables, figures and galleries."""
 
     title: str
-    blocks: Sequence[str | Table | Image]
+    blocks: Sequence[Block]
 
 
 def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Section]) -> None:
@@ -112,10 +131,22 @@ def _section(section: Section, number: int, shown: set[str]) -> str:
     return f'<section id="part-{number}">\n<h2>{escape(section.title)}</h2>\n{blocks}\n</section>'
 
 
-def _block(block: str | Table | Image, prefix: str, shown: set[str]) -> str:
+def _block(block: Block, prefix: str, shown: set[str]) -> str:
     if isinstance(block, str):
         return f'<div class="text">{_paragraphs(block)}</div>'
+    if isinstance(block, Gallery):
+        cards = "\n".join(_card(card) for card in block.cards)
+        return f'<ul class="gallery" aria-label="{escape(block.label)}">\n{cards}\n</ul>'
     return _table(block, shown) if isinstance(block, Table) else _image(block, prefix)
+
+
+def _card(card: Card) -> str:
+    kind = "png" if card.picture is not None and card.picture.startswith(b"\x89PNG") else "jpeg"
+    data = base64.b64encode(card.picture or b"").decode()
+    image = f'<img alt="" src="data:image/{kind};base64,{data}">' if card.picture is not None else ""
+    first, *others = card.lines
+    lines = f"<p><strong>{escape(first)}</strong></p>" + "".join(f"<p>{escape(line)}</p>" for line in others)
+    return f'<li>{image}<div>{lines}<p class="file" title="{escape(card.name)}">{escape(card.name)}</p></div></li>'
 
 
 def _once(html: str, shown: set[str]) -> str:

@@ -75,6 +75,15 @@ figure { margin: 1.6rem 0 2.2rem; }
 .image .scroll { padding: 1.2rem; border: 1px solid var(--line); border-radius: .8rem; }
 .image svg { display: block; width: 100%; height: auto; fill: var(--ink); }
 figcaption { margin-top: .8rem; max-width: 42rem; color: var(--faint); font-size: .9rem; line-height: 1.5; }
+.gallery {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: 1rem; margin: 1.4rem 0 2rem;
+  padding: 0; list-style: none;
+}
+.gallery li { border: 1px solid var(--line); border-radius: .7rem; overflow: hidden; }
+.gallery img { display: block; width: 100%; aspect-ratio: 1; object-fit: contain; background: #ffffff; }
+.gallery div { padding: .6rem .75rem .7rem; }
+.gallery p { margin: 0; font-size: .85rem; line-height: 1.4; overflow-wrap: anywhere; }
+.gallery .file { margin-top: .25rem; color: var(--faint); font-size: .78rem; }
 footer {
   margin-top: 2rem; padding-top: 1.2rem; padding-bottom: 3rem; border-top: 1px solid var(--line); color: var(--faint);
   font-size: .85rem;
@@ -87,6 +96,7 @@ footer {
   header { padding-top: 2.2rem; }
   header, main, footer { padding-left: 1.1rem; padding-right: 1.1rem; }
   .intro { font-size: 1.05rem; }
+  .gallery { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .7rem; }
   .image .scroll { padding: .8rem; }
   th, td { padding-left: .5rem; padding-right: .5rem; }
   thead th { white-space: normal; }

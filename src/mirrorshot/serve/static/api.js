@@ -39,6 +39,7 @@ export const api = {
   deleteClass: (id) => call("DELETE", `classes/${id}`),
   addExample: (file, class_id) => upload("examples", file, { class_id }),
   addToPool: (file) => upload("pool", file, {}),
-  label: (id, class_id) => call("PATCH", `pictures/${id}`, { json: { class_id } }),
+  change: (changes) => call("PATCH", "pictures", { json: { changes } }),
+  importLabels: (file) => call("POST", "labels", { content: file, type: /\.csv$/i.test(file.name) ? "text/csv" : "application/json" }),
   deletePicture: (id) => call("DELETE", `pictures/${id}`),
 };

@@ -1,12 +1,13 @@
 /** A reliability diagram of the examples, each predicted from the others. */
 
-import { byId, h, percent, plural, redraw, svg } from "./dom.js";
+import { byId, differs, h, percent, plural, redraw, svg } from "./dom.js";
 
 const SIZE = 220, LEFT = 54, TOP = 10, BOTTOM = 40;
 const x = (share) => LEFT + SIZE * share;
 const y = (share) => TOP + SIZE * (1 - share);
 
 export function drawCalibration({ calibration }) {
+  if (!differs(byId("diagram"), calibration)) return;
   byId("calibration").hidden = !calibration || calibration.n === 0;
   if (!calibration || calibration.n === 0) return;
   const { n, accuracy, confidence, ece } = calibration;

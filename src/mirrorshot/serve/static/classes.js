@@ -1,60 +1,56 @@
 /** The classes and their examples. */
 
-import { byId, dialog, draggable, dropZone, h, hue, plural, preview, redraw, takesDrops } from "./dom.js";
+import { byId, dialog, differs, draggable, dropZone, h, hue, plural, preview, redraw, takesDrops } from "./dom.js";
 
-export function drawClasses({ overview, answers }, act) {
-  const { classes, pictures, limits } = overview;
-  const doubts = new Map((answers?.suspects ?? []).map((suspect) => [suspect.picture_id, suspect]));
-  const n = pictures.filter((picture) => picture.class_id !== null).length;
+const SHOWN = 8;
+
+export function drawClasses({ overview, images }, act) {
+  const { classes, limits } = overview;
+  if (!differs(byId("class-list"), classes, images.map(({ id, name, class_id, accepted_id, suspect }) => class_id !== null || accepted_id !== null
+    ? [id, class_id !== null && name, class_id, accepted_id, suspect?.suggested] : 0).filter(Boolean))) return;
+  const n = images.filter(({ status }) => status === "example").length;
   byId("classes-count").textContent = n ? plural(n, "example") : "";
   byId("new-name").disabled = classes.length >= limits.classes;
   redraw(byId("class-list"),
     classes.length === 0 && h("ol", { class: "card steps" },
       h("li", {}, "Name at least two classes, for instance “seven” and “nine”. For “this or something else”, make a class of other things."),
       h("li", {}, "Drop images into each. One is enough to begin; five make it useful."),
-      h("li", {}, "Drop images to classify, and answer the question about the one that would teach most.")),
-    classes.map((found, index) => classCard(found, index, overview, doubts, act)));
+      h("li", {}, "Drop the other images. Answer about the one that would teach most, accept the answers that are sure, and export the labels.")),
+    classes.map((found, index) => classCard(found, index, images, act)));
 }
 
-function classCard(found, index, overview, doubts, act) {
-  const examples = overview.pictures.filter((picture) => picture.class_id === found.id);
+function classCard(found, index, images, act) {
+  const examples = images.filter(({ class_id }) => class_id === found.id);
+  // suspicious ones first, so that they are seen
+  examples.sort((a, b) => Number(Boolean(b.suspect)) - Number(Boolean(a.suspect)) || b.id - a.id);
+  const accepted = images.filter(({ accepted_id }) => accepted_id === found.id).length;
   const onfiles = (files) => act.upload(files, found.id);
-  const onpicture = (id) => act.label(id, found.id);
+  const onpicture = (id) => act.label([id], found.id);
+  const rest = examples.length - SHOWN;
   const card = h("article", { class: "card class", style: { "--hue": String(hue(index)) }, "aria-labelledby": `class-${found.id}` },
     h("div", { class: "head" },
-      h("h3", { id: `class-${found.id}` }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "name" }, found.name)),
-      h("span", { class: "count" }, plural(examples.length, "example")),
+      h("h3", { id: `class-${found.id}` }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "name", title: found.name }, found.name),
+        index < 9 && h("kbd", { "aria-hidden": "true" }, String(index + 1))),
       h("button", { id: `rename-${found.id}`, class: "quiet small", type: "button", "aria-label": `Rename class ${found.name}`,
         onclick: () => rename(found, act) }, "Rename"),
       h("button", { id: `delete-${found.id}`, class: "quiet small", type: "button", "aria-label": `Delete class ${found.name}`,
         onclick: () => remove(found, examples.length, act) }, "Delete")),
+    h("p", { class: "count" }, plural(examples.length, "example"), accepted > 0 && ` · ${accepted} accepted`),
     h("ul", { class: "thumbs", "aria-label": `Examples of ${found.name}` },
-      examples.map((picture) => h("li", {}, exampleButton(picture, overview, doubts.get(picture.id), act)))),
-    dropZone({ id: `files-${found.id}`, text: "Drop images here, or choose them",
+      examples.slice(0, SHOWN).map((image) => h("li", {}, exampleButton(image, act))),
+      rest > 0 && h("li", {}, h("button", { id: `more-${found.id}`, class: "thumb more", type: "button", "aria-label": `Show all examples of ${found.name}`,
+        onclick: () => act.view({ filter: "done", classId: found.id }) }, `+${rest}`))),
+    dropZone({ id: `files-${found.id}`, text: "Drop images, or choose them",
       label: `Add images to class ${found.name}`, onfiles, onpicture }));
   return takesDrops(card, onfiles, onpicture);
 }
 
-function exampleButton(picture, overview, doubt, act) {
-  const label = doubt ? `${picture.name}: the other examples say ${doubt.suggested}` : picture.name;
-  const button = h("button", { id: `picture-${picture.id}`, class: doubt ? "thumb doubtful" : "thumb", type: "button",
-    title: label, "aria-label": `Edit example ${label}`, onclick: () => edit(picture, overview, doubt, act) },
-    preview(picture, 56), doubt && h("span", { class: "badge", "aria-hidden": "true" }, "?"));
-  return draggable(button, picture);
-}
-
-async function edit(picture, overview, doubt, act) {
-  const select = h("select", { id: "edit-class" },
-    overview.classes.map(({ id, name }) => h("option", { value: String(id), selected: id === picture.class_id }, name)),
-    h("option", { value: "" }, "no class: put it among the images to classify"));
-  const chosen = await dialog("Edit example", h("div", { class: "edit" }, preview(picture, 128),
-    h("div", {}, h("p", { class: "name" }, picture.name),
-      doubt && h("p", { class: "hint" }, `The other examples say “${doubt.suggested}”. Is the label right?`),
-      h("label", { for: "edit-class" }, "Class"), select)),
-    [{ label: "Remove", value: "remove", kind: "danger" }, { label: "Cancel", value: "" },
-      { label: "Save", value: "save", kind: "primary" }]);
-  if (chosen === "remove") act.deletePicture(picture.id);
-  if (chosen === "save") act.label(picture.id, select.value ? Number(select.value) : null);
+function exampleButton(image, act) {
+  const label = image.suspect ? `${image.name}: the other examples say ${image.suspect.suggested}` : image.name;
+  const button = h("button", { id: `picture-${image.id}`, class: image.suspect ? "thumb doubtful" : "thumb", type: "button",
+    title: label, "aria-label": `Edit example ${label}`, onclick: () => act.goTo(image.id) },
+    preview(image, 56), image.suspect && h("span", { class: "badge", "aria-hidden": "true" }, "?"));
+  return draggable(button, image);
 }
 
 async function rename(found, act) {

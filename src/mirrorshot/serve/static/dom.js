@@ -22,6 +22,26 @@ export function svg(tag, attributes = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
+/** Names with numbers behind those that occur again, by id. */
+export function uniqueNames(pictures) {
+  const seen = new Set(), names = new Map();
+  for (const { id, name } of pictures) {
+    let shown = name;
+    for (let number = 2; seen.has(shown); number += 1) shown = `${name} (${number})`;
+    seen.add(shown);
+    names.set(id, shown);
+  }
+  return names;
+}
+
+/** Whether what a place is to show differs from what it shows; layout of hundreds of elements takes time. */
+export function differs(place, ...content) {
+  const key = JSON.stringify(content);
+  const isNew = place.dataset.content !== key;
+  place.dataset.content = key;
+  return isNew;
+}
+
 /** Draw anew, and leave the focus where it was, or on a neighbour if its element is gone. */
 export function redraw(place, ...children) {
   const focused = place.contains(document.activeElement) ? document.activeElement.id : "";

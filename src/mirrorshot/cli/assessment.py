@@ -1,0 +1,154 @@
+"""A model on labelled items: leaks left out, scores, and how they are printed."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mirrorshot.cli.models import few, load_model
+from mirrorshot.cli.progress import progress_bar
+from mirrorshot.cli.terminal import note, refuse, say, shown
+
+if TYPE_CHECKING:
+    from mirrorshot.tool import Encoded, Model, Scores
+
+_MAX_MATRIX = 12  # classes of a confusion matrix on the terminal
+
+
+class Assessment(NamedTuple):
+    """A model, the labelled items that count, those of them that it has as examples, and the scores.
+
+    Attributes:
+        model: the model.
+        encoded: the items that were scored.
+        shared: names of items that the model has as examples, with the names of these.
+        near: how many of these are nearly the same, not exactly.
+        are_kept: whether the shared items were scored too.
+        scores: the scores.
+    """
+
+    model: "Model"
+    encoded: "Encoded"
+    shared: list[tuple[str, str]]
+    near: int
+    are_kept: bool
+    scores: "Scores"
+
+    @property
+    def items(self) -> str:
+        """The word for the items."""
+        return "images" if self.encoded.items.kind == "picture" else "items"
+
+    def record(self) -> dict[str, Any]:
+        """The numbers as JSON."""
+        pairs = [{"name": shown(name), "example": shown(example)} for name, example in self.shared]
+        return self.scores.record() | {"shared": pairs, "shared_are_kept": self.are_kept}
+
+    def leak_in_words(self) -> str:
+        """A sentence about the shared items; empty if there are none."""
+        if not self.shared:
+            return ""
+        some = f"{len(self.shared)} {self.items} are examples of the model"
+        some += f" ({self.near} nearly the same)" if self.near else ""
+        named = few([shown(name) for name, _ in self.shared])
+        if self.are_kept:
+            return f"{some}, which makes these numbers too good: {named}."
+        return f"{some} and are left out: {named}. --keep-copies keeps them."
+
+
+def refuse_missing(paths: Sequence[Path]) -> None:
+    """Refuse a missing file that is named like a model, or stands before a folder that is no run."""
+    path, *others = paths
+    before_items = len(others) == 1 and others[0].exists() and not (others[0] / "config.json").exists()
+    if not path.exists() and (path.suffix == ".mirrorshot" or before_items):
+        refuse(f"Expected a model at {path}, but there is none. Make one with `mirrorshot fit`, or check the path.")
+
+
+def assess(
+    path: Path,
+    folder: Path,
+    columns: Mapping[str, str | None],
+    *,
+    keep_copies: bool,
+    trust_encoder: bool,
+    download: bool,
+    quiet: bool,
+) -> Assessment:
+    """Load a model and score it on labelled items, without those that it has learned from.
+
+    `columns` names those of a table, as `read_labelled` takes them.
+
+    Raises:
+        DataError: no labelled items, or all of them are examples of the model.
+    """
+    from mirrorshot.tool import encode_items, read_labelled
+    from mirrorshot.tool.copies import copies_of_examples, without
+    from mirrorshot.types import DataError
+
+    model = load_model(path, trust_encoder=trust_encoder, download=download)
+    items = read_labelled(folder, **columns)
+    with progress_bar(quiet=quiet) as stage:
+        found = encode_items(model.encoder, items, thumbnails=True, progress=stage("Evaluating"))
+    model.check_embeddings(found.embeddings)
+    copies = copies_of_examples(model, found)
+    shared = [(found.items.names[copy.row], model.names[copy.other]) for copy in copies]
+    if copies and not keep_copies:
+        if len(copies) == len(found.embeddings):
+            raise DataError(
+                f"Expected items that the model has not learned from, but all {len(copies)} in {folder} are its "
+                "examples. Test on others, or keep them with --keep-copies."
+            )
+        found = without(found, [copy.row for copy in copies])
+    near = sum(not copy.is_exact for copy in copies)
+    return Assessment(model, found, shared, near, keep_copies, model.score(found))
+
+
+def print_assessment(found: Assessment) -> None:
+    """Print the verdict, the numbers with their intervals, and the confusion matrix."""
+    from mirrorshot.cli.tables import print_rows, print_text
+    from mirrorshot.tool.scores import calibration_in_words, verdict
+
+    scores = found.scores
+    note(f"Warning: {found.leak_in_words()}", quiet=not found.shared)
+    print_text(verdict(scores, found.items))
+    print_rows(["", "value", "95 % interval"], score_rows(scores), numbers=(1, 2))
+    print_text(calibration_in_words(scores))
+    print_text(novelty_in_words(scores, found.items))
+    _print_confusion(scores)
+
+
+def score_rows(scores: "Scores") -> list[tuple[str, str, str]]:
+    """Names, values and intervals of the scores, as text."""
+    rows = []
+    names = (("accuracy", "accuracy"), ("confidence", "mean confidence"), ("nll", "NLL, nats"), ("ece", "ECE, 15 bins"))
+    for key, name in names:
+        form = ".1%" if key in ("accuracy", "confidence") else ".3f"
+        low, high = scores.intervals[key]
+        rows.append((name, f"{getattr(scores, key):{form}}", f"{low:{form}} to {high:{form}}"))
+    return rows
+
+
+def novelty_in_words(scores: "Scores", items: str) -> str:
+    """How often "none of these" was said, for items of known classes and of others."""
+    text = f"{scores.novel_known:.1%} of the {items} of known classes were called none of these."
+    if scores.novel_unknown is not None:
+        text += (
+            f" {scores.n_unknown} {items} of classes that the model does not know do not count above; "
+            f"{scores.novel_unknown:.1%} of them were called none of these."
+        )
+    return text
+
+
+def _print_confusion(scores: "Scores") -> None:
+    from mirrorshot.cli.tables import print_rows
+
+    if len(scores.classes) > _MAX_MATRIX:
+        for right, answer, n in scores.confusions:
+            say(f"{n} of {shown(right)} were taken for {shown(answer)}.")
+        return
+    columns = ["class \\ answer", *(f"{i + 1}" for i in range(len(scores.classes))), "right"]
+    rows = [
+        [f"{i + 1} {shown(label)}", *map(str, counts), f"{scores.accuracy_of[label]:.1%}"]
+        for i, (label, counts) in enumerate(zip(scores.classes, scores.confusion, strict=True))
+        if label in scores.accuracy_of
+    ]
+    print_rows(columns, rows, title="Confusion matrix", numbers=range(1, len(columns)))

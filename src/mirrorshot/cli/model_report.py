@@ -1,0 +1,145 @@
+"""`mirrorshot report MODEL FOLDER`: the report on a model as one HTML file, and its numbers as JSON."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mirrorshot.cli.assessment import Assessment, assess, novelty_in_words, score_rows
+from mirrorshot.cli.models import end_with_damaged
+from mirrorshot.cli.terminal import note, refuse, say, say_json, short_work, shown
+
+if TYPE_CHECKING:
+    from mirrorshot.tool import Encoded, Prediction
+    from mirrorshot.views import Card, ModelResults
+
+_SHOWN, _SUGGESTED = 24, 12  # mistakes and suggestions
+_SIDE = 160  # pixels of an image
+
+
+def report_model(
+    paths: Sequence[Path],
+    output: Path,
+    pool: Path | None,
+    columns: Mapping[str, str | None],
+    *,
+    quiet: bool,
+    as_json: bool,
+    **given: bool,
+) -> None:
+    """Write the report on a model (`paths` are its file and labelled items); `columns`, `given` go to `assess`."""
+    if len(paths) != 2:
+        refuse(f"Expected a model and a folder of labelled images, but got {len(paths)} paths.")
+    with short_work():
+        from mirrorshot.files.checkpoint import write_atomically
+        from mirrorshot.tool.scores import verdict
+        from mirrorshot.views import model_sections, write_report
+
+        found = assess(paths[0], paths[1], columns, quiet=quiet, **given)
+        note(f"Warning: {found.leak_in_words()}", quiet=not found.shared)
+        intro = f"{verdict(found.scores, found.items)}\n\n{found.leak_in_words()}"
+        output.parent.mkdir(parents=True, exist_ok=True)
+        title = f"{paths[0].name} on {paths[1].name}"
+        write_report(output, title=title, intro=intro, sections=model_sections(_results(found, paths, pool)))
+        numbers = output.with_suffix(".json")
+        write_atomically(numbers, (json.dumps(found.record(), indent=2, allow_nan=False) + "\n").encode())
+    if as_json:
+        say_json(found.record())
+    else:
+        say(f"{verdict(found.scores, found.items)}\nReport:  {output}\nNumbers: {numbers}")
+    end_with_damaged(found.encoded)
+
+
+def _results(found: Assessment, paths: Sequence[Path], pool: Path | None) -> "ModelResults":
+    from mirrorshot.tool.scores import calibration_in_words
+    from mirrorshot.views import ModelResults
+
+    model, items = found.model, found.encoded.items
+    predictions = model.predict_encoded(found.encoded)
+    labels = items.labels or []
+    known = [i for i, label in enumerate(labels) if label in model.classes]
+    wrong = [i for i in known if predictions[i].label != labels[i]]
+    wrong.sort(key=lambda i: -predictions[i].probability)
+    about, suggestions = _suggestions(found, pool)
+    return ModelResults(
+        scores=score_rows(found.scores),
+        notes=[calibration_in_words(found.scores), novelty_in_words(found.scores, found.items)],
+        protocol={
+            "model": paths[0].name, "examples": str(len(model.names)), "classes": str(len(model.classes)),
+            "encoder": model.encoder.name, f"labelled {found.items}": f"{found.scores.n_items} of {paths[1].name}",
+            "left out": "0" if found.are_kept else str(len(found.shared)),
+        },
+        classes=model.classes,
+        confusion=found.scores.confusion,
+        prob=np.array([[predictions[i].probabilities[c] for c in model.classes] for i in known]),
+        y=np.array([model.classes.index(labels[i]) for i in known]),
+        mistakes=_cards(found.encoded, wrong[:_SHOWN], [_mistake(predictions[i], labels[i]) for i in wrong[:_SHOWN]]),
+        n_mistakes=len(wrong),
+        suggestions=suggestions,
+        about_suggestions=about,
+    )  # fmt: skip
+
+
+def _mistake(answer: "Prediction", label: str) -> list[str]:
+    sure = f"says {answer.label}, {answer.probability:.0%} sure"
+    return [f"{label}", sure, *(["and calls it none of these"] if answer.is_novel else [])]
+
+
+def _suggestions(found: Assessment, pool: Path | None) -> "tuple[str, list[Card]]":
+    """The items whose labels would help most: of the pool, or of those that were tested on."""
+    from mirrorshot.tool import encode_items, read_unlabelled
+    from mirrorshot.tool.copies import copies_of_examples, without
+
+    model = found.model
+    if pool is None:
+        encoded = found.encoded
+        about = (
+            f"Of these {found.items}, the ones whose labels would teach the model most, the most useful first. Test on "
+            "others after they are added, or name unlabelled ones with --pool."
+        )
+    else:
+        encoded = encode_items(model.encoder, read_unlabelled([str(pool)]), thumbnails=True)
+        encoded = without(encoded, [copy.row for copy in copies_of_examples(model, encoded)])
+        about = f"Of the {len(encoded.embeddings)} in {pool.name}, the ones whose labels would teach the model most."
+    if not len(encoded.embeddings):
+        return "", []
+    rows = model.head.suggest(encoded.embeddings, min(_SUGGESTED, len(encoded.embeddings)))
+    predictions = model.predict_encoded(encoded)
+    lines = [_answer(predictions[i]) for i in rows]
+    return about, _cards(encoded, [int(i) for i in rows], lines)
+
+
+def _answer(answer: "Prediction") -> list[str]:
+    told = "none of these" if answer.is_novel else " or ".join(answer.labels or ()) or f"perhaps {answer.label}"
+    return [told, f"{answer.label} {answer.probability:.0%}"]
+
+
+def _cards(encoded: "Encoded", rows: Sequence[int], lines: Sequence[Sequence[str]]) -> "list[Card]":
+    from mirrorshot.views import Card
+
+    names = [shown(encoded.items.names[i]) for i in rows]
+    pictures = (
+        [_picture(encoded.items.content[i]) for i in rows] if encoded.items.kind == "picture" else [None] * len(rows)
+    )
+    texts = [[shown(line) for line in part] for part in lines]
+    if encoded.items.kind == "text":
+        names = [f"{name}: {shown(encoded.items.content[i])[:160]}" for name, i in zip(names, rows, strict=True)]
+    return [Card(picture, name, text) for picture, name, text in zip(pictures, names, texts, strict=True)]
+
+
+def _picture(content: Any) -> bytes | None:
+    """A small PNG file of an image; None if it cannot be read any more."""
+    from PIL import Image
+
+    from mirrorshot.data.decoding import read_pictures
+
+    (image,) = read_pictures([content])
+    if not isinstance(image, Image.Image):
+        return None
+    image.thumbnail((_SIDE, _SIDE))
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return file.getvalue()

@@ -1,0 +1,174 @@
+"""Files of labels: CSV, JSON, and the JSON of Label Studio.
+
+A line names an image by its name, and by a hash of its preview where the file has one; images are not in the file.
+"""
+
+import csv
+import io
+import json
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from mirrorshot.files.texts import csv_cell, harmless
+from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.forms import Answer, checked_label
+from mirrorshot.serve.records import Contents, Picture
+from mirrorshot.tool.encoding import unique_names
+from mirrorshot.types import InvalidInputError
+
+Format = Literal["json", "csv", "label-studio"]
+How = Literal["example", "accepted", "none", ""]
+NONE = "none of these"
+MEDIA = {"json": "application/json", "csv": "text/csv", "label-studio": "application/json"}
+FILES = {"json": "labels.json", "csv": "labels.csv", "label-studio": "label-studio.json"}
+_COLUMNS = ("name", "label", "how", "answer", "probability", "digest")
+_KIND = "mirrorshot-labels"
+_MAX_LINES = 2000
+_UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the names of uploaded files
+
+
+class Label(NamedTuple):
+    """The label of an image: its name, the hash of its preview or "", the class, and how it was given ("": unknown)."""
+
+    name: str
+    digest: str
+    label: str
+    how: How
+
+
+class Match(NamedTuple):
+    """Labels by the ids of the images, and the names of lines that fit none."""
+
+    labels: dict[int, Label]
+    unmatched: list[str]
+
+
+def write_labels(form: Format, contents: Contents, digests: Mapping[int, str], answers: Mapping[int, Answer]) -> bytes:
+    """All images with their labels and, where there are any, the answers of the classifier."""
+    names = unique_names([picture.name for picture in contents.pictures])
+    rows = [
+        _row(picture, name, contents.classes, digests.get(picture.id, ""), answers.get(picture.id))
+        for picture, name in zip(contents.pictures, names, strict=True)
+    ]
+    if form == "csv":
+        return _csv(rows)
+    record: Any = [_task(i, row) for i, row in enumerate(rows, start=1)]
+    if form == "json":
+        record = {"format": _KIND, "version": 1, "classes": list(contents.classes.values()), "labels": rows}
+    return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _row(picture: Picture, name: str, classes: Mapping[int, str], digest: str, answer: Answer | None) -> dict[str, Any]:
+    chosen = picture.class_id or picture.accepted_id
+    how = "example" if picture.class_id else "accepted" if picture.accepted_id else "none" if picture.is_none else ""
+    label = classes[chosen] if chosen else NONE if picture.is_none else ""
+    told, share = ("", None) if answer is None else (answer.label, round(answer.probability, 6))
+    return dict(zip(_COLUMNS, (name, label, how, told, share, digest), strict=True))
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for row in rows:
+        writer.writerow(["" if row[c] is None else csv_cell(harmless(str(row[c]), keep="")) for c in _COLUMNS])
+    return file.getvalue().encode()
+
+
+def _task(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A task of Label Studio, for a labelling interface with `Image name="image"` and `Choices name="choice"`."""
+
+    def result(label: str) -> list[dict[str, Any]]:
+        return [{"from_name": "choice", "to_name": "image", "type": "choices", "value": {"choices": [label]}}]
+
+    annotations = [{"result": result(row["label"])}] if row["label"] else []
+    predictions = [{"result": result(row["answer"]), "score": row["probability"]}] if row["answer"] else []
+    data = {"image": row["name"], "digest": row["digest"], "how": row["how"]}
+    return {"id": number, "data": data, "annotations": annotations, "predictions": predictions}
+
+
+def read_labels(content: bytes, kind: str) -> list[Label]:
+    """Read a file of labels: `text/csv`, or else JSON of this program or of Label Studio (also its JSON-MIN).
+
+    Raises:
+        RequestError: it is something else, or has too many lines.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+        found = _from_csv(text) if kind == "text/csv" else _from_json(json.loads(text))
+        labels = [_checked(*fields) for fields in found if fields[2]]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, csv.Error) as error:
+        raise RequestError(
+            422,
+            "Expected a file of labels (CSV with columns name and label, JSON of this page or of Label Studio), "
+            f"but got something else: {str(error)[:120]}.",
+        ) from error
+    if len(labels) > _MAX_LINES:
+        raise RequestError(422, f"Expected at most {_MAX_LINES} labels, but got {len(labels)}. Split the file.")
+    return labels
+
+
+def _checked(name: Any, digest: Any, label: Any, how: Any) -> Label:
+    if how not in ("example", "accepted", "none", "") or not all(isinstance(part, str) for part in (name, digest)):
+        raise ValueError(f"a line of {str(name)[:60]!r} cannot be read")
+    is_none = how == "none" or label == NONE
+    try:
+        return Label(name, digest, NONE if is_none else checked_label(label), "none" if is_none else how)
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from error
+
+
+def _from_csv(text: str) -> Iterable[tuple[Any, Any, Any, Any]]:
+    rows = csv.DictReader(io.StringIO(text))
+    if not {"name", "label"} <= set(rows.fieldnames or ()):
+        raise ValueError("the columns name and label are missing")
+    return [
+        (_plain(row["name"]), row.get("digest") or "", _plain(row["label"] or ""), row.get("how") or "") for row in rows
+    ]
+
+
+def _plain(cell: str) -> str:
+    """A cell without the apostrophe that `csv_cell` puts before text that looks like a formula."""
+    return cell[1:] if cell.startswith("'") and csv_cell(cell[1:]) == cell else cell
+
+
+def _from_json(record: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
+    if isinstance(record, dict):
+        if record.get("format") != _KIND:
+            raise ValueError(f"`format` is not {_KIND}")
+        return [(row["name"], row.get("digest", ""), row["label"], row.get("how", "")) for row in record["labels"]]
+    return [_from_task(task) for task in record]
+
+
+def _from_task(task: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
+    if "data" not in task:  # JSON-MIN
+        return _last(task["image"]), "", task.get("choice", ""), ""
+    data = task["data"]
+    results = [result for part in task.get("annotations", []) for result in part["result"]]
+    choices = [result["value"]["choices"][0] for result in results if result.get("type") == "choices"]
+    return _last(data["image"]), data.get("digest", ""), choices[0] if choices else "", data.get("how", "")
+
+
+def _last(path: str) -> str:
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def match(labels: Sequence[Label], pictures: Sequence[Picture], digests: Mapping[int, str]) -> Match:
+    """Find the image of each label: by its hash, by its name, and by the name without the prefix of Label Studio."""
+    names = unique_names([picture.name for picture in pictures])
+    by_name = {name: picture.id for picture, name in zip(pictures, names, strict=True)}
+    by_digest: dict[str, deque[int]] = defaultdict(deque)
+    for picture in pictures:
+        by_digest[digests.get(picture.id, "")].append(picture.id)
+    found: dict[int, Label] = {}
+    unmatched = []
+    for label in labels:
+        same = by_digest[label.digest] if label.digest else deque()
+        number = same.popleft() if same else by_name.get(label.name, by_name.get(_UPLOADED.sub("", label.name)))
+        if number is None:
+            unmatched.append(label.name)
+        else:
+            found[number] = label
+    return Match(found, unmatched)

@@ -1,0 +1,74 @@
+/** The images of the user with what is known about each, filtered and sorted. No drawing here. */
+
+import { hue, uniqueNames } from "./dom.js";
+
+export const FILTERS = [
+  ["todo", "To do", ({ status }) => status === "open"],
+  ["unsure", "Not sure", ({ status, answer }) => status === "open" && answer?.verdict === "unsure"],
+  ["novel", "None of these", ({ status, answer }) => status === "none" || (status === "open" && answer?.verdict === "none")],
+  ["sure", "Sure", ({ status, answer }) => status === "open" && answer?.verdict === "sure"],
+  ["suspect", "Suspicious", ({ suspect }) => suspect !== undefined],
+  ["done", "Labelled", ({ status }) => status !== "open"],
+  ["all", "All", () => true],
+];
+
+const doubt = ({ answer, suspect }) => (suspect ? -1 + suspect.probability : answer ? (answer.verdict === "none" ? -1 : 0) + answer.probability : 2);
+
+export const SORTS = {
+  doubt: ["most doubtful first", (a, b) => doubt(a) - doubt(b)],
+  probability: ["surest first", (a, b) => (b.answer?.probability ?? -1) - (a.answer?.probability ?? -1)],
+  newest: ["newest first", (a, b) => b.id - a.id],
+  name: ["by name", (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true })],
+};
+
+const statusOf = ({ class_id, accepted_id, is_none }) =>
+  class_id !== null ? "example" : accepted_id !== null ? "accepted" : is_none ? "none" : "open";
+
+/** Everything that the drawing needs to know about each image. */
+export function describe({ overview, answers }) {
+  const told = new Map((answers?.answers ?? []).map((answer) => [answer.picture_id, answer]));
+  const doubts = new Map((answers?.suspects ?? []).map((suspect) => [suspect.picture_id, suspect]));
+  const order = new Map(overview.classes.map(({ id }, index) => [id, index]));
+  const byName = new Map(overview.classes.map(({ id, name }) => [name, id]));
+  const names = uniqueNames(overview.pictures);
+  return overview.pictures.map((picture) => {
+    const status = statusOf(picture);
+    const answer = picture.class_id === null ? told.get(picture.id) : undefined;
+    const labelId = picture.class_id ?? picture.accepted_id;
+    const shownId = labelId ?? (answer ? byName.get(answer.label) : undefined);
+    const index = order.get(shownId);
+    return {
+      ...picture, name: names.get(picture.id), status, answer, labelId, shownId,
+      suspect: status === "example" ? doubts.get(picture.id) : undefined,
+      label: labelId !== null ? overview.classes[order.get(labelId)]?.name : undefined,
+      hue: index === undefined ? undefined : hue(index),
+    };
+  });
+}
+
+export function shown(images, { filter, classId, sort }) {
+  const [, , keep] = FILTERS.find(([key]) => key === filter);
+  const [, compare] = SORTS[sort];
+  return images.filter((image) => keep(image) && (classId === null || image.shownId === classId))
+    .sort((a, b) => compare(a, b) || b.id - a.id);
+}
+
+/** How right the labels would be if all answers were accepted now, with a 95 % interval. */
+export function expectation(images, calibration) {
+  const open = images.filter(({ status, answer }) => status === "open" && answer);
+  if (open.length === 0) return null;
+  const shares = open.map(({ answer }) => answer.probability);
+  const mean = shares.reduce((sum, p) => sum + p, 0) / shares.length;
+  const chance = shares.reduce((sum, p) => sum + p * (1 - p), 0) / shares.length ** 2;
+  // the examples, each predicted from the others, tell how well the probabilities are known
+  const { n, confidence } = calibration ?? { n: 0, confidence: 0.5 };
+  const known = (confidence * (1 - confidence) + 0.01) / (n + 1);
+  const half = 1.96 * Math.sqrt(chance + known);
+  return { n: open.length, mean, low: Math.max(0, mean - half), high: Math.min(1, mean + half) };
+}
+
+export const counts = (images) => {
+  const found = Object.fromEntries(FILTERS.map(([key, , keep]) => [key, images.filter(keep).length]));
+  for (const status of ["example", "accepted", "none"]) found[status] = images.filter((image) => image.status === status).length;
+  return found;
+};

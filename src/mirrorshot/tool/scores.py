@@ -1,0 +1,229 @@
+"""Scores of a model on labelled items, with their uncertainty, and a verdict in words. NumPy alone."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEW = 50
+"""Labelled items below which scores say little."""
+TARGET = 0.98
+"""Accuracy to reach by sending the least confident predictions to a person."""
+N_BINS, N_RESAMPLES, LEVEL = 15, 1000, 0.95
+_Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+_CHUNK = 2**22  # draws held at a time
+_BAND, _LEAST_IN_BAND = (0.85, 0.95), 10
+
+
+class Interval(NamedTuple):
+    """Ends of a 95 % interval."""
+
+    low: float
+    high: float
+
+
+class Referral(NamedTuple):
+    """Share of items to send to a person, the accuracy of the others with its interval, and their least confidence."""
+
+    share: float
+    accuracy: float
+    interval: Interval
+    threshold: float
+
+
+class Scores(NamedTuple):
+    """Scores of a model on labelled items that it has not learned from.
+
+    Attributes:
+        n_items: items whose class the model knows; only these count.
+        accuracy: share of them that are classified right.
+        nll: negative log-likelihood, nats per item.
+        ece: calibration error, 15 bins.
+        confidence: mean probability of the predicted class; equal to the accuracy if the model is calibrated.
+        intervals: of these numbers, 95 %: Wilson's for the accuracy, the bootstrap over items for the others.
+        ece_if_calibrated: mean ECE that perfectly calibrated probabilities would show on as many items, and its 95 %
+            quantile: an ECE below that is no evidence of bad calibration.
+        accuracy_of: accuracy of each class.
+        classes, confusion: row c of the matrix counts the predictions for items of class c.
+        confusions: most frequent mistakes: right class, predicted class, count.
+        referral: how to reach an accuracy of 98 %; None if no threshold does.
+        band: of the predictions that are 85 to 95 % sure: count, mean confidence, accuracy; None below ten of them.
+        n_unknown: items of classes that the model does not know.
+        novel_known: share of the known items that are called "none of these".
+        novel_unknown: share of the unknown items that are; None without such items.
+    """
+
+    n_items: int
+    accuracy: float
+    nll: float
+    ece: float
+    confidence: float
+    intervals: dict[str, Interval]
+    ece_if_calibrated: tuple[float, float]
+    accuracy_of: dict[str, float]
+    classes: list[str]
+    confusion: list[list[int]]
+    confusions: list[tuple[str, str, int]]
+    referral: Referral | None
+    band: tuple[int, float, float] | None
+    n_unknown: int
+    novel_known: float
+    novel_unknown: float | None
+
+    def record(self) -> dict[str, Any]:
+        """The scores as JSON."""
+        referral = None if self.referral is None else self.referral._asdict()
+        return self._asdict() | {"referral": referral}
+
+
+def scores_of(
+    classes: Sequence[str],
+    labels: NDArray[np.str_],
+    log_prob: NDArray[np.float64],
+    is_novel: NDArray[np.bool_],
+) -> Scores:
+    """Compare predictions with labels, some of which are in `classes`.
+
+    Args:
+        classes: the C classes of the model.
+        labels: of n items.
+        log_prob: log-probabilities (m, C) of the m items whose labels are in `classes`.
+        is_novel: whether each of the n items is called "none of these".
+    """
+    known = np.isin(labels, classes)
+    y = np.array([classes.index(label) for label in labels[known]])
+    best, sure = log_prob.argmax(1), np.exp(log_prob.max(1))
+    right, nll = best == y, -log_prob[np.arange(len(y)), y]
+    mistakes = Counter((classes[a], classes[b]) for a, b in zip(y, best, strict=True) if a != b)
+    bins = bin_of(sure)
+    confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    np.add.at(confusion, (y, best), 1)
+    return Scores(
+        n_items=len(y),
+        accuracy=float(right.mean()),
+        nll=float(nll.mean()),
+        ece=float(ece_of(sure - right, bins)),
+        confidence=float(sure.mean()),
+        intervals={
+            "accuracy": wilson(int(right.sum()), len(y)),
+            "nll": bootstrap(len(y), lambda rows: nll[rows].mean(1)),
+            "ece": bootstrap(len(y), lambda rows: ece_of((sure - right)[rows], bins[rows])),
+            "confidence": bootstrap(len(y), lambda rows: sure[rows].mean(1)),
+        },
+        ece_if_calibrated=ece_if_calibrated(sure),
+        accuracy_of={classes[c]: float(right[y == c].mean()) for c in np.unique(y)},
+        classes=list(classes),
+        confusion=confusion.tolist(),
+        confusions=[(a, b, n) for (a, b), n in mistakes.most_common(5)],
+        referral=referral_of(sure, right),
+        band=_band(sure, right),
+        n_unknown=int((~known).sum()),
+        novel_known=float(is_novel[known].mean()),
+        novel_unknown=float(is_novel[~known].mean()) if (~known).any() else None,
+    )
+
+
+def verdict(scores: Scores, items: str = "items") -> str:
+    """The result in a few sentences, uncertainty included."""
+    low, high = scores.intervals["accuracy"]
+    parts = [
+        f"Right in {_percent(scores.accuracy)} [{_percent(low, '')}, {_percent(high, '')}] of {scores.n_items} {items}."
+    ]
+    if scores.band is not None:
+        _, sure, right = scores.band
+        parts.append(f"When it says {_percent(sure)} it is right in {_percent(right)}.")
+    else:
+        parts.append(f"It is {_percent(scores.confidence)} sure on average.")
+    if scores.referral is None:
+        parts.append(f"No confidence is high enough for {_percent(TARGET)} of the answers above it to be right.")
+    elif scores.referral.share > 0:
+        sent, kept = _percent(scores.referral.share), _percent(scores.referral.accuracy)
+        parts.append(
+            f"Send {sent} to a person (those below {scores.referral.threshold:.2f}) and {kept} of the rest are right."
+        )
+    if scores.n_items < FEW:
+        parts.append(f"With fewer than {FEW} labelled {items} all of these numbers are rough; label more to be sure.")
+    return " ".join(parts)
+
+
+def calibration_in_words(scores: Scores) -> str:
+    """Whether the probabilities are off by more than what so few items show by chance."""
+    mean, most = scores.ece_if_calibrated
+    chance = f"perfect calibration would show {mean:.3f}, and up to {most:.3f}, with as few items"
+    low, high = scores.intervals["accuracy"]
+    if scores.ece <= most and low <= scores.confidence <= high:
+        return f"Calibration error {scores.ece:.3f}: {chance}, so it is no sign of wrong probabilities."
+    way = "over-confident" if scores.confidence > scores.accuracy else "too modest"
+    return (
+        f"Calibration error {scores.ece:.3f}; {chance}. On average it is {scores.confidence:.0%} sure and right in "
+        f"{scores.accuracy:.0%} [{low:.0%}, {high:.0%}]: the probabilities are {way}."
+    )
+
+
+def wilson(n_right: int, n: int) -> Interval:
+    """Wilson's 95 % interval of a share; it has a width where all are right, which the bootstrap's has not.
+
+    Example:
+        >>> tuple(round(end, 3) for end in wilson(10, 10))
+        (0.722, 1.0)
+    """
+    share, z2 = n_right / n, _Z**2 / n
+    half = math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
+    return Interval(max(0.0, (share + z2 / 2 - half) / (1 + z2)), min(1.0, (share + z2 / 2 + half) / (1 + z2)))
+
+
+def bootstrap(n: int, statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]], seed: int = 0) -> Interval:
+    """Percentile interval of a statistic of rows (resamples, n) over resamples of `n` items."""
+    rng, step = np.random.default_rng(seed), max(1, _CHUNK // n)
+    values = [statistic(rng.integers(n, size=(min(step, N_RESAMPLES - i), n))) for i in range(0, N_RESAMPLES, step)]
+    low, high = np.quantile(np.concatenate(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high))
+
+
+def bin_of(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Bins of equal width, closed above."""
+    return np.clip(np.ceil(confidence * N_BINS).astype(np.int64) - 1, 0, N_BINS - 1)
+
+
+def ece_of(gap: NDArray[np.float64], bins: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Expected calibration error over the last dimension, from the gaps (confidence minus 1 if right, else minus 0)."""
+    sums = sum(np.abs(np.where(bins == b, gap, 0.0).sum(-1)) for b in range(N_BINS))
+    return np.asarray(sums / gap.shape[-1])
+
+
+def ece_if_calibrated(confidence: NDArray[np.float64], seed: int = 0) -> tuple[float, float]:
+    """Mean and 95 % quantile of the ECE if each prediction is right with the probability that it claims."""
+    rng, n, bins = np.random.default_rng(seed), len(confidence), bin_of(confidence)
+    step, values = max(1, _CHUNK // n), []
+    for i in range(0, N_RESAMPLES, step):
+        right = rng.random((min(step, N_RESAMPLES - i), n)) < confidence
+        values.append(ece_of(confidence - right, bins))
+    found = np.concatenate(values)
+    return float(found.mean()), float(np.quantile(found, LEVEL))
+
+
+def referral_of(confidence: NDArray[np.float64], right: NDArray[np.bool_], target: float = TARGET) -> Referral | None:
+    """The fewest, least confident predictions to send to a person so that the others reach the target accuracy."""
+    order = np.argsort(-confidence, kind="stable")
+    sure, good = confidence[order], np.cumsum(right[order])
+    n = np.arange(1, len(sure) + 1)
+    is_edge = np.append(sure[1:] < sure[:-1], True)  # equal confidences stay together
+    enough = np.flatnonzero((good / n >= target) & is_edge)
+    if not len(enough):
+        return None
+    k = int(enough[-1])
+    return Referral(1 - (k + 1) / len(sure), float(good[k] / (k + 1)), wilson(int(good[k]), k + 1), float(sure[k]))
+
+
+def _band(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[int, float, float] | None:
+    inside = (confidence >= _BAND[0]) & (confidence <= _BAND[1])
+    if inside.sum() < _LEAST_IN_BAND:
+        return None
+    return int(inside.sum()), float(confidence[inside].mean()), float(right[inside].mean())
+
+
+def _percent(share: float, unit: str = " %") -> str:
+    return f"{100 * share:.0f}{unit}"

@@ -1,0 +1,101 @@
+"""Sections of the report on a model: its numbers, calibration, mistakes, and what to label next."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrorshot.views.page import Block, Card, Gallery, Image, Section, Table
+from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure
+from mirrorshot.views.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
+
+_RELIABILITY = (
+    "Sort the answers by how sure they claim to be. Those that say 80 % should be right in 80 of 100 cases: bars that "
+    "end on the dashed line. Short lines are 95 % intervals; wide ones mean that there are few answers of that kind."
+)
+_RISK = (
+    "Send the least sure answers to a person and keep the others: the further to the left, the fewer are kept, and the "
+    "fewer of these should be wrong."
+)
+_MISTAKES = "The mistakes that the model was surest of come first. Look for wrong labels among them, too."
+_MAX_MATRIX = 30  # classes
+
+
+class ModelResults(NamedTuple):
+    """Results of a model on labelled items.
+
+    Attributes:
+        scores: rows of name, value and 95 % interval, printed.
+        notes: paragraphs beside them.
+        protocol: how the numbers were made, name and value.
+        classes: the C classes.
+        confusion: row c counts the answers for items of class c, (C, C).
+        prob: probabilities (n, C) of the items whose class is known.
+        y: their classes (n,).
+        mistakes: wrong answers, the surest first; `n_mistakes` counts all of them.
+        suggestions: items to label next, the most useful first, and a paragraph about them.
+    """
+
+    scores: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    protocol: Mapping[str, str]
+    classes: Sequence[str]
+    confusion: Sequence[Sequence[int]]
+    prob: NDArray[Any]
+    y: NDArray[np.int64]
+    mistakes: Sequence[Card]
+    n_mistakes: int
+    suggestions: Sequence[Card]
+    about_suggestions: str
+
+
+def model_sections(results: ModelResults) -> list[Section]:
+    """All sections; those without content are left out."""
+    numbers = Table("Scores", ["", "value", "95 % interval"], results.scores, results.protocol)
+    sections = [Section("Numbers", [numbers, *results.notes])]
+    mistakes: list[Block] = [_confusion(results)]
+    if results.mistakes:
+        few = len(results.mistakes)
+        text = f"{few} of {results.n_mistakes} mistakes. {_MISTAKES}" if few < results.n_mistakes else _MISTAKES
+        mistakes += [text, Gallery("Mistakes", results.mistakes)]
+    sections.append(Section("Where it is wrong" if results.n_mistakes else "Nothing was wrong", mistakes))
+    sections += _figures(results)
+    if results.suggestions:
+        gallery = Gallery("To label next", results.suggestions)
+        sections.append(Section("What to label next", [results.about_suggestions, gallery]))
+    return sections
+
+
+def _figures(results: ModelResults) -> list[Section]:
+    reliability = reliability_figure([[ReliabilityDisplay.from_predictions(results.prob, results.y)]])
+    risk = risk_coverage_figure([RiskCoverageDisplay.from_predictions(results.prob, results.y)])
+    return [
+        Section(
+            "Do the probabilities mean what they say?",
+            [_RELIABILITY, Image(reliability, "Reliability diagram: accuracy over confidence.")],
+        ),
+        Section(
+            "Is it right when it is sure?",
+            [_RISK, Image(risk, "Error rate of the answers that are kept, over their share.")],
+        ),
+    ]
+
+
+def _confusion(results: ModelResults) -> Table | str:
+    """The confusion matrix; for many classes its largest entries."""
+    counts = np.array(results.confusion)
+    kept = np.flatnonzero(counts.sum(1) > 0).tolist()
+    caption = "Confusion matrix: a row for each class, a column for each answer"
+    if len(results.classes) > _MAX_MATRIX:
+        wrong = counts - np.diag(np.diag(counts))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:20]
+        pairs = [(int(i), int(j)) for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True) if wrong[i, j]]
+        rows = [[results.classes[i], results.classes[j], str(wrong[i, j])] for i, j in pairs]
+        return Table("Most frequent mistakes", ["class", "answer", "items"], rows, results.protocol) if rows else ""
+    rows = [
+        [results.classes[c], *(str(n) if n else "·" for n in counts[c]), f"{counts[c, c] / counts[c].sum():.0%}"]
+        for c in kept
+    ]
+    columns = ["class", *results.classes, "right"]
+    return Table(caption, columns, rows, results.protocol)
