@@ -137,8 +137,8 @@ def test_the_python_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
 
 def test_the_commands_of_the_tool_guide_run_in_its_order(pictures, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name in ("support", "query"):
-        shutil.copytree(pictures / name, tmp_path / name)
+    for name, source in {"support": "support", "query": "query", "test": "query"}.items():
+        shutil.copytree(pictures / source, tmp_path / name)
     text = (DOCS / "tool.md").read_text()
     commands = [line for block in blocks(text, "bash") for line in block.splitlines()]
     assert len(commands) >= 10

@@ -50,7 +50,7 @@ class Prediction(NamedTuple):
         """Explanation of an answer that surprises: none of these, or an empty set; else empty."""
         if self.is_novel:
             return (
-                f"unlike all examples: novelty {self.novelty:.2f}, above {self.novelty_threshold:.2f}; "
+                f"unlike all examples: novelty {self.novelty:.3f}, above {self.novelty_threshold:.3f}; "
                 f"{self.label} is only the nearest class, and its {self.probability:.0%} compares it with the others"
             )
         if self.labels == ():

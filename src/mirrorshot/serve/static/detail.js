@@ -47,7 +47,7 @@ function verdict({ status, label, answer }) {
 function notes({ verdict: kind, label, labels, novelty, novelty_threshold, epistemic_share, aleatoric_share }) {
   const lines = [];
   if (kind === "none")
-    lines.push(`It is unlike all examples: novelty ${novelty.toFixed(2)}, above ${novelty_threshold.toFixed(2)}. The bars only compare the ` +
+    lines.push(`It is unlike all examples: novelty ${novelty.toFixed(3)}, above ${novelty_threshold.toFixed(3)}. The bars only compare the ` +
       `classes with each other; ${label} is the nearest.`);
   else if (labels && labels.length === 0)
     lines.push(`No class is as plausible as it usually is for the examples; ${label} is the nearest.`);
