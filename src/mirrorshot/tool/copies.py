@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.data.source import first
+from mirrorshot.files.texts import first
 from mirrorshot.tool.encoding import Encoded
 from mirrorshot.tool.model import Model
 from mirrorshot.types import DataError
