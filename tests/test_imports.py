@@ -36,7 +36,7 @@ TORCH_ROOMS = {"networks", "data", "methods", "training", "paper"}
 TORCH_MODULES = {
     "softmax.autograd", "softmax.logistic",
     "gp.bound", "gp.fused", "gp.gradient", "gp.implicit", "gp.kernels.trainable", "gp.logistic_softmax",
-    "gp.one_vs_each", "gp.polya_gamma", "gp.regression", "gp.steps",
+    "gp.one_vs_each", "gp.polya_gamma", "gp.predictive", "gp.regression", "gp.steps",
     "views.comparison", "views.episode", "views.tables", "views.training_command",
     "cli.results", "cli.settings",
 }  # fmt: skip
