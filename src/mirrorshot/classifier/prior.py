@@ -116,7 +116,7 @@ class TemperaturePrior(NamedTuple):
 
 
 MAX_COUNTED = 2048
-BROAD_TEMPERATURE = TemperaturePrior(0.085, 0.19, 0.25, -0.314)
+BROAD_TEMPERATURE = TemperaturePrior(0.245, 0.17, 0.26, -0.34, std=0.35)
 OTHER_TEMPERATURE = TemperaturePrior(math.log(0.29) + 0.15 * math.log(3.0), 0.15, 0.0, scale=0.15, std=0.25)
 """Of kernels that do not measure angles: measured on pixels, texts and tables (`benchmarks/temperature_prior.py`)."""
 _FEW_FEATURES = 100
