@@ -24,6 +24,7 @@ from mirrorshot.types import InvalidInputError
 
 PRIOR_VERSION = 1
 MAX_FEATURES, MAX_RANK, MAX_BYTES = 2**16, 2**10, 2**26
+PACKAGED = Path(__file__).parent / "priors"
 _MAX_COEFFICIENT = 20.0  # of the logarithm of a temperature
 _MAX_NAME = 200  # characters
 _NUMBERS = ("outputscale", "centre")
@@ -181,6 +182,18 @@ class Prior:
             return restore_prior(saved.tensors, saved.info)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"Expected {path} to hold a prior, but {error}. Make the file again.") from error
+
+
+def packaged_prior(encoder: str) -> Prior | None:
+    """Return the prior that the package has for an encoder, or None.
+
+    Example:
+        >>> packaged_prior("pixels") is None
+        True
+    """
+    path = PACKAGED / f"{encoder}.prior"
+    is_plain = all(character.isalnum() or character in "-_." for character in encoder)
+    return Prior.load(path) if is_plain and path.is_file() else None
 
 
 def prior_state(prior: Prior) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
