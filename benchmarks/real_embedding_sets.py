@@ -34,11 +34,30 @@ from mirrorshot.encoders import Encoder, make_encoder
 
 PHOTOS, CHARACTERS = "efficientnet-lite2", "glyphs"
 Labelled = dict[str, list[Any]]
-_MODULES = (
-    "numpy.linalg numpy.random numpy.ma scipy.stats scipy.optimize scipy.signal scipy.sparse scipy.spatial "
-    "scipy.integrate scipy.ndimage sklearn.cluster sklearn.metrics sklearn.preprocessing asyncio email logging "
-    "collections pathlib ast inspect matplotlib.pyplot PIL.Image"
-).split()
+_MODULES = [
+    "numpy.linalg",
+    "numpy.random",
+    "numpy.ma",
+    "scipy.stats",
+    "scipy.optimize",
+    "scipy.signal",
+    "scipy.sparse",
+    "scipy.spatial",
+    "scipy.integrate",
+    "scipy.ndimage",
+    "sklearn.cluster",
+    "sklearn.metrics",
+    "sklearn.preprocessing",
+    "asyncio",
+    "email",
+    "logging",
+    "collections",
+    "pathlib",
+    "ast",
+    "inspect",
+    "matplotlib.pyplot",
+    "PIL.Image",
+]
 _LEFT_OUT = {"libdevel", "oldlibs", "debug", "localization", "introspection", "libs", "misc", "metapackages", "doc"}
 _MANUALS = {"git": "man1/git-*.1.gz", "ssl": "man1/*.1ssl.gz", "calls": "man2/*.2.gz", "library": "man3/*.3.gz",
             "files": "man5/*.5.gz", "overviews": "man7/*.7.gz", "system": "man8/*.8.gz", "devices": "man4/*.4.gz",

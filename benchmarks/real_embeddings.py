@@ -40,7 +40,7 @@ def read(folder: Path, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64
         return z["X"].astype(np.float64), z["y"].astype(np.int64)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def prior_without(folder: Path, name: str) -> Prior:
     """A prior of the image encoder from the backgrounds that have nothing to do with a set."""
     subject = name.removeprefix("photos-")
