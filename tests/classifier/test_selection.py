@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 
+from mirrorshot.classifier.prior import BROAD_TEMPERATURE
 from mirrorshot.classifier.selection import (
-    PRIOR_TEMPERATURE,
     Support,
     centre_leak,
     choose_centre,
@@ -50,7 +50,7 @@ def test_one_example_per_class_says_nothing_about_the_temperature():
     support = make_support(n_shot=1)
     candidates = make_candidates(support, "cosine", choose_centre(support, "auto"), 10.0, None)
     chosen = select(support, candidates, solve(support, candidates), None)
-    assert chosen.temperature == pytest.approx(PRIOR_TEMPERATURE, rel=1e-3)
+    assert chosen.temperature == pytest.approx(math.exp(BROAD_TEMPERATURE.mean(1.0, 3, 16, 10.0)), rel=2e-2)
     assert chosen.log_likelihood.tolist() == [0.0]
 
 

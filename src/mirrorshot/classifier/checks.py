@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.classifier.prior import FeatureMap
+
 POSITIVE, FINITE, COUNTS = ("outputscale_", "temperature_"), ("loo_log_likelihood_", "elbo_"), ("n_iter_",)
 LABEL_TYPES: dict[str, tuple[type, Any]] = {
     "text": (str, np.str_), "integer": (int, np.int64), "number": (float, np.float64), "boolean": (bool, np.bool_),
@@ -97,6 +99,19 @@ def checked_numbers(numbers: Any, n_features: int) -> dict[str, Any]:
     if start not in ("prior", "previous"):
         raise ValueError(f"start_ is {str(start)[:40]!r}, not 'prior' or 'previous'")
     return {**{name: numbers[name] for name in (*POSITIVE, *FINITE, *COUNTS)}, "gap_": gap, "start_": start}
+
+
+def checked_map(found: Any) -> FeatureMap:
+    """The broad map of a file; files of version 1 have none."""
+    if found is None:
+        return FeatureMap()
+    if (
+        not isinstance(found, dict)
+        or set(found) != {"root", "unit"}
+        or not all(type(v) is bool for v in found.values())
+    ):
+        raise ValueError("its map is not two truth values, root and unit")
+    return FeatureMap(**found)
 
 
 def checked_declared(declared: Any, n_way: int) -> list[int] | None:

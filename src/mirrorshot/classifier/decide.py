@@ -69,7 +69,8 @@ def novelty_threshold(fitted: Fitted, rate: float) -> float:
     with few_threads(len(y) * n_way):
         mean, var = loo_latent(fitted.posterior)
         mean = mean if prior_mean is None else mean + prior_mean
-        found = decisions.novelty(mean[0].T, var[0].T, fitted.prior_var(x)[0].T)
+        prior_var = fitted.kernel.diagonal(x, centre=fitted.centre)
+        found = decisions.novelty(mean[0].T, var[0].T, prior_var[0].T)
     return 1.0 - decisions.conformal_threshold(1.0 - found[kept], weight[kept], 1.0 - rate)
 
 
@@ -90,5 +91,5 @@ def suggest(fitted: Fitted, pool: Float[NDArray[np.float64], "1 M D"], k: int) -
         raise InvalidInputError("Expected a classifier without prior scores, which `suggest` does not support.")
     check_count("k", k, pool.shape[1], "the size of the pool")
     with few_threads(pool.shape[1] * fitted.support.n_way):
-        K = fitted.kernel(pool, centre=fitted.centre)
+        K = fitted.kernel(fitted.map(pool), centre=fitted.centre)
         return np.asarray(decisions.suggest(K, fitted.cross(pool)[0], fitted.posterior, int(k)), dtype=np.intp)

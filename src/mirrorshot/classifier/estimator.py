@@ -22,6 +22,7 @@ from mirrorshot.classifier.explain import Evidence
 from mirrorshot.classifier.fit import Settings, learn
 from mirrorshot.classifier.fitted import Fitted
 from mirrorshot.classifier.inputs import check_embeddings, check_scores, check_share, query_prior_mean, to_numpy
+from mirrorshot.classifier.prior import Prior
 from mirrorshot.classifier.promise import Rejection
 from mirrorshot.classifier.save import HEAD_VERSION, HeadState, head_state, restore_head
 from mirrorshot.files.sealed import load_sealed, save_sealed
@@ -60,12 +61,16 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     Args:
         kernel: "cosine" (for embeddings), "rbf", "matern", "linear", "polynomial", or a `mirrorshot.gp.kernels.Kernel`,
             whose parameters are then used as they are.
-        outputscale: prior variance of the latents, or "loo" to choose it among 3, 10 and 30. It mostly changes how
-            sharp the probabilities are, which the temperature undoes.
+        outputscale: prior variance of the latents; "auto": that of the prior; without one 30, for fewer than 100
+            features 100, and 10 for kernels other than "cosine"; or "loo" to choose it among 3, 10, 30 and 100. It
+            mostly changes how sharp the probabilities are, which the temperature undoes.
         lengthscale: length scale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
-        centre: what is subtracted from the embeddings first. "auto": the mean of the examples, shrunk
-            towards the origin as far as the examples cannot tell it from zero; "mean"; or "none".
+        centre: what is subtracted from the features first. "auto": the share of the mean of the examples that the
+            prior says, or that the examples can tell from zero; "mean"; or "none".
         temperature: predictions are raised to the power 1 / temperature; or "loo" to choose it.
+        prior: what is known of the embeddings of an encoder (`mirrorshot.classifier.prior.Prior`), with the kernel
+            "cosine". None: broad rules. Embeddings get unit length, and square roots are taken first if none of the
+            examples has a negative value.
 
     Attributes:
         classes_: the class labels.
@@ -103,16 +108,18 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self,
         kernel: str | Kernel = "cosine",
         *,
-        outputscale: float | str = 10.0,
+        outputscale: float | str = "auto",
         lengthscale: float | str = "loo",
         centre: str = "auto",
         temperature: float | str = "loo",
+        prior: Prior | None = None,
     ) -> None:
         self.kernel = kernel
         self.outputscale = outputscale
         self.lengthscale = lengthscale
         self.centre = centre
         self.temperature = temperature
+        self.prior = prior
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, prior_scores: ArrayLike | None = None
@@ -514,7 +521,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return new
 
     def _settings(self) -> Settings:
-        return Settings(self.kernel, self.outputscale, self.lengthscale, self.centre, self.temperature).check()
+        return Settings(**{name: getattr(self, name) for name in Settings._fields}).check()
 
     def _examples(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Examples:
         x, targets = check_X_y(to_numpy(X), to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)

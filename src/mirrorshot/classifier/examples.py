@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.classifier.prior import FeatureMap
 from mirrorshot.classifier.selection import Support
 from mirrorshot.types import InvalidInputError
 
@@ -35,11 +36,11 @@ class Examples(NamedTuple):
         return np.searchsorted(self.classes(), self.targets)
 
 
-def support_of(rows: Examples) -> Support:
-    """The examples that count, as a batch of one task."""
+def support_of(rows: Examples, feature_map: FeatureMap) -> Support:
+    """The examples that count, as a batch of one task, with the features that the kernel sees."""
     used = rows.weight > 0
     return Support(
-        rows.x[used][None],
+        feature_map(rows.x[used])[None],
         rows.labels()[used],
         rows.weight[used],
         len(rows.classes()),

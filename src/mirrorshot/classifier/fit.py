@@ -10,7 +10,9 @@ from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_not_tiny
 from mirrorshot.classifier.memory import check_memory
+from mirrorshot.classifier.prior import FeatureMap, Prior, broad_map, broad_outputscale
 from mirrorshot.classifier.selection import (
+    DEFAULT_OUTPUTSCALE,
     LENGTHSCALES,
     OUTPUTSCALES,
     Candidate,
@@ -31,10 +33,11 @@ class Settings(NamedTuple):
     """Parameters of `FewShotClassifier`, which documents them."""
 
     kernel: str | Kernel = "cosine"
-    outputscale: float | str = 10.0
+    outputscale: float | str = "auto"
     lengthscale: float | str = "loo"
     centre: str = "auto"
     temperature: float | str = "loo"
+    prior: Prior | None = None
 
     def check(self) -> "Settings":
         """Raise `InvalidInputError` unless all parameters have values that exist."""
@@ -42,11 +45,19 @@ class Settings(NamedTuple):
         for name in ("outputscale", "lengthscale", "temperature"):
             value = getattr(self, name)
             is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-            valid = 0 < value < math.inf if is_number else value == "loo"
+            words = ("auto", "loo") if name == "outputscale" else ("loo",)
+            valid = 0 < value < math.inf if is_number else isinstance(value, str) and value in words
             if not valid:
-                raise InvalidInputError(f"Expected `{name}` to be 'loo' or a positive number, but got {value!r}.")
+                known = " or ".join(map(repr, words))
+                raise InvalidInputError(f"Expected `{name}` to be {known} or a positive number, but got {value!r}.")
         if self.centre not in ("auto", "mean", "none"):
             raise InvalidInputError(f"Expected `centre` to be 'auto', 'mean' or 'none', but got {self.centre!r}.")
+        prior: object = self.prior
+        if prior is not None and (not isinstance(prior, Prior) or self.kernel != "cosine"):
+            raise InvalidInputError(
+                "Expected `prior` to be None, or a `Prior` with the kernel 'cosine', which it was learned for, but got "
+                f"{type(prior).__name__} with {self.kernel!r}."
+            )
         return self
 
 
@@ -60,23 +71,36 @@ def learn(settings: Settings, examples: Examples, start: Callable[[], GaussianSi
     """
     _check_classes(examples)
     check_not_tiny(examples.x[examples.weight > 0])
-    support = support_of(examples)
+    feature_map = _feature_map(settings, examples)
+    support = support_of(examples, feature_map)
     with few_threads(len(support.y) * support.n_way):
-        return _infer(settings, examples, support, None if start is None else start())
+        return _infer(settings, examples, support, feature_map, None if start is None else start())
 
 
-def _infer(settings: Settings, examples: Examples, support: Support, start: GaussianSites | None) -> Fitted:
+def _feature_map(settings: Settings, examples: Examples) -> FeatureMap:
+    """The map of the prior; without one, the broad map for the cosine kernel by name, and none for other kernels."""
+    if settings.prior is not None:
+        settings.prior.check_features(examples.x.shape[1])
+        return settings.prior.map
+    return broad_map(examples.x[examples.weight > 0]) if settings.kernel == "cosine" else FeatureMap()
+
+
+def _infer(
+    settings: Settings, examples: Examples, support: Support, feature_map: FeatureMap, start: GaussianSites | None
+) -> Fitted:
     check_memory(len(support.y), support.n_way, _largest_rank(settings, support), _n_candidates(settings))
     candidates = _candidates(settings, support)
     fixed = None if settings.temperature == "loo" else float(settings.temperature)
+    belief = None if settings.prior is None else settings.prior.temperature
     _check_covariances(candidates)
     begin = start if len(candidates) == 1 else None
     solved = [solve(support, candidate.K, begin) for candidate in candidates]
-    choice = select(support, candidates, [found.posterior for found in solved], fixed)
+    choice = select(support, candidates, [found.posterior for found in solved], fixed, belief)
     candidate, best = candidates[choice.chosen], solved[choice.chosen]
     return Fitted(
         examples=examples,
         classes=examples.classes(),
+        map=feature_map,
         support=support,
         kernel=candidate.kernel,
         centre=candidate.centre,
@@ -92,13 +116,20 @@ def _infer(settings: Settings, examples: Examples, support: Support, start: Gaus
 
 
 def _candidates(settings: Settings, support: Support) -> list[Candidate]:
-    centre = choose_centre(support, settings.centre)
+    centre = choose_centre(support, settings.centre, None if settings.prior is None else settings.prior.centre)
     kernel = as_value(settings.kernel)
     if kernel is not None:
         K = kernel(support.x, centre=centre)
         return [Candidate(kernel, centre, K, max(float(diagonal(K).mean()), 1e-12), 0.0)]
-    given = [None if v == "loo" else float(v) for v in (settings.outputscale, settings.lengthscale)]
+    outputscale = _auto_outputscale(settings, support) if settings.outputscale == "auto" else settings.outputscale
+    given = [None if v == "loo" else float(v) for v in (outputscale, settings.lengthscale)]
     return make_candidates(support, str(settings.kernel), centre, *given)
+
+
+def _auto_outputscale(settings: Settings, support: Support) -> float:
+    if settings.kernel != "cosine":
+        return DEFAULT_OUTPUTSCALE
+    return broad_outputscale(support.x.shape[-1]) if settings.prior is None else settings.prior.outputscale
 
 
 def _n_candidates(settings: Settings) -> int:

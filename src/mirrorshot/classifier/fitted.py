@@ -9,6 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from mirrorshot.classifier.examples import Examples
+from mirrorshot.classifier.prior import FeatureMap
 from mirrorshot.classifier.selection import Support
 from mirrorshot.gp.kernels import Kernel
 from mirrorshot.gp.threads import one_blas_thread
@@ -23,9 +24,10 @@ class Fitted(NamedTuple):
     Attributes:
         examples: the examples as they were given.
         classes: the class labels, sorted.
-        support: the examples that count, as a batch of one task.
+        map: from embeddings to the features that the kernel sees.
+        support: the examples that count, as a batch of one task; their features.
         kernel: the kernel that was chosen.
-        centre: subtracted from the embeddings, (1, 1, D).
+        centre: subtracted from the features, (1, 1, D).
         outputscale: mean prior variance of the latents.
         temperature: of the predictive probabilities.
         posterior: of the latents at the support, a batch of one task.
@@ -38,6 +40,7 @@ class Fitted(NamedTuple):
 
     examples: Examples
     classes: NDArray[Any]
+    map: FeatureMap
     support: Support
     kernel: Kernel
     centre: Float[NDArray[np.float64], "1 1 D"]
@@ -59,11 +62,11 @@ class Fitted(NamedTuple):
         self, x: Float[NDArray[np.float64], "1 M D"]
     ) -> tuple[Float[NDArray[np.float64], "1 _ N M"], Float[NDArray[np.float64], "1 _ M"]]:
         """Return the prior covariances of the support with queries, and the prior variances of these."""
-        return self.kernel.cross(self.support.x, x, centre=self.centre)
+        return self.kernel.cross(self.support.x, self.map(x), centre=self.centre)
 
     def prior_var(self, x: Float[NDArray[np.float64], "1 M D"]) -> Float[NDArray[np.float64], "1 _ M"]:
         """Return the prior variances of queries."""
-        return self.kernel.diagonal(x, centre=self.centre)
+        return self.kernel.diagonal(self.map(x), centre=self.centre)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from mirrorshot.classifier.fit import Settings
 from mirrorshot.classifier.fitted import Fitted
 from mirrorshot.classifier.inputs import query_prior_mean
 from mirrorshot.classifier.predict import log_proba
+from mirrorshot.classifier.prior import Prior, prior_state, restore_prior
 from mirrorshot.classifier.selection import Support
 from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.gp.gaussian import GaussianSites
@@ -19,7 +20,7 @@ from mirrorshot.gp.kernels import Kernel, build_kernel, describe_kernel, kernel_
 from mirrorshot.gp.weight_space import Posterior, posterior_of
 from mirrorshot.types import InvalidInputError
 
-HEAD_VERSION = 1
+HEAD_VERSION = 2
 _NUMBERS = {  # name in the file, field of `Fitted`
     "outputscale_": "outputscale",
     "temperature_": "temperature",
@@ -62,12 +63,14 @@ def head_state(fitted: Fitted, settings: Settings, feature_names: Sequence[str] 
     examples = fitted.examples
     classes, kind = _plain_classes(fitted.classes)
     given = settings.kernel
-    own = {name: value for name, value in settings._asdict().items() if name != "kernel"}
+    own = {name: value for name, value in settings._asdict().items() if name not in ("kernel", "prior")}
     declared = examples.declared
     info: dict[str, Any] = {
         "parameters": {name: value if isinstance(value, str) else float(value) for name, value in own.items()},
         "kernel": describe_kernel(fitted.kernel),
         "given_kernel": given if isinstance(given, str) else None,
+        "map": {"root": fitted.map.root, "unit": fitted.map.unit},
+        "prior": None if settings.prior is None else prior_state(settings.prior)[1],
         "classes": classes,
         "class_kind": kind,
         "declared": None if declared is None else np.searchsorted(fitted.classes, declared).tolist(),
@@ -85,6 +88,7 @@ def head_state(fitted: Fitted, settings: Settings, feature_names: Sequence[str] 
         "centre": fitted.centre,
         "sites.shift": fitted.posterior.sites.shift,
         "sites.precision": fitted.posterior.sites.precision,
+        **({} if settings.prior is None else _named("prior.", prior_state(settings.prior)[0])),
         **{f"kernel.{name}": array for name, array in kernel_state(fitted.kernel).items()},
     }
     return HeadState({name: np.ascontiguousarray(array) for name, array in tensors.items()}, info)
@@ -116,12 +120,15 @@ def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> R
     parameters = checks.checked_parameters(info["parameters"], info["given_kernel"])
     kernel_state = {n[len("kernel.") :]: t for n, t in tensors.items() if n.startswith("kernel.")}
     kernel = build_kernel(info["kernel"], kernel_state, n_way=len(classes))
-    settings = Settings(**parameters, kernel=info["given_kernel"] or kernel).check()
+    prior = _prior(tensors, info.get("prior"))
+    settings = Settings(**parameters, kernel=info["given_kernel"] or kernel, prior=prior).check()
     examples = _examples(tensors, classes, checks.checked_declared(info["declared"], len(classes)))
-    support = support_of(examples)
+    feature_map = checks.checked_map(info.get("map")) if prior is None else prior.map
+    support = support_of(examples, feature_map)
     fitted = Fitted(
         examples=examples,
         classes=classes,
+        map=feature_map,
         support=support,
         kernel=kernel,
         centre=tensors["centre"],
@@ -130,6 +137,19 @@ def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> R
     )
     _check_answers(fitted)
     return Restored(fitted, settings, names)
+
+
+def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def _prior(tensors: Mapping[str, NDArray[Any]], info: Any) -> Prior | None:
+    if info is None:
+        return None
+    arrays = {name[len("prior.") :]: array for name, array in tensors.items() if name.startswith("prior.")}
+    prior = restore_prior(arrays, info)
+    prior.check_features(tensors["rows.x"].shape[-1])
+    return prior
 
 
 def _examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any], declared: list[int] | None) -> Examples:

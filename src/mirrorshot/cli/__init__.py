@@ -18,6 +18,7 @@ from mirrorshot.cli.fit_command import FIT_EXAMPLES, fit
 from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
 from mirrorshot.cli.options import examples
 from mirrorshot.cli.predict_command import PREDICT_EXAMPLES, predict
+from mirrorshot.cli.prior_command import PRIOR_EXAMPLES, prior
 from mirrorshot.cli.remove_command import REMOVE_EXAMPLES, remove
 from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
 from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
@@ -81,6 +82,7 @@ def _mirrorshot(
 main.command(epilog=FIT_EXAMPLES, rich_help_panel=_IMAGES)(fit)
 main.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_IMAGES)(predict)
 main.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_IMAGES)(evaluate)
+main.command(epilog=PRIOR_EXAMPLES, rich_help_panel=_IMAGES)(prior)
 main.command(epilog=ADD_EXAMPLES, rich_help_panel=_IMAGES)(add)
 main.command(epilog=REMOVE_EXAMPLES, rich_help_panel=_IMAGES)(remove)
 main.command(epilog=SUGGEST_EXAMPLES, rich_help_panel=_IMAGES)(suggest)

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.classifier.export.graph import IR_VERSION, OPSET, Graph, Value
 from mirrorshot.classifier.export.kernels import covariances
+from mirrorshot.classifier.prior import FeatureMap
 from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.softmax.quadrature import U_LEFT, WIDE_STD, Rule, choose_rule, gumbel_taps, hermite
 from mirrorshot.types import InvalidInputError, MirrorshotError
@@ -84,6 +85,7 @@ def _build(graph: Graph, head: FewShotClassifier) -> None:
     x = graph.op("Cast", Value(graph, "embeddings"), to=TensorProto.DOUBLE)
     fitted = head.fitted_
     posterior = fitted.posterior
+    x = _mapped(x, fitted.map)
     K = covariances(graph, fitted.kernel, x, fitted.support.x, fitted.centre)
     # mean = k*^T alpha; var = k** - |G k*|^2
     mean = (K.cross @ posterior.alpha[0][..., None]).squeeze(-1)
@@ -97,6 +99,23 @@ def _build(graph: Graph, head: FewShotClassifier) -> None:
     graph.output(log_prob.Softmax(axis=-1), "probabilities")
     graph.output(mean, "latent_mean")
     graph.output(var, "latent_variance")
+
+
+def _mapped(x: Value, feature_map: FeatureMap) -> Value:
+    """The features of embeddings, as `FeatureMap` computes them."""
+    if feature_map.root:
+        x = x.at_least(0.0).Sqrt()
+    x = _unit_length(x) if feature_map.unit else x
+    if feature_map.mean is None:
+        return x
+    x = x - feature_map.mean
+    if feature_map.directions is not None and feature_map.gain is not None:
+        x = x + (x @ feature_map.directions.T) * feature_map.gain @ feature_map.directions
+    return _unit_length(x) if feature_map.unit else x
+
+
+def _unit_length(x: Value) -> Value:
+    return x / (x * x).total(-1, keep=True).Sqrt().at_least(_TINY)
 
 
 def _max_std(bound: float) -> float:

@@ -1,0 +1,62 @@
+"""`mirrorshot prior`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mirrorshot.cli.models import pick_encoder
+from mirrorshot.cli.options import AsJson, Download, EncoderName, Quiet, examples, output_option
+from mirrorshot.cli.progress import progress_bar
+from mirrorshot.cli.terminal import check_folder, say, say_json, short_work
+
+if TYPE_CHECKING:
+    from mirrorshot.classifier.prior import Prior
+
+PRIOR_EXAMPLES = examples(
+    {
+        "mirrorshot prior background/ -e efficientnet-lite2 -o photos.prior": "A folder for each of ten classes or "
+        "more, with ten images or more each; other classes than those you will classify.",
+        "mirrorshot prior embeddings.npz -o mine.prior": "Embeddings X and labels y of an encoder of your own.",
+    },
+    "Then, in Python: [cyan]FewShotClassifier(prior=Prior.load('photos.prior'))[/cyan]",
+)
+
+
+def prior(
+    background: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder with a folder of images for each class; or a .csv, .npz or .parquet file.",
+            metavar="BACKGROUND",
+            readable=False,
+        ),
+    ],
+    output: Annotated[Path, output_option(help="File to write.")] = Path("background.prior"),
+    encoder: EncoderName = "auto",
+    download: Download = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Learn what many labelled images show of an encoder, for classifiers of other classes.
+
+    Images are also encoded blurred and in shades of grey: the prior holds on worse images than its own.
+    """
+    check_folder("--output", output.parent)
+    with short_work():
+        from mirrorshot.tool import read_labelled
+        from mirrorshot.tool.background import background_prior
+
+        items = read_labelled(background)
+        chosen = pick_encoder(encoder, items, download=download, quiet=quiet)
+        with progress_bar(quiet=quiet) as stage:
+            found = background_prior(items, chosen, learned_on=background.name, progress=stage("Encoding"))
+        found.save(output)
+    _print(found, output, as_json)
+
+
+def _print(found: "Prior", path: Path, as_json: bool) -> None:
+    if as_json:
+        say_json({"output": str(path), "encoder": found.encoder, "centre": found.centre, **found.temperature._asdict()})
+    else:
+        say(f"Prior of {found.encoder}: {path}")
