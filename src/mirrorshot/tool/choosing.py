@@ -21,7 +21,7 @@ from mirrorshot.tool.items import Items
 _N_CLASSES, _PER_CLASS = 10, 5  # that an encoder is tried on
 _AT_ONCE, _SIDE = 8, 512  # images that are decoded together, and the side that they are made to fit
 _LOOKED_AT = 50  # images without labels that are looked at
-_EXPECTED = 3.0  # nats by which a prior prefers what it expects
+_LOOKS, _EXPECTED = 8.0, 3.0  # nats by which the looks of images, and other priors, prefer what they expect
 _FEW_COLUMNS = 32  # of measurements rather than of an embedding
 _UNLIKE = 30.0  # ratio of the scales of columns from which they are of different units
 
@@ -89,7 +89,8 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
     for name in names:
         X = make_encoder(name).fit(content).encode(content)
         scores[name] = FewShotClassifier().fit(X, y).loo_log_likelihood_
-    best = max(names, key=lambda name: scores[name] + (_EXPECTED if name == expected.name else 0.0))
+    bonus = _LOOKS if isinstance(content[0], Image.Image) else _EXPECTED
+    best = max(names, key=lambda name: scores[name] + (bonus if name == expected.name else 0.0))
     shown = ", ".join(f"{name} {score / len(y):.2f}" for name, score in scores.items())
     reason = f"leave-one-out log-likelihood an example, nats: {shown}"
     return Choice(best, f"{expected.reason}; {reason}" if best == expected.name else reason)
