@@ -99,13 +99,15 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
 def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Mean and standard deviation of the columns of a table, if they are few and of different units; else None.
 
+    Two rows tell nothing of units: scaled, they differ alike in all columns.
+
     Example:
-        >>> table_scale(np.array([[1.0, 1000.0], [2.0, 3000.0]])) is None
+        >>> table_scale(np.array([[1.0, 1000.0], [2.0, 3000.0], [1.5, 100.0]])) is None
         False
     """
     deviation = X.astype(np.float64).std(0)
     varying = deviation[deviation > 0]
-    if X.shape[1] > 2 * _FEW_COLUMNS or len(varying) == 0:
+    if len(X) < 3 or X.shape[1] > 2 * _FEW_COLUMNS or len(varying) == 0:
         return None
     low, high = np.quantile(varying, 0.1, method="lower"), np.quantile(varying, 0.9, method="higher")
     if high < _UNLIKE * low:
