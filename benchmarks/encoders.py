@@ -15,6 +15,7 @@ import argparse
 import importlib
 import inspect
 import io
+import json
 import os
 import pkgutil
 import re
@@ -27,7 +28,7 @@ from PIL import Image
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.linear_model import LogisticRegression
 
-from _common import sample_episodes, save, table
+from _common import RESULTS, sample_episodes, save, table
 from mirrorshot import FewShotClassifier
 from mirrorshot.encoders import make_encoder
 from mirrorshot.encoders.base import unit
@@ -192,10 +193,20 @@ def tables() -> list[dict[str, object]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=os.environ.get("MIRRORSHOT_DATA"), help="folder of the data")
-    folder = parser.parse_args().data
+    parser.add_argument("--characters", action="store_true", help="measure characters again, and keep the other parts")
+    arguments = parser.parse_args()
+    folder = arguments.data
     if folder is None:
         parser.error("set MIRRORSHOT_DATA, or pass --data")
     started = time.perf_counter()
+    if arguments.characters:
+        before = json.loads((RESULTS / "encoders.json").read_text())
+        kept = {key: before[key] for key in ("photographs", "texts", "tables")}
+        other = {key: before[key] for key in ("commit", "command")}
+        rows = characters(folder)
+        print(table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]))
+        save("encoders", {**kept, "characters": rows, "other_parts": other}, seed=1, started=started)
+        return
     images = {"cub": photographs(folder, "cub192.npz", 20), "mini_imagenet": photographs(folder, "mini*.npz", 20)}
     result: dict[str, object] = {}
     result["photographs"] = {name: measured(name, images) for name in ("pixels", *reversed(NETWORKS))}

@@ -21,7 +21,7 @@ from mirrorshot.tool.items import Items
 _N_CLASSES, _PER_CLASS = 10, 5  # that an encoder is tried on
 _AT_ONCE, _SIDE = 8, 512  # images that are decoded together, and the side that they are made to fit
 _LOOKED_AT = 50  # images without labels that are looked at
-_EXPECTED = 3.0  # nats by which a prior prefers what it expects
+_LOOKS, _EXPECTED = 8.0, 3.0  # nats by which the looks of images, and other priors, prefer what they expect
 _FEW_COLUMNS = 32  # of measurements rather than of an embedding
 _UNLIKE = 30.0  # ratio of the scales of columns from which they are of different units
 
@@ -89,7 +89,8 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
     for name in names:
         X = make_encoder(name).fit(content).encode(content)
         scores[name] = FewShotClassifier().fit(X, y).loo_log_likelihood_
-    best = max(names, key=lambda name: scores[name] + (_EXPECTED if name == expected.name else 0.0))
+    bonus = _LOOKS if isinstance(content[0], Image.Image) else _EXPECTED
+    best = max(names, key=lambda name: scores[name] + (bonus if name == expected.name else 0.0))
     shown = ", ".join(f"{name} {score / len(y):.2f}" for name, score in scores.items())
     reason = f"leave-one-out log-likelihood an example, nats: {shown}"
     return Choice(best, f"{expected.reason}; {reason}" if best == expected.name else reason)
@@ -98,13 +99,15 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
 def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Mean and standard deviation of the columns of a table, if they are few and of different units; else None.
 
+    Two rows tell nothing of units: scaled, they differ alike in all columns.
+
     Example:
-        >>> table_scale(np.array([[1.0, 1000.0], [2.0, 3000.0]])) is None
+        >>> table_scale(np.array([[1.0, 1000.0], [2.0, 3000.0], [1.5, 100.0]])) is None
         False
     """
     deviation = X.astype(np.float64).std(0)
     varying = deviation[deviation > 0]
-    if X.shape[1] > 2 * _FEW_COLUMNS or len(varying) == 0:
+    if len(X) < 3 or X.shape[1] > 2 * _FEW_COLUMNS or len(varying) == 0:
         return None
     low, high = np.quantile(varying, 0.1, method="lower"), np.quantile(varying, 0.9, method="higher")
     if high < _UNLIKE * low:
