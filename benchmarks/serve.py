@@ -87,7 +87,9 @@ def latency(url: str, files: dict[int, list[bytes]], n: int) -> dict[str, dict[s
             return answer.json()
 
         def add(c: int, i: int) -> int:
-            answer = http.post("/api/examples", params={"class_id": classes[c], "copies": True}, content=files[c][i], headers=PNG)
+            answer = http.post(
+                "/api/examples", params={"class_id": classes[c], "copies": True}, content=files[c][i], headers=PNG
+            )
             return int(ok(answer)["id"])
 
         def predict(i: int) -> Any:
@@ -242,7 +244,10 @@ async def write_until(http: httpx.AsyncClient, files: dict[int, list[bytes]], ke
     number = (await http.post("/api/classes", json={"name": "a"}, headers=auth)).json()["id"]
     while True:
         answer = await http.post(
-            "/api/examples", params={"class_id": number, "copies": True}, content=files[0][len(known) % 60], headers={**PNG, **auth}
+            "/api/examples",
+            params={"class_id": number, "copies": True},
+            content=files[0][len(known) % 60],
+            headers={**PNG, **auth},
         )
         known[answer.json()["id"]] = number
 

@@ -39,7 +39,9 @@ def begin(url: str, files: Files, n_classes: int, n_examples: int, n_pool: int) 
         for i in range(n_examples):
             http.post("/api/examples", params={"class_id": number}, content=files[c][i], headers=PNG).raise_for_status()
     for i in range(n_pool):
-        http.post("/api/pool", params={"copies": True}, content=files[i % n_classes][i // n_classes], headers=PNG).raise_for_status()
+        http.post(
+            "/api/pool", params={"copies": True}, content=files[i % n_classes][i // n_classes], headers=PNG
+        ).raise_for_status()
     http.post("/api/predict", content=files[0][0], headers=PNG).raise_for_status()
     return http
 

@@ -44,7 +44,9 @@ def write_until_it_dies(url, seed, pictures, acknowledged):
         while True:
             picture = pictures[rng.integers(len(pictures))]
             chosen = classes[rng.integers(2)]
-            answer = http.post("/api/examples", params={"class_id": chosen, "copies": True}, content=picture, headers=PNG)
+            answer = http.post(
+                "/api/examples", params={"class_id": chosen, "copies": True}, content=picture, headers=PNG
+            )
             if answer.status_code == 503:  # it is being stopped
                 return
             number = answer.json()["id"]
