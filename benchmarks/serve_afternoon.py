@@ -29,7 +29,8 @@ N_SHOT, N_FIRST, N_POOL, N_PEOPLE = 5, 100, 480, 3
 WATCH = """() => {
     window.events = [];
     const keep = ({ name, duration }) => window.events.push([name, duration]);
-    new PerformanceObserver((list) => list.getEntries().forEach(keep)).observe({ type: "event", durationThreshold: 16 });
+    const watcher = new PerformanceObserver((list) => list.getEntries().forEach(keep));
+    watcher.observe({ type: "event", durationThreshold: 16 });
     let dropped = null;
     document.addEventListener("change", ({ target }) => {
         if (target.id === "pool-files") dropped ??= performance.now();
