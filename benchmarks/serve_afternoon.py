@@ -28,9 +28,9 @@ CLASSES = (1, 3, 5, 7, 8)
 N_SHOT, N_FIRST, N_POOL, N_PEOPLE = 5, 100, 480, 3
 WATCH = """() => {
     window.events = [];
-    const read = (list) => list.getEntries().map(({ name, duration }) => [name, duration]);
-    new PerformanceObserver((list) => window.events.push(...read(list)))
-        .observe({ type: "event", durationThreshold: 16 });
+    const keep = ({ name, duration }) => window.events.push([name, duration]);
+    const watcher = new PerformanceObserver((list) => list.getEntries().forEach(keep));
+    watcher.observe({ type: "event", durationThreshold: 16 });
     let dropped = null;
     document.addEventListener("change", ({ target }) => {
         if (target.id === "pool-files") dropped ??= performance.now();
