@@ -214,7 +214,7 @@ class TestBadInput:
                 "one of cosine, rbf, matern, linear, polynomial, or a Kernel, but got 'cosin'",
             ),
             ({"kernel": 3}, "a name or a mirrorshot Kernel, but got int"),
-            ({"outputscale": -1.0}, "`outputscale` to be 'loo' or a positive number, but got -1.0"),
+            ({"outputscale": -1.0}, "`outputscale` to be 'auto' or 'loo' or a positive number, but got -1.0"),
             ({"temperature": "auto"}, "`temperature` to be 'loo' or a positive number, but got 'auto'"),
             ({"centre": "median"}, "'auto', 'mean' or 'none', but got 'median'"),
         ],
@@ -239,7 +239,7 @@ def test_sites_of_a_fit_are_a_fixed_point(task):
     X, y, _, _ = task
     model = FewShotClassifier().fit(X, y)
     posterior = model.fitted_.posterior
-    K = model.kernel_(X[None], centre=model.fitted_.centre)
+    K = model.kernel_(model.fitted_.map(X)[None], centre=model.fitted_.centre)
     moments = softmax_moments(posterior.mean.mT, posterior.var.mT)
     one_hot = np.eye(5)[y].T[None]
     g_m = one_hot - moments.prob.mT
