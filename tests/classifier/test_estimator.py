@@ -214,7 +214,7 @@ class TestBadInput:
                 "one of cosine, rbf, matern, linear, polynomial, or a Kernel, but got 'cosin'",
             ),
             ({"kernel": 3}, "a name or a mirrorshot Kernel, but got int"),
-            ({"outputscale": -1.0}, "`outputscale` to be 'loo' or a positive number, but got -1.0"),
+            ({"outputscale": -1.0}, "`outputscale` to be 'auto' or 'loo' or a positive number, but got -1.0"),
             ({"temperature": "auto"}, "`temperature` to be 'loo' or a positive number, but got 'auto'"),
             ({"centre": "median"}, "'auto', 'mean' or 'none', but got 'median'"),
         ],
