@@ -24,7 +24,6 @@ from mirrorshot.types import InvalidInputError
 
 PRIOR_VERSION = 1
 MAX_FEATURES, MAX_RANK, MAX_BYTES = 2**16, 2**10, 2**26
-PACKAGED = Path(__file__).parent / "priors"
 _MAX_COEFFICIENT = 20.0  # of the logarithm of a temperature
 _MAX_NAME = 200  # characters
 _NUMBERS = ("outputscale", "centre")
@@ -119,7 +118,7 @@ class TemperaturePrior(NamedTuple):
 MAX_COUNTED = 2048
 BROAD_TEMPERATURE = TemperaturePrior(0.245, 0.17, 0.26, -0.34, std=0.35)
 OTHER_TEMPERATURE = TemperaturePrior(math.log(0.29) + 0.15 * math.log(3.0), 0.15, 0.0, scale=0.15, std=0.25)
-"""Of kernels that do not measure angles: measured on pixels, texts and tables (`benchmarks/temperature_prior.py`)."""
+"""Of kernels that do not measure angles: set on pixels, texts and tables."""
 _FEW_FEATURES = 100
 
 
@@ -182,18 +181,6 @@ class Prior:
             return restore_prior(saved.tensors, saved.info)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"Expected {path} to hold a prior, but {error}. Make the file again.") from error
-
-
-def packaged_prior(encoder: str) -> Prior | None:
-    """Return the prior that the package has for an encoder, or None.
-
-    Example:
-        >>> packaged_prior("pixels") is None
-        True
-    """
-    path = PACKAGED / f"{encoder}.prior"
-    is_plain = all(character.isalnum() or character in "-_." for character in encoder)
-    return Prior.load(path) if is_plain and path.is_file() else None
 
 
 def prior_state(prior: Prior) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:

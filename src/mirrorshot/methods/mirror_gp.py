@@ -64,8 +64,6 @@ class MirrorGP(GPMethod):
             preset="default",
         ),
         Recipe({"validate_every": 100}, preset="default", kind="characters"),
-        # from a prototype (CUB +1.2 / +2.0 points, mini-ImageNet -> CUB +2 to +3); not yet in results/
-        Recipe({"auxiliary_weight": 1.0}, preset="default", kind="photographs", is_benchmark=True),
     )  # fmt: skip
 
     def __init__(
