@@ -139,6 +139,13 @@ def test_the_commands_of_the_tool_guide_run_in_its_order(pictures, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     for name, source in {"support": "support", "query": "query", "test": "query"}.items():
         shutil.copytree(pictures / source, tmp_path / name)
+    bodies = {
+        "weather": ("cold rain", "warm wind", "snow at night"),
+        "sport": ("a late goal", "the match", "two points"),
+    }
+    rows = [f"{body},{topic}" for topic, some in bodies.items() for body in some]
+    (tmp_path / "texts.csv").write_text("\n".join(["body,topic", *rows]))
+    (tmp_path / "new.csv").write_text("body\nsnow and rain\n")
     text = (DOCS / "tool.md").read_text()
     commands = [line for block in blocks(text, "bash") for line in block.splitlines()]
     assert len(commands) >= 10

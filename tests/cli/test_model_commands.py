@@ -57,6 +57,7 @@ def test_formats_agree(run, fitted, pictures):
 
 
 def test_a_parquet_file_has_the_columns_of_the_table(run, fitted, pictures):
+    pytest.importorskip("pyarrow")
     pd = pytest.importorskip("pandas")
     result = run("predict", fitted, pictures / "query", "--parquet", "out/answers.parquet")
     assert result.exit_code == 0, result.output

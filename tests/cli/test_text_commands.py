@@ -40,7 +40,7 @@ def test_texts_are_fitted_predicted_and_evaluated(run, fitted, texts, tmp_path):
         "sport",
         "money",
     ]
-    scores = records(run("evaluate", fitted, texts, *COLUMNS, "--json"))
+    scores = records(run("evaluate", fitted, texts, *COLUMNS, "--json", "--keep-copies"))
     assert scores["accuracy"] == 1.0
 
 
@@ -106,7 +106,7 @@ def test_a_table_of_embeddings_goes_through_every_command(run, tmp_path):
     np.save(tmp_path / "q.npy", X[::2] + 0.1)
     assert records(run("fit", tmp_path / "t.npz", "-o", "m", "--json"))["n_examples"] == 10
     assert [r["label"] for r in records(run("predict", "m", tmp_path / "q.npy", "--json"))] == ["a"] * 3 + ["b"] * 2
-    assert records(run("evaluate", "m", tmp_path / "t.npz", "--json"))["accuracy"] == 1.0
+    assert records(run("evaluate", "m", tmp_path / "t.npz", "--json", "--keep-copies"))["accuracy"] == 1.0
     assert len(records(run("suggest", "m", tmp_path / "q.npy", "-k", "1", "--json"))) == 1
     assert "words" not in records(run("explain", "m", tmp_path / "q.npy", "--json"))[0]
     assert records(run("add", "m", f"c={tmp_path / 'q.npy'}", "--json"))["n_examples"] == 15

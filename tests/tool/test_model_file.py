@@ -31,7 +31,7 @@ def reseal(path, change):
 
 
 def test_a_model_comes_back_bit_by_bit(saved, points, blobs):
-    model, queries = Model.fit(points), blobs(seed=1)
+    model, queries = Model.fit(points, parameters={"kernel": "cosine"}), blobs(seed=1)
     again = Model.load(saved)
     assert (again.names, again.labels, again.classes) == (model.names, model.labels, model.classes)
     assert again.predict(queries) == model.predict(queries)

@@ -113,12 +113,14 @@ def _write_parquet(path: Path, answers: Sequence["Prediction"]) -> None:
     from mirrorshot.types import DataError
 
     try:
-        import pandas as pd
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame([_row(answer) for answer in answers]).to_parquet(path, index=False)
+        import pyarrow as pa
+        import pyarrow.parquet as pq
     except ImportError as error:
-        raise DataError("Expected pandas and pyarrow, which write Parquet files. pip install pandas pyarrow") from error
+        raise DataError(
+            "Expected pyarrow, which writes Parquet files, but it is missing. pip install pyarrow"
+        ) from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist([_row(answer) for answer in answers]), path)
 
 
 def _print_table(answers: Sequence["Prediction"], quiet: bool) -> None:
