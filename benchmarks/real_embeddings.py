@@ -8,7 +8,7 @@ on the backgrounds of the *other* sets. Targets: accuracy at most 0.2 points bel
 
     python benchmarks/real_embedding_sets.py FOLDER
     python benchmarks/real_embeddings.py FOLDER [--tasks 600] [--gpc-tasks 20] [--sets photos-cub ...] [--jobs 2]
-    python benchmarks/real_embeddings.py FOLDER --write-prior   # the prior of the package, from all backgrounds
+    python benchmarks/real_embeddings.py FOLDER --write-prior photos.prior   # from all backgrounds
 """
 
 import argparse
@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression
 
 from _common import Episode, sample_episodes, save, table
 from mirrorshot import FewShotClassifier
-from mirrorshot.classifier.prior import PACKAGED, Prior, unit_length
+from mirrorshot.classifier.prior import Prior, unit_length
 from mirrorshot.classifier.prior_learning import learn_prior
 
 SEED = 2026
@@ -149,14 +149,14 @@ def main() -> None:
     parser.add_argument("--gpc-tasks", type=int, default=20)
     parser.add_argument("--sets", nargs="+")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--write-prior", action="store_true")
+    parser.add_argument("--write-prior", type=Path)
     args = parser.parse_args()
     started = time.perf_counter()
     if args.write_prior:
         domains = [read(args.folder, name) for name in BACKGROUNDS]
         prior = learn_prior(domains, encoder=ENCODER, learned_on="CUB and mini-ImageNet training classes, EMNIST")
-        prior.save(PACKAGED / f"{ENCODER}.prior")
-        print(f"written: {PACKAGED / f'{ENCODER}.prior'}: {prior.centre}, {prior.temperature}")
+        prior.save(args.write_prior)
+        print(f"written: {args.write_prior}: {prior.centre}, {prior.temperature}")
         return
     names = args.sets or sorted(p.stem for p in args.folder.glob("*.npz") if not p.stem.startswith("background-"))
     results, rows = [], []
