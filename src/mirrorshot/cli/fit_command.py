@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,7 @@ from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import check_folder, note, quoted, refuse, say, say_json, short_work
 
 if TYPE_CHECKING:
+    from mirrorshot.classifier.prior import Prior
     from mirrorshot.tool import Model
 
 FIT_EXAMPLES = examples(
@@ -53,6 +54,12 @@ def fit(
     kernel: Annotated[
         str, typer.Option(help="auto, cosine, rbf, matern, linear or polynomial. auto is cosine, or chosen for tables.")
     ] = "auto",
+    prior: Annotated[
+        Path | None,
+        typer.Option(
+            help="What `mirrorshot prior` learned of the encoder.", metavar="FILE", show_default="broad rules"
+        ),
+    ] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     thumbnails: Annotated[bool, typer.Option(help="Keep small images of the examples in the model.")] = True,
@@ -76,7 +83,9 @@ def fit(
 
         items = read_labelled(support, text_column=text_column, label_column=label_column)
         chosen = pick_encoder(encoder, items, download=download, quiet=quiet)
-        parameters = {} if kernel == "auto" else {"kernel": kernel}
+        parameters: dict[str, Any] = {} if kernel == "auto" else {"kernel": kernel}
+        if prior is not None:
+            parameters = {"kernel": "cosine", **parameters, "prior": _read_prior(prior, chosen.name)}
         with progress_bar(quiet=quiet) as stage:
             model = Model.fit(
                 items, chosen, parameters=parameters, thumbnails=thumbnails, skip_corrupt=skip_corrupt,
@@ -91,6 +100,19 @@ def fit(
         output.parent.mkdir(parents=True, exist_ok=True)
         model.save(output)
     _print(model, output, time.perf_counter() - started, as_json)
+
+
+def _read_prior(path: Path, encoder: str) -> "Prior":
+    from mirrorshot.classifier.prior import Prior
+    from mirrorshot.types import DataError
+
+    found = Prior.load(path)
+    if found.encoder not in ("", encoder):
+        raise DataError(
+            f"Expected a prior of the encoder {encoder}, but {path} is of {found.encoder}. Use --encoder "
+            f"{found.encoder}, or learn a prior of {encoder} with `mirrorshot prior`."
+        )
+    return found
 
 
 def _print(model: "Model", path: Path, seconds: float, as_json: bool) -> None:

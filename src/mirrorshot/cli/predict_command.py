@@ -75,7 +75,7 @@ def predict(
     elif as_csv:
         _print_csv(answers)
     elif parquet is None:
-        _print_table(answers, quiet)
+        _print_table(answers, found.items.kind, quiet)
     end_with_damaged(found)
 
 
@@ -123,7 +123,7 @@ def _write_parquet(path: Path, answers: Sequence["Prediction"]) -> None:
     pq.write_table(pa.Table.from_pylist([_row(answer) for answer in answers]), path)
 
 
-def _print_table(answers: Sequence["Prediction"], quiet: bool) -> None:
+def _print_table(answers: Sequence["Prediction"], kind: str, quiet: bool) -> None:
     from mirrorshot.cli.tables import print_rows, terminal_width
 
     width = terminal_width() if sys.stdout.isatty() else 200  # a pipe has no width
@@ -135,7 +135,8 @@ def _print_table(answers: Sequence["Prediction"], quiet: bool) -> None:
         novelty = f"{answer.novelty:.2f} {'>' if answer.is_novel else '≤'} {answer.novelty_threshold:.2f}"
         values = [f"{getattr(answer, part):.0%}" for part in parts]
         rows.append([shown(answer.name), label, f"{answer.probability:.3f}", in_set, novelty, *values])
-    columns = ["image", "class", "prob.", "set", "novelty", *(part.partition("_")[0] for part in parts)]
+    name = "image" if kind == "picture" else "item"
+    columns = [name, "class", "prob.", "set", "novelty", *(part.partition("_")[0] for part in parts)]
     print_rows(columns, rows, numbers=(2, 4, 5, 6), width=width, shorten=0)
     if any(answer.is_novel for answer in answers):
         note("none of these: unlike all examples. The class in brackets is only the nearest one.", quiet=quiet)
