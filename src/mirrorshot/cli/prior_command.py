@@ -19,7 +19,8 @@ PRIOR_EXAMPLES = examples(
         "more, with ten images or more each; other classes than those you will classify.",
         "mirrorshot prior embeddings.npz -o mine.prior": "Embeddings X and labels y of an encoder of your own.",
     },
-    "Then, in Python: [cyan]FewShotClassifier(prior=Prior.load('photos.prior'))[/cyan]",
+    "Then: [cyan]mirrorshot fit support/ --prior photos.prior[/cyan], or in Python "
+    "[cyan]FewShotClassifier(prior=Prior.load('photos.prior'))[/cyan]",
 )
 
 
