@@ -45,7 +45,7 @@ def test_hostile_images_are_answered(shared, picture_of, hostile):
 @pytest.mark.parametrize("key", ["comment", "transparency"])
 def test_texts_in_an_image_reach_no_encoder(user, hostile, key):
     for _, text in hostile.text_chunks(key, hostile.TWO_BYTES * 40_000):
-        answer = user.http.post("/api/pool", content=hostile.png(text), headers=PNG)
+        answer = user.http.post("/api/pool", params={"copies": True}, content=hostile.png(text), headers=PNG)
         assert answer.status_code == 201, answer.text
         preview = user.http.get(f"/api/pictures/{answer.json()['id']}/preview").content
         assert len(preview) < 5000

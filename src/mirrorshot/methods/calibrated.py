@@ -40,7 +40,7 @@ def task_shift(support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], t
         >>> z, ones = torch.eye(2)[None], torch.ones(1, 2)
         >>> tasks = TaskBatch(z, torch.tensor([[0, 1]]), z, 2, ones, ones, ones.bool())
         >>> task_shift(z, 0.5 * z + 0.5, tasks)
-        tensor([-2.9368])
+        tensor([-2.2484])
     """
     support, query = (z / z.norm(dim=-1, keepdim=True).clamp(min=1e-12) for z in (support, query))
     real = tasks.support_weight > 0

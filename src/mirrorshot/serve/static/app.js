@@ -243,6 +243,8 @@ byId("reset").addEventListener("click", async () => {
   if (!chosen) return;
   history.clear();
   state.misfits.n = 0;
+  // thumbnails on their way would be asked of a session that is gone
+  for (const image of document.querySelectorAll("img")) if (!image.complete) image.removeAttribute("src");
   doing(async () => { await api.forget(); await api.begin(); }, "All images are deleted");
 });
 
