@@ -80,10 +80,7 @@ def test_single_precision_for_the_first_rounds_does_not_change_the_result(monkey
     np.testing.assert_allclose(found.mean, exact.mean, atol=1e-7)
 
 
-def test_a_search_that_is_cut_short_is_not_proven(monkeypatch):
-    from mirrorshot.gp import alternating
-
-    monkeypatch.setattr(alternating, "_MAX_ROUNDS", 1)
-    found = alternate(make_task(3, 3, 5))
+def test_a_search_that_is_cut_short_is_not_proven():
+    found = alternate(make_task(3, 3, 5), max_rounds=1)
     assert not found.is_proven
     assert found.gap > 1e-3

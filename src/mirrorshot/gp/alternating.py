@@ -103,7 +103,7 @@ class Found(NamedTuple):
         return GaussianSites(np.ascontiguousarray(shift.T)[None], np.ascontiguousarray(self.precision.T)[None])
 
 
-def alternate(task: Task, start: GaussianSites | None = None) -> Found:
+def alternate(task: Task, start: GaussianSites | None = None, *, max_rounds: int = _MAX_ROUNDS) -> Found:
     """Solve one task, from given sites or from the prior."""
     phi = task.features.phi
     is_large = is_rough = phi.size * task.Y.shape[1] >= _SINGLE_SIZE
@@ -112,7 +112,7 @@ def alternate(task: Task, start: GaussianSites | None = None) -> Found:
     best: Found | None = None
     path: list[_Round] = []
     gap = math.inf
-    for n_rounds in range(1, _MAX_ROUNDS + 1):
+    for n_rounds in range(1, max_rounds + 1):
         conditioned = condition_on(rough, w.astype(np.float32)) if is_rough else condition_on(phi, w)
         if u is None:
             u = conditioned.solve(start.shift[0] @ phi)  # type: ignore[union-attr]
