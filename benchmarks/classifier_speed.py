@@ -70,7 +70,7 @@ def in_turns(works: dict[str, Callable[[int], Any]], repeats: int) -> dict[str, 
 
 def small(repeats: int) -> dict[str, Any]:
     result = {}
-    for n_way, n_shot, asked in SMALL:
+    for n_way, n_shot, goal in SMALL:
         tasks = [draw(n_way, n_shot, 1280, i) for i in range(repeats + 1)]
 
         def fit_and_predict(model: Any, task: Task) -> None:
@@ -88,12 +88,12 @@ def small(repeats: int) -> dict[str, Any]:
         times = in_turns(works, repeats)
         ratio = times["mirrorshot"] / times["logistic regression"]
         text = ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in times.items())
-        print(f"{n_way}-way {n_shot}-shot: {text}; ratio {ratio:.2f} (asked {asked})", flush=True)
+        print(f"{n_way}-way {n_shot}-shot: {text}; ratio {ratio:.2f} (goal {goal})", flush=True)
         if "gpc" in times:
             print(
-                f"  GaussianProcessClassifier / FewShotClassifier = {times['gpc'] / times['mirrorshot']:.1f} (asked 10)"
+                f"  GaussianProcessClassifier / FewShotClassifier = {times['gpc'] / times['mirrorshot']:.1f} (goal 10)"
             )
-        result[f"{n_way}-way {n_shot}-shot"] = {**times, "ratio": ratio, "asked": asked}
+        result[f"{n_way}-way {n_shot}-shot"] = {**times, "ratio": ratio, "goal": goal}
     return result
 
 
@@ -115,15 +115,15 @@ print(took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) / 1024,
 def large(repeats: int) -> dict[str, Any]:
     """One fit of many classes or examples, in a process of its own so that memory can be told."""
     result = {}
-    for n_way, n_shot, asked in LARGE:
+    for n_way, n_shot, goal in LARGE:
         code = _ONE_FIT.format(folder=os.path.dirname(os.path.abspath(__file__)), n_way=n_way, n_shot=n_shot)
         runs = [
             subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)
         ]
         took = median(float(run.stdout.split()[0]) for run in runs)
         memory, gap = (float(value) for value in runs[0].stdout.split()[1:3])
-        print(f"{n_way} classes x {n_shot}: {took:.3f} s (asked {asked}), {memory:.0f} MiB, gap {gap:.1e}", flush=True)
-        result[f"{n_way} x {n_shot}"] = {"seconds": took, "asked": asked, "mib": memory, "gap": gap}
+        print(f"{n_way} classes x {n_shot}: {took:.3f} s (goal {goal}), {memory:.0f} MiB, gap {gap:.1e}", flush=True)
+        result[f"{n_way} x {n_shot}"] = {"seconds": took, "goal": goal, "mib": memory, "gap": gap}
     return result
 
 
@@ -135,7 +135,7 @@ def add(repeats: int) -> dict[str, float]:
         {"add": lambda i: edited[i].add(x[-1], int(y[-1])), "fit": lambda i: FewShotClassifier().fit(x, y)}, repeats
     )
     ratio = times["fit"] / times["add"]
-    print(f"20 x 10: fit {1e3 * times['fit']:.1f} ms, add {1e3 * times['add']:.1f} ms, ratio {ratio:.1f} (asked 5)")
+    print(f"20 x 10: fit {1e3 * times['fit']:.1f} ms, add {1e3 * times['add']:.1f} ms, ratio {ratio:.1f} (goal 5)")
     return {**times, "ratio": ratio}
 
 
@@ -166,7 +166,7 @@ def batch(repeats: int) -> dict[str, float]:
     factors = median(seconds(lambda: cholesky_of_shifted(K, root)) for _ in range(5))
     limit = float(info.n_evaluations.double().mean()) * (expectations + factors)
     ratio = one_by_one / together
-    print(f"1,000 tasks: one by one / together = {ratio:.1f} (asked 5); together / arithmetic = {together / limit:.2f}")
+    print(f"1,000 tasks: one by one / together = {ratio:.1f} (goal 5); together / arithmetic = {together / limit:.2f}")
     return {"together": together, "one by one": one_by_one, "arithmetic": limit, "ratio": ratio}
 
 
@@ -181,7 +181,7 @@ def imports(repeats: int) -> dict[str, float]:
     }
     times = in_turns(works, min(repeats, 7))
     ratio = (times["mirrorshot"] - times["python"]) / (times["sklearn.linear_model"] - times["python"])
-    print(f"import of FewShotClassifier / import of sklearn.linear_model = {ratio:.2f} (asked 1.2)")
+    print(f"import of FewShotClassifier / import of sklearn.linear_model = {ratio:.2f} (goal 1.2)")
     return {**times, "ratio": ratio}
 
 
