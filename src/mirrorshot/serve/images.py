@@ -71,10 +71,11 @@ class Encoders:
         return self._known[encoder]
 
     def decide(self, image: Image.Image) -> str:
-        """Identity of the encoder for a user whose first image this is."""
+        """Identity of the encoder for a user whose first image this is: for characters, or else the first other one."""
         if len(self._by_identity) == 1:
             return next(iter(self._by_identity))
-        return self.identities[choose_encoder([image]).name]
+        other = next(name for name in self.identities if name != "glyphs")
+        return self.identities[choose_encoder([image], other).name]
 
     def encode(self, encoder: str, image: Image.Image) -> NDArray[Any]:
         """Embedding (D,) of an image."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from mirrorshot.encoders import EncoderError
+from mirrorshot.encoders import EncoderError, candidates
 from mirrorshot.serve.app import make_app
 from mirrorshot.serve.connections import bounded
 from mirrorshot.serve.images import Encoders
@@ -90,7 +90,8 @@ def run(
     model = None if model_path is None else Model.load(model_path, trust_encoder=trust_encoder, download=download)
     if model is not None and encoder != "auto":
         raise EncoderError("Expected the encoder of the model, but got another one. Leave out --encoder.")
-    encoders = Encoders(("glyphs", "pixels") if encoder == "auto" else (encoder,), model, download=download)
+    names = tuple(candidates("picture")) if encoder == "auto" else (encoder,)
+    encoders = Encoders(names, model, download=download)
     app = make_app(settings, encoders, model)
     bound = _listen(settings)
     say(f"mirrorshot serve: {_address(settings, bound.getsockname()[1])}")

@@ -67,7 +67,7 @@ function drawTools(overview) {
   if (!differs(encoder, overview.encoders, overview.encoder, overview.pictures.length > 0, overview.is_ready)) return;
   const names = { auto: "(detect)", glyphs: "characters", pixels: "other things" };
   encoder.replaceChildren(...(overview.encoders.length > 1 ? ["auto", ...overview.encoders] : overview.encoders).map((name) =>
-    h("option", { value: name, selected: name === (overview.encoder ?? "auto") }, names[name] ?? name)));
+    h("option", { value: name, selected: name === (overview.encoder ?? "auto") }, names[name] ?? (name.startsWith("efficientnet") ? "photographs" : name))));
   encoder.disabled = overview.pictures.length > 0 || overview.encoders.length < 2;
   encoder.title = encoder.disabled ? "Settled by the first image" : "";
   const download = byId("download");
