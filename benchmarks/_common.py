@@ -49,7 +49,8 @@ def sample_episodes(
 
 def save(name: str, result: dict[str, Any], *, seed: int, started: float) -> None:
     """Write a result with commit, command, device, versions and wall time, so that it can be traced."""
-    command = " ".join(["python", str(Path(sys.argv[0])), *sys.argv[1:]])
+    arguments = ["FOLDER" if Path(argument).is_absolute() else argument for argument in sys.argv[1:]]
+    command = " ".join(["python", str(Path(sys.argv[0])), *arguments])
     save_result(RESULTS / f"{name}.json", result, command=command, seed=seed, started=started)
     print(f"written: results/{name}.json")
 
