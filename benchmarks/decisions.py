@@ -31,6 +31,7 @@ from sklearn.metrics import roc_auc_score
 from _common import Episode, sample_episodes, save, table
 from embedding_sets import digits, glyphs
 from mirrorshot import FewShotClassifier
+from mirrorshot.classifier.predict import loo_proba
 
 SEED = 11
 N_SAMPLES = 1_000_000
@@ -92,8 +93,7 @@ def novelty_scores(
     mean, var = model.predict_latent(X)
     best = mean.argmax(1)[:, None]
     parts = model.uncertainty(X)
-    x = torch.tensor(X)[None]
-    similarity = model.kernel_(model.fitted_.support.x, x, centre=model.fitted_.centre)[0, 0].numpy()
+    similarity = model.fitted_.cross(X[None])[0][0, 0]
     return {
         "`novelty`": model.novelty(X),
         "maximum probability": -model.predict_proba(X).max(1),
@@ -169,7 +169,7 @@ def label_accuracies(n_repeats: int) -> dict[str, dict[str, float]]:
 def crepes_sets(model: FewShotClassifier, X: NDArray[np.float64], coverage: float) -> NDArray[np.bool_]:
     """Sets of crepes (not smoothed) from leave-one-out probabilities of the examples."""
     y = model.fitted_.support.y
-    own = model._loo_proba(torch.ones(len(y), dtype=torch.float64))[torch.arange(len(y)), y].numpy()
+    own = loo_proba(model.fitted_, np.ones(len(y)))[np.arange(len(y)), y]
     classifier = ConformalClassifier().fit(1.0 - own)
     sets = classifier.predict_set(1.0 - model.predict_proba(X), confidence=coverage, smoothing=False)
     return np.asarray(sets, dtype=bool)
@@ -207,7 +207,7 @@ def lowest_passing(top: NDArray[np.float64], risk: NDArray[np.float64], target_r
 def other_thresholds(model: FewShotClassifier, target_risk: float) -> dict[str, float]:
     """Rules that `reject` could follow: errors counted, and the probabilities as ten examples beside those counted."""
     y = model.fitted_.support.y.numpy()
-    prob = model._loo_proba(torch.ones(len(y), dtype=torch.float64)).numpy()
+    prob = loo_proba(model.fitted_, np.ones(len(y)))
     order = (-prob.max(1)).argsort(kind="stable")
     top, wrong = prob.max(1)[order], (prob.argmax(1) != y)[order]
     k = np.arange(1, len(y) + 1)
