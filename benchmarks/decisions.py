@@ -206,7 +206,7 @@ def lowest_passing(top: NDArray[np.float64], risk: NDArray[np.float64], target_r
 
 def other_thresholds(model: FewShotClassifier, target_risk: float) -> dict[str, float]:
     """Rules that `reject` could follow: errors counted, and the probabilities as ten examples beside those counted."""
-    y = model.fitted_.support.y.numpy()
+    y = model.fitted_.support.y
     prob = loo_proba(model.fitted_, np.ones(len(y)))
     order = (-prob.max(1)).argsort(kind="stable")
     top, wrong = prob.max(1)[order], (prob.argmax(1) != y)[order]
