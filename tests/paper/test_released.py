@@ -17,15 +17,14 @@ from mirrorshot.paper.cells import Cell, different_settings, read_results
 from mirrorshot.paper.released import (
     RELEASED,
     ReleasedBayesianMAML,
-    ReleasedLogisticSoftmaxGP,
     ReleasedOneVsEachGP,
     ReleasedRelationNet,
     imitation,
     released_descent,
-    released_elbo,
     released_options,
     released_scores,
 )
+from mirrorshot.paper.released_cdkt import ReleasedLogisticSoftmaxGP, released_elbo
 from mirrorshot.paper.runner import run_cells
 from mirrorshot.softmax.logistic import logistic_softmax_prob, mean_log_sigmoid
 from mirrorshot.softmax.moments import softmax_moments

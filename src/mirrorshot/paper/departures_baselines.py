@@ -8,7 +8,8 @@ import torch
 from mirrorshot.gp.logistic_softmax import Start, make_labels, mean_field, mean_field_elbo
 from mirrorshot.gp.one_vs_each import one_vs_each_scores
 from mirrorshot.paper.episodes import synthetic_tasks
-from mirrorshot.paper.released import released_elbo, released_scores
+from mirrorshot.paper.released import released_scores
+from mirrorshot.paper.released_cdkt import released_elbo
 
 
 def logistic_softmax_bound() -> dict[str, float]:

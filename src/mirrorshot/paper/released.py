@@ -15,19 +15,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
-from mirrorshot.gp.logistic_softmax import Labels, MeanField, mean_field_elbo
 from mirrorshot.gp.objective import State, make_problem
 from mirrorshot.gp.one_vs_each import one_vs_each_scores
 from mirrorshot.gp.quasi_newton import MirrorInfo
 from mirrorshot.gp.steps import fixed_descent, towards
 from mirrorshot.methods import METHODS, FewShotMethod
 from mirrorshot.methods import bayesian_maml as bmaml
-from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
 from mirrorshot.methods.ove_gp import OneVsEachGP
 from mirrorshot.methods.relationnet import RelationNet
 from mirrorshot.methods.shared import check_choice, class_log_softmax
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.softmax.logistic import mean_log_sigmoid
+from mirrorshot.paper.released_cdkt import ReleasedLogisticSoftmaxGP
 from mirrorshot.training.config import Config
 from mirrorshot.types import TaskBatch
 
@@ -47,12 +45,6 @@ def released_descent(
     start = GaussianSites.zeros_like(K, n_way)
     sites, info = fixed_descent(problem, start, max_steps, step_size, released_step)
     return condition(K, sites), info
-
-
-def released_elbo(q: MeanField, labels: Labels, *, prior_mean: float = 0.0) -> Float[Tensor, " T"]:
-    """The bound of CDKT with `- E lambda` where the derivation has `- C E lambda`: larger, and no bound."""
-    surplus = labels.weight * (q.alpha - q.alpha / labels.n_classes)
-    return mean_field_elbo(q, labels, prior_mean=prior_mean) + surplus.sum((1, 2))
 
 
 def released_scores(
@@ -82,41 +74,6 @@ class ReleasedOneVsEachGP(OneVsEachGP):
         if not self.geometric:
             return super()._combine(scores, tasks)
         return class_log_softmax(scores.mean(1), tasks.class_mask)
-
-
-class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
-    """CDKT that trains on `released_elbo`, or has another prior mean at test, -5 in the released scripts.
-
-    `geometric`: probabilities proportional to `exp E log sigma`, as in the released "pl" loss and Gibbs sampler.
-    """
-
-    def __init__(
-        self, backbone: Backbone, *, released_bound: bool = False, test_prior_mean: float | None = None,
-        geometric: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(backbone, **options)
-        self.test_prior_mean = self.prior_mean if test_prior_mean is None else test_prior_mean
-        self.released_bound, self.geometric = released_bound, geometric
-
-    def _elbo(self, q: MeanField, labels: Labels, a: float) -> Float[Tensor, " T"]:
-        return (released_elbo if self.released_bound else mean_field_elbo)(q, labels, prior_mean=a)
-
-    def _log_prob(self, tasks: TaskBatch, *covariances: Tensor, differentiable: bool) -> Float[Tensor, "T M C"]:
-        trained = self.prior_mean
-        self.prior_mean = trained if differentiable else self.test_prior_mean
-        try:
-            return super()._log_prob(tasks, *covariances, differentiable=differentiable)
-        finally:
-            self.prior_mean = trained
-
-    def _log_likelihood(
-        self, mean: Tensor, var: Tensor, mask: Tensor, class_mask: Bool[Tensor, "T C"]
-    ) -> Float[Tensor, "T M C"]:
-        if not self.geometric:
-            return super()._log_likelihood(mean, var, mask, class_mask)
-        score = mean_log_sigmoid(mean, var)
-        score = self._mean_over_chains(score) if self.inference == "gibbs" else score
-        return class_log_softmax(score.mT, class_mask)
 
 
 class ReleasedRelationNet(RelationNet):

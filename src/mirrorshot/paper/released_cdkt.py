@@ -1,0 +1,213 @@
+"""Imitations of CDKT's released code ("Revisiting Logistic-softmax Likelihood ...", mean-field ELBO).
+
+For comparisons only. The released training follows a pseudo-gradient, not the gradient of a bound: it departs from the
+derivation in its starts, in the order of its updates and in terms without a gradient. `Departures` names each of these,
+so that each can be undone alone.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
+from mirrorshot.gp.logistic_softmax import Labels, MeanField, make_labels, mean_field_elbo
+from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
+from mirrorshot.methods.shared import class_log_softmax
+from mirrorshot.networks.backbones import Backbone
+from mirrorshot.softmax.logistic import mean_log_sigmoid
+from mirrorshot.types import InvalidInputError, TaskBatch
+
+_START_VARIANCE = 0.01
+
+
+class Departures(NamedTuple):
+    """Departures of the released training from the derivation; False follows the derivation.
+
+    Attributes:
+        random_rates: `alpha ~ U(5, 10)` and `omega ~ U(0, 1)` are drawn anew for every task. Otherwise they follow from
+            the means and variances that the task starts with.
+        lagging_omega: the covariance is conditioned on the `omega` of the step before.
+        held_tilt: the tilt `sqrt(mu^2 + var)` has no gradient, and is one step old in the bound.
+        dropped_quadratic: without `-omega (mu^2 + var - tilt^2) / 2`, which is zero for a current tilt only, and has a
+            gradient that is never zero. It needs `held_tilt`.
+        large_rates: `- E lambda` where the derivation has `- C E lambda`.
+    """
+
+    random_rates: bool = True
+    lagging_omega: bool = True
+    held_tilt: bool = True
+    dropped_quadratic: bool = True
+    large_rates: bool = True
+
+
+class Factors(NamedTuple):
+    """The factors of `q` after some steps, for latents in units of the temperature."""
+
+    posterior: GaussianPosterior
+    gamma: Float[Tensor, "T C N"]
+    alpha: Float[Tensor, "T 1 N"]
+    omega: Float[Tensor, "T C N"]
+    tilt: Float[Tensor, "T C N"]
+
+
+class Moments(NamedTuple):
+    """Means and variances of the latents, (T, C, N) each."""
+
+    mean: Float[Tensor, "T C N"]
+    var: Float[Tensor, "T C N"]
+
+
+def released_steps(
+    K: Float[Tensor, "T _ N N"],
+    labels: Labels,
+    start: Moments,
+    *,
+    n_steps: int,
+    generator: torch.Generator,
+    departures: Departures,
+) -> Factors:
+    """Mean-field steps in the order of the released code: rates, covariance, means, and `omega` last."""
+    mean, var = start
+    alpha, omega = _first_rates(labels, start, generator, departures)
+    for _ in range(n_steps):
+        tilt = _tilt(mean, var, departures)
+        gamma = _counts(mean, tilt, alpha, labels)
+        alpha = 1 + gamma.sum(1, keepdim=True)
+        new_omega = (labels.Y + gamma) * torch.tanh(tilt / 2) / (2 * tilt)
+        precision = omega if departures.lagging_omega else new_omega
+        # Sigma = (K^-1 + diag omega)^-1,  mu = Sigma (Y - gamma) / 2
+        posterior = condition(K, GaussianSites(labels.weight * (labels.Y - gamma) / 2, labels.weight * precision))
+        omega, (mean, var) = new_omega, (posterior.mean, posterior.var)
+    return Factors(posterior, gamma, alpha, omega, tilt)
+
+
+def released_objective(q: Factors, labels: Labels, departures: Departures) -> Float[Tensor, " T"]:
+    """The number that the released code ascends, of each task. With all departures undone it is the bound."""
+    Y, weight, _ = labels
+    mean, var = q.posterior.mean, q.posterior.var
+    tilt = q.tilt if departures.held_tilt else _tilt(mean, var, departures)
+    psi, log_classes = torch.digamma(q.alpha), labels.n_classes.log()
+    log_gamma = q.gamma.clamp(min=torch.finfo(q.gamma.dtype).tiny).log()
+    per_class = (Y - q.gamma) * mean / 2 - (Y + q.gamma) * (math.log(2) + _log_cosh(tilt / 2))
+    per_class = per_class + q.gamma * (1 - log_gamma + psi - log_classes)
+    if not departures.dropped_quadratic:
+        per_class = per_class - q.omega * (mean.square() + var - tilt.square()) / 2
+    entropy = q.alpha - log_classes + torch.lgamma(q.alpha) + (1 - q.alpha) * psi
+    rates = q.alpha / labels.n_classes if departures.large_rates else q.alpha
+    per_point = per_class.sum(1, keepdim=True) + entropy - rates
+    return (weight * per_point).sum((1, 2)) - kl_to_prior(q.posterior).sum(-1)
+
+
+def released_elbo(q: MeanField, labels: Labels, *, prior_mean: float = 0.0) -> Float[Tensor, " T"]:
+    """The bound of CDKT with `- E lambda` where the derivation has `- C E lambda`: larger, and no bound."""
+    surplus = labels.weight * (q.alpha - q.alpha / labels.n_classes)
+    return mean_field_elbo(q, labels, prior_mean=prior_mean) + surplus.sum((1, 2))
+
+
+class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
+    """CDKT with what its released code does otherwise.
+
+    Args:
+        backbone: the network.
+        released_bound: train on `released_elbo`.
+        released_training: train on `released_objective`, after steps that start from the means and variances of the
+            task before, whose labels stand in the same order, and the first from random ones. They are in no
+            checkpoint: a resumed training draws them anew.
+        departures: values of `Departures` that are not those of the released code.
+        test_prior_mean: another prior mean at test, -5 in the released scripts.
+        geometric: probabilities proportional to `exp E log sigma`, as in the released "pl" loss and Gibbs sampler.
+        **options: those of `LogisticSoftmaxGP`.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        released_bound: bool = False,
+        released_training: bool = False,
+        departures: dict[str, bool] | None = None,
+        test_prior_mean: float | None = None,
+        geometric: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(backbone, **options)
+        if released_training and (self.objective, self.inference, self.prior_mean) != ("ml", "mean_field", 0):
+            raise InvalidInputError(
+                "Expected objective='ml', inference='mean_field' and prior_mean=0 with `released_training`, but got "
+                f"{self.objective!r}, {self.inference!r} and {self.prior_mean}."
+            )
+        self.test_prior_mean = self.prior_mean if test_prior_mean is None else test_prior_mean
+        self.released_bound, self.geometric, self.released_training = released_bound, geometric, released_training
+        self.departures = Departures(**(departures or {}))
+        self._carried: Moments | None = None
+
+    def is_recordable(self, n_points: int, n_way: int) -> bool:
+        """Steps that go on from the task before are not replayed."""
+        return not self.released_training and super().is_recordable(n_points, n_way)
+
+    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
+        if not self.released_training:
+            return super()._bound(K, y, weight, class_mask)
+        K = K / self.likelihood_temperature**2
+        labels = make_labels(y, weight, class_mask, K.dtype)
+        if self._carried is None or self._carried.mean.shape != labels.Y.shape:
+            self._carried = self._first_start(labels)
+        q = released_steps(
+            K, labels, self._carried, n_steps=self.n_steps, generator=self.generator, departures=self.departures
+        )
+        self._carried = Moments(q.posterior.mean.detach(), q.posterior.var.detach())
+        return released_objective(q, labels, self.departures)
+
+    def _first_start(self, labels: Labels) -> Moments:
+        mean = torch.empty_like(labels.Y).normal_(generator=self.generator) / self.likelihood_temperature
+        return Moments(mean, torch.full_like(mean, _START_VARIANCE / self.likelihood_temperature**2))
+
+    def _elbo(self, q: MeanField, labels: Labels, a: float) -> Float[Tensor, " T"]:
+        return (released_elbo if self.released_bound else mean_field_elbo)(q, labels, prior_mean=a)
+
+    def _log_prob(self, tasks: TaskBatch, *covariances: Tensor, differentiable: bool) -> Float[Tensor, "T M C"]:
+        trained = self.prior_mean
+        self.prior_mean = trained if differentiable else self.test_prior_mean
+        try:
+            return super()._log_prob(tasks, *covariances, differentiable=differentiable)
+        finally:
+            self.prior_mean = trained
+
+    def _log_likelihood(
+        self, mean: Tensor, var: Tensor, mask: Tensor, class_mask: Bool[Tensor, "T C"]
+    ) -> Float[Tensor, "T M C"]:
+        if not self.geometric:
+            return super()._log_likelihood(mean, var, mask, class_mask)
+        score = mean_log_sigmoid(mean, var)
+        score = self._mean_over_chains(score) if self.inference == "gibbs" else score
+        return class_log_softmax(score.mT, class_mask)
+
+
+def _first_rates(
+    labels: Labels, start: Moments, generator: torch.Generator, departures: Departures
+) -> tuple[Float[Tensor, "T 1 N"], Float[Tensor, "T C N"]]:
+    if departures.random_rates:
+        alpha = torch.empty_like(labels.weight).uniform_(5, 10, generator=generator)
+        return alpha, torch.empty_like(labels.Y).uniform_(0, 1, generator=generator)
+    tilt = _tilt(*start, departures)
+    alpha = labels.n_classes.expand_as(labels.weight)  # E lambda = 1
+    gamma = _counts(start.mean, tilt, alpha, labels)
+    return 1 + gamma.sum(1, keepdim=True), (labels.Y + gamma) * torch.tanh(tilt / 2) / (2 * tilt)
+
+
+def _counts(mean: Tensor, tilt: Tensor, alpha: Tensor, labels: Labels) -> Float[Tensor, "T C N"]:
+    # gamma = exp(psi(alpha) - mu / 2) / (2 C cosh(tilt / 2))
+    log_rate = torch.digamma(alpha) - labels.n_classes.log()
+    return labels.exists * torch.exp(log_rate - mean / 2 - math.log(2) - _log_cosh(tilt / 2))
+
+
+def _tilt(mean: Tensor, var: Tensor, departures: Departures) -> Float[Tensor, "T C N"]:
+    tilt = (mean.square() + var).clamp(min=1e-8).sqrt()
+    return tilt.detach() if departures.held_tilt else tilt
+
+
+def _log_cosh(x: Tensor) -> Tensor:
+    return x + torch.log1p(torch.exp(-2 * x)) - math.log(2)
