@@ -199,9 +199,6 @@ def test_the_first_picture_settles_the_encoder(user, picture_of):
     assert user.get("session")["encoder"] is None
     user.add(picture_of("bar"))
     assert user.get("session")["encoder"] == "glyphs"
-    answer = user.http.put("/api/encoder", json={"name": "pixels"})
-    assert answer.status_code == 409
-    assert "Remove them first" in answer.json()["error"]
 
 
 def test_an_encoder_can_be_chosen_but_only_one_of_the_server(user, picture_of):

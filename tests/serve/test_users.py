@@ -83,7 +83,9 @@ def rows(seed, n=6):
     rng = np.random.default_rng(seed)
     labels = ["a", "b"] * (n // 2)
     preview = make_preview(Image.new("L", (4, 4)))
-    return Rows(seed, list(range(n)), [str(i) for i in range(n)], labels, rng.normal(size=(n, 3)), [preview] * n)
+    return Rows(
+        seed, "pixels", list(range(n)), [str(i) for i in range(n)], labels, rng.normal(size=(n, 3)), [preview] * n
+    )
 
 
 def changed(before, gone=(), come=(), relabelled=None):
@@ -95,7 +97,7 @@ def changed(before, gone=(), come=(), relabelled=None):
     ids = [*kept.ids, *range(1000, 1000 + len(come))]
     X = np.concatenate([kept.embeddings, rng.normal(size=(len(come), 3))])
     names, previews = [str(number) for number in ids], before.previews[:1] * len(ids)
-    return Rows(before.support + 1, ids, names, [*kept.labels, *come], X, previews)
+    return Rows(before.support + 1, before.encoder, ids, names, [*kept.labels, *come], X, previews)
 
 
 @pytest.mark.parametrize(

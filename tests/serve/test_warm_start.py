@@ -7,7 +7,7 @@ from mirrorshot.serve.records import Rows
 
 def rows_of(ids, labels, embeddings):
     names, classes = [f"{i}.jpg" for i in ids], [labels[i] for i in ids]
-    return Rows(0, list(ids), names, classes, np.stack([embeddings[i] for i in ids]), [b""] * len(ids))
+    return Rows(0, "pixels", list(ids), names, classes, np.stack([embeddings[i] for i in ids]), [b""] * len(ids))
 
 
 def test_a_model_that_is_brought_up_to_date_is_what_a_fit_gives(monkeypatch):

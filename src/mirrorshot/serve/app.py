@@ -46,6 +46,7 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.backups.start()
+        service.changes.resume()
         yield
         service.close()
 

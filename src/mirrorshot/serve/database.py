@@ -36,6 +36,20 @@ CREATE INDEX picture_of_session ON picture (session, id);
 CREATE INDEX picture_of_class ON picture (class);
 CREATE INDEX session_by_age ON session (version, created);
 """
+_LATER_TABLES = (  # which databases of earlier versions get when they are opened
+    "secret (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)",
+    # labels that are not learned from; without a class the image is none of the classes
+    "accepted (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE CASCADE, "
+    "class INTEGER REFERENCES class (id) ON DELETE CASCADE)",
+    # small copies of images, from which another encoder can encode them
+    "copy (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE CASCADE, image BLOB NOT NULL)",
+    # embeddings by encoders that are not the present one
+    "encoded (picture INTEGER NOT NULL REFERENCES picture (id) ON DELETE CASCADE, encoder TEXT NOT NULL, "
+    "embedding BLOB NOT NULL, PRIMARY KEY (picture, encoder)) WITHOUT ROWID",
+    # encoders that users wait for
+    "encoder_change (session TEXT PRIMARY KEY REFERENCES session (key) ON DELETE CASCADE, encoder TEXT NOT NULL, "
+    "problem TEXT)",
+)
 
 
 class Database:
@@ -116,12 +130,8 @@ class Database:
                     f"Expected {self.path} to be a database of `mirrorshot serve` of version {_VERSION} or older, but "
                     f"got version {version} of application {application}. Use another folder, or update mirrorshot."
                 )
-            db.execute("CREATE TABLE IF NOT EXISTS secret (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)")
-            # labels that are not learned from; without a class the image is none of the classes
-            db.execute(
-                "CREATE TABLE IF NOT EXISTS accepted (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE "
-                "CASCADE, class INTEGER REFERENCES class (id) ON DELETE CASCADE)"
-            )
+            for table in _LATER_TABLES:
+                db.execute(f"CREATE TABLE IF NOT EXISTS {table}")
             db.execute("INSERT OR IGNORE INTO secret VALUES (1, ?)", (secrets.token_hex(32),))
 
     def _connection(self) -> sqlite3.Connection:

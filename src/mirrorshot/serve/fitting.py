@@ -20,9 +20,10 @@ from mirrorshot.tool.model import NOVELTY_RATE
 
 
 class Fitted(NamedTuple):
-    """A model, the `support` of the session and the ids of the examples it was fitted on, and its novelty threshold."""
+    """A model, its novelty threshold, and the `support`, encoder (identity) and example ids that it was fitted on."""
 
     support: int
+    encoder: str
     ids: list[int]
     model: Model
     novelty_threshold: float
@@ -60,7 +61,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
         head, rows = updated
     previews = read_previews(rows.previews)
     model = Model(encoder, unique_names(rows.names), rows.labels, rows.embeddings, head, previews)
-    return Fitted(rows.support, rows.ids, model, head.novelty_threshold(NOVELTY_RATE))
+    return Fitted(rows.support, str(rows.encoder), rows.ids, model, head.novelty_threshold(NOVELTY_RATE))
 
 
 def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None:
@@ -68,6 +69,8 @@ def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None
 
     None if so much has changed that fitting anew is quicker.
     """
+    if before.encoder != rows.encoder:
+        return None
     old, new = (dict(zip(part.ids, labels, strict=True)) for part, labels in
                 ((before, before.model.labels), (rows, rows.labels)))  # fmt: skip
     gone = [place for place, number in enumerate(before.ids) if new.get(number) != old[number]]

@@ -67,7 +67,7 @@ class Changes(_Body):
 
 
 class EncoderName(_Body):
-    """An encoder that this server has, or "auto": the first image decides."""
+    """An encoder that this server has, or "auto", as long as there is no image: the first one decides."""
 
     name: Annotated[str, Field(max_length=200)]
 
@@ -154,6 +154,15 @@ class Bounds(BaseModel):
     pool: int
 
 
+class EncoderChange(BaseModel):
+    """A change of the encoder that is under way: `n_done` of `n` images are encoded anew. `problem`: it has failed."""
+
+    encoder: str
+    n_done: int
+    n: int
+    problem: str | None
+
+
 class Overview(BaseModel):
     """Everything that a user has. `is_ready`: two classes have examples, so there are answers.
 
@@ -165,6 +174,7 @@ class Overview(BaseModel):
     is_ready: bool
     encoder: str | None
     encoders: list[str]
+    encoder_change: EncoderChange | None
     classes: list[ClassInfo]
     pictures: list[PictureInfo]
     limits: Bounds

@@ -22,6 +22,7 @@ from mirrorshot.tool.encoding import thumbnail
 from mirrorshot.types import DataError
 
 PREVIEW = 128  # pixels of a side
+_COPY = 320  # pixels of the shorter side of copies
 _MAX_NAME = 120
 N_WORKERS = 2  # images that are decoded and encoded at a time; each may take some hundred megabytes
 
@@ -66,7 +67,7 @@ class Encoders:
             raise RequestError(
                 409,
                 f"Expected images that were encoded by {', '.join(self.identities)}, which this server has, but "
-                f"yours were by {encoder.partition('#')[0]!r}. Ask the operator of the server, or delete your images.",
+                f"yours were by {name_of(encoder)!r}. Ask the operator of the server, or delete your images.",
             )
         return self._known[encoder]
 
@@ -103,6 +104,11 @@ def identity(encoder: Encoder) -> str:
     return f"{encoder.name}#{hashlib.sha256(settings).hexdigest()[:8]}"
 
 
+def name_of(encoder: str) -> str:
+    """The name in an identity."""
+    return encoder.partition("#")[0]
+
+
 def start_workers(max_pixels: int) -> DecodeWorkers:
     """Start the processes that decode images, until `close`."""
     return DecodeWorkers(N_WORKERS, side=PREVIEW, limits=WorkerLimits(max_pixels))
@@ -124,7 +130,25 @@ def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, con
         ) from error
     best = encoders.decide(image)
     chosen = encoder or best
-    return Received(chosen, New(plain_name(name), encoders.encode(chosen, image), preview), chosen == best)
+    new = New(plain_name(name), encoders.encode(chosen, image), preview, make_copy(image))
+    return Received(chosen, new, chosen == best)
+
+
+def make_copy(image: Image.Image) -> bytes:
+    """A file from which the image can be encoded anew: small images without loss, others as JPEG of 320 pixels.
+
+    320 is the shorter side, more than networks look at; the longer side has at most twice as many.
+    """
+    width, height = image.size
+    scale = min(1.0, _COPY / min(width, height), 2 * _COPY / max(width, height))
+    small = image.resize((max(1, round(scale * width)), max(1, round(scale * height))), Image.Resampling.BICUBIC)
+    small.info = {}  # encoders copy it into the file
+    file = io.BytesIO()
+    if width * height <= PREVIEW**2:
+        small.save(file, "PNG")
+    else:
+        small.save(file, "JPEG", quality=92, subsampling=0)
+    return file.getvalue()
 
 
 def make_preview(image: Image.Image) -> bytes:

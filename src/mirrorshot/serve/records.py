@@ -63,6 +63,7 @@ class Rows(NamedTuple):
     """Images of a user, with embeddings (n, D). The label of an unlabelled image is "", previews are JPEG files."""
 
     support: int
+    encoder: str | None
     ids: list[int]
     names: list[str]
     labels: list[str]
@@ -73,6 +74,7 @@ class Rows(NamedTuple):
         """Some of the images, in the given order."""
         return Rows(
             self.support,
+            self.encoder,
             [self.ids[place] for place in places],
             [self.names[place] for place in places],
             [self.labels[place] for place in places],
@@ -82,8 +84,18 @@ class Rows(NamedTuple):
 
 
 class New(NamedTuple):
-    """An image to store."""
+    """An image to store: with a preview, and with a copy that other encoders can take (empty: none)."""
 
     name: str
     embedding: NDArray[Any]
     preview: bytes
+    copy: bytes = b""
+
+
+class EncoderChange(NamedTuple):
+    """A change of the encoder: its new identity, how many images are encoded, of how many, and why it has failed."""
+
+    encoder: str
+    n_done: int
+    n: int
+    problem: str | None

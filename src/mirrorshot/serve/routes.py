@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from mirrorshot.serve import forms
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.guard import client_address
+from mirrorshot.serve.images import name_of
 from mirrorshot.serve.labels import FILES, MEDIA, Format
 from mirrorshot.serve.records import Change, Session
 from mirrorshot.serve.service import Service
@@ -159,14 +160,16 @@ async def begin(request: Request, response: Response, service: Server, gate: Gat
 async def overview(user: User, service: Server) -> forms.Overview:
     """Everything that you have."""
     found = await service.on_disk(service.store.contents, user.key)
+    change = await service.on_disk(service.changes.status, user.key)
     counts = {number: sum(p.class_id == number for p in found.pictures) for number in found.classes}
     limits, encoder = service.settings.limits, found.session.encoder
     return forms.Overview(
         version=found.session.version,
         support=found.session.support,
         is_ready=sum(n > 0 for n in counts.values()) >= 2,
-        encoder=None if encoder is None else encoder.partition("#")[0],
+        encoder=None if encoder is None else name_of(encoder),
         encoders=list(service.encoders.identities),
+        encoder_change=change and forms.EncoderChange(**change._asdict() | {"encoder": name_of(change.encoder)}),
         classes=[forms.ClassInfo(id=n, name=name, n_examples=counts[n]) for n, name in found.classes.items()],
         pictures=[forms.PictureInfo(**picture._asdict()) for picture in found.pictures],
         limits=forms.Bounds(**{name: getattr(limits, name) for name in forms.Bounds.model_fields}),
@@ -229,7 +232,7 @@ async def _add(
         id=number,
         name=got.new.name,
         class_id=class_id,
-        encoder=got.encoder.partition("#")[0],
+        encoder=name_of(got.encoder),
         is_new=is_new,
         suits=got.suits,
     )
@@ -298,7 +301,11 @@ async def forget_me(user: User, service: Server, gate: Gate, response: Response)
 
 @router.put("/encoder", tags=["images"], responses=_problems(401, 409, 415, 422), dependencies=_JSON)
 async def choose_encoder(user: User, service: Server, body: forms.EncoderName) -> forms.Done:
-    """Choose the encoder of the images, while there is no image."""
+    """Choose the encoder of the images.
+
+    Images that are there are encoded anew in the background; answers come from the former encoder until all are done
+    (`encoder_change` of `GET /api/session`). Labels stay. The present encoder ends a change that is under way.
+    """
     return forms.Done(version=await service.set_encoder(user, body.name))
 
 

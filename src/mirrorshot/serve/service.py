@@ -17,6 +17,7 @@ from mirrorshot.files.checkpoint import CheckpointWriteError
 from mirrorshot.serve import answers
 from mirrorshot.serve.backup import Backups
 from mirrorshot.serve.database import Database
+from mirrorshot.serve.encoder_change import EncoderChanges
 from mirrorshot.serve.errors import RequestError, disk_failed
 from mirrorshot.serve.fitting import Cache, Fitted, fit
 from mirrorshot.serve.forms import Answer, Answers, Calibration, Imported
@@ -53,6 +54,7 @@ class Service:
         self._compute = Scheduler(n_cores + 2, "compute")
         self._images = Scheduler(N_WORKERS, "images")
         self._disk = Scheduler(_DISK_THREADS, "disk")
+        self.changes = EncoderChanges(self.database, encoders, self._images.run)
 
     def close(self) -> None:
         """Drop waiting work, and close the database when running work has ended.
@@ -60,6 +62,7 @@ class Service:
         Work that takes longer keeps its connection: the process ends, and a commit is on the disk anyway.
         """
         self.backups.stop()
+        self.changes.stop()
         for close in self.closers:
             close()
         ends = time.monotonic() + _CLOSE_SECONDS
@@ -96,7 +99,9 @@ class Service:
             raise RequestError(
                 422, f"Expected an encoder of this server ({', '.join(['auto', *known])}), but got {name[:80]!r}."
             )
-        return await self.on_disk(self.store.set_encoder, session.key, known.get(name))
+        version = await self.on_disk(self.changes.request, session.key, known.get(name))
+        self.changes.start(session.key)
+        return version
 
     async def add_picture(
         self, session: Session, class_id: int | None, content: bytes, name: str, *, keep_copy: bool
@@ -104,7 +109,15 @@ class Service:
         """Store an image, unless it is there already; when this returns it is on the disk."""
 
         def work() -> tuple[int, bool, Received]:
-            got = receive(self.workers, self.encoders, session.encoder, content, name)
+            encoder = session.encoder
+            while True:
+                got = receive(self.workers, self.encoders, encoder, content, name)
+                now = self.store.find(session.key)
+                if now is None:
+                    raise unknown_session()
+                if now.encoder in (None, got.encoder):
+                    break
+                encoder = now.encoder  # it has changed in the meantime
             stored = self.store.add_picture(session.key, class_id, got.new, got.encoder, keep_copy=keep_copy)
             return *stored, got
 
@@ -122,7 +135,7 @@ class Service:
             found = self.cache.get(now.key, now.support)
             if found is None:
                 rows = await self.on_disk(self.store.rows, now.key, labelled=True, with_previews=True)
-                encoder = None if now.encoder is None else self.encoders.get(now.encoder)
+                encoder = None if rows.encoder is None else self.encoders.get(rows.encoder)
                 before, parameters = self.cache.earlier(now.key), now.parameters
                 found = await self._fit.run(now.key, lambda: fit(rows, encoder, parameters, before))
                 self.cache.put(now.key, found)
@@ -133,7 +146,7 @@ class Service:
         fitted = await self.fitted(session)
 
         def work() -> Answer:
-            new = receive(self.workers, self.encoders, session.encoder, content, name).new
+            new = receive(self.workers, self.encoders, fitted.encoder, content, name).new
             (prediction,) = answers.predict(fitted, [new.name], new.embedding[None])
             return answers.answer(prediction)
 
@@ -143,6 +156,8 @@ class Service:
         """Answers about the unlabelled images and about the labels."""
         fitted = await self.fitted(session)
         pool = await self.on_disk(self.store.rows, session.key, labelled=False)
+        if pool.encoder != fitted.encoder:  # it has changed in the meantime
+            return await self.answers(session._replace(support=pool.support))
         decided = await self.on_disk(self.store.decided, session.key)
         return await self.computed(session.key, answers.all_answers, fitted, pool, decided)
 

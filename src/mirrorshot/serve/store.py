@@ -66,23 +66,13 @@ class Store:
         with self.database.write() as db:
             db.execute("DELETE FROM session WHERE key = ?", (key,))
 
-    def set_encoder(self, key: str, encoder: str | None) -> int:
-        """Choose the encoder, which is possible as long as there is no image."""
-        with self.database.write() as db:
-            if db.execute("SELECT 1 FROM picture WHERE session = ?", (key,)).fetchone():
-                raise RequestError(
-                    409, "Expected no images when the encoder changes, but there are some. Remove them first."
-                )
-            db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
-            return _touch(db, key, is_support=False)
-
     def add_class(self, key: str, name: str) -> int:
         """A new class."""
         with self.database.write() as db:
             if db.execute("SELECT count(*) FROM class WHERE session = ?", (key,)).fetchone()[0] >= self.limits.classes:
                 raise too_many("classes", self.limits.classes)
             _check_new_name(db, key, name)
-            _touch(db, key, is_support=False)
+            touch(db, key, is_support=False)
             return _insert_class(db, key, name)
 
     def rename_class(self, key: str, class_id: int, name: str) -> int:
@@ -91,14 +81,14 @@ class Store:
             if name != _class_name(db, key, class_id):
                 _check_new_name(db, key, name)
             db.execute("UPDATE class SET name = ? WHERE id = ? AND session = ?", (name, class_id, key))
-            return _touch(db, key)
+            return touch(db, key)
 
     def delete_class(self, key: str, class_id: int) -> int:
         """Remove a class and its examples."""
         with self.database.write() as db:
             _class_name(db, key, class_id)
             db.execute("DELETE FROM class WHERE id = ? AND session = ?", (class_id, key))
-            return _touch(db, key)
+            return touch(db, key)
 
     def add_picture(
         self, key: str, class_id: int | None, new: New, encoder: str, *, keep_copy: bool = True
@@ -117,7 +107,7 @@ class Store:
                 _check_contradiction(db, there, class_id)
                 if class_id is not None and there["class"] is None:
                     self._change(db, key, Change(there["id"], class_id))
-                    _touch(db, key)
+                    touch(db, key)
                 return int(there["id"]), False
             row = db.execute("SELECT encoder FROM session WHERE key = ?", (key,)).fetchone()
             if row is None or row["encoder"] not in (None, encoder):
@@ -126,14 +116,14 @@ class Store:
                 )
             self._check_place(db, key, class_id)
             db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
-            _touch(db, key, is_support=class_id is not None)
+            touch(db, key, is_support=class_id is not None)
             return _insert_picture(db, key, class_id, new), True
 
     def change(self, key: str, changes: Sequence[Change]) -> int:
         """Label images, accept answers, or take that back; all of it or nothing."""
         with self.database.write() as db:
             is_support = [self._change(db, key, change) for change in changes]
-            return _touch(db, key, is_support=any(is_support))
+            return touch(db, key, is_support=any(is_support))
 
     def import_labels(self, key: str, labels: Mapping[int, Label]) -> tuple[int, Counter[str]]:
         """Label images by their ids, all of them or none; return the version, and how many are what now.
@@ -167,7 +157,7 @@ class Store:
                     ),
                 )  # fmt: skip
                 counts[how] += 1
-            return _touch(db, key), counts
+            return touch(db, key), counts
 
     def _change(self, db: sqlite3.Connection, key: str, change: Change) -> bool:
         """Make one change; return whether an example has changed."""
@@ -192,7 +182,7 @@ class Store:
             ).fetchone()
             if found is None:
                 raise not_found("image", picture_id)
-            return _touch(db, key, is_support=found["class"] is not None)
+            return touch(db, key, is_support=found["class"] is not None)
 
     def _check_place(self, db: sqlite3.Connection, key: str, class_id: int | None, is_new: bool = True) -> None:
         """Refuse a class of another user, and more images than the limit."""
@@ -225,7 +215,7 @@ class Store:
         preview = "picture.preview" if with_previews else "x''"
         kind = "NOT NULL" if labelled else "NULL"
         with self.database.snapshot() as db:
-            session = db.execute("SELECT support FROM session WHERE key = ?", (key,)).fetchone()
+            session = db.execute("SELECT support, encoder FROM session WHERE key = ?", (key,)).fetchone()
             if session is None:
                 raise unknown_session()
             found = db.execute(
@@ -235,8 +225,8 @@ class Store:
                 (key,),
             ).fetchall()
         ids, names, labels, embeddings, previews = ([row[i] for row in found] for i in range(5))
-        array = np.stack([_array(blob) for blob in embeddings]) if embeddings else np.zeros((0, 1), np.float32)
-        return Rows(session["support"], ids, names, labels, array, previews)
+        array = np.stack([as_array(blob) for blob in embeddings]) if embeddings else np.zeros((0, 1), np.float32)
+        return Rows(session["support"], session["encoder"], ids, names, labels, array, previews)
 
     def decided(self, key: str) -> set[int]:
         """Ids of the unlabelled images for which the user has accepted an answer."""
@@ -277,7 +267,7 @@ def _session(row: sqlite3.Row) -> Session:
     return Session(row["key"], row["version"], row["support"], row["encoder"], json.loads(row["parameters"]))
 
 
-def _touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> int:
+def touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> int:
     """Count a change, perhaps one of labelled images; a removed session is refused."""
     query = "UPDATE session SET version = version + 1, support = support + ? WHERE key = ? RETURNING version"
     row = db.execute(query, (int(is_support), key)).fetchone()
@@ -297,8 +287,11 @@ def _in_turns(labels: Mapping[int, Label]) -> list[tuple[int, Label]]:
 
 
 def _find_copy(db: sqlite3.Connection, key: str, new: New) -> sqlite3.Row | None:
-    query = "SELECT id, name, class FROM picture WHERE session = ? AND preview = ? AND embedding = ? ORDER BY id"
-    found: sqlite3.Row | None = db.execute(query, (key, new.preview, _blob(new.embedding))).fetchone()
+    query = (
+        "SELECT id, name, class FROM picture LEFT JOIN copy ON copy.picture = picture.id WHERE session = ? AND "
+        "preview = ? AND ifnull(copy.image = ?, embedding = ?) ORDER BY id"
+    )
+    found: sqlite3.Row | None = db.execute(query, (key, new.preview, new.copy, as_bytes(new.embedding))).fetchone()
     return found
 
 
@@ -330,16 +323,20 @@ def _insert_class(db: sqlite3.Connection, key: str, name: str) -> int:
 
 
 def _insert_picture(db: sqlite3.Connection, key: str, class_id: int | None, new: New) -> int:
-    values = (key, class_id, new.name, _blob(new.embedding), new.preview)
+    values = (key, class_id, new.name, as_bytes(new.embedding), new.preview)
     query = "INSERT INTO picture (session, class, name, embedding, preview) VALUES (?, ?, ?, ?, ?)"
-    return int(db.execute(query, values).lastrowid or 0)
+    number = int(db.execute(query, values).lastrowid or 0)
+    if new.copy:
+        db.execute("INSERT INTO copy VALUES (?, ?)", (number, new.copy))
+    return number
 
 
-def _blob(embedding: NDArray[Any]) -> bytes:
+def as_bytes(embedding: NDArray[Any]) -> bytes:
     """An embedding as bytes, with its type in the first one."""
     kind = b"d" if embedding.dtype == np.float64 else b"f"
     return kind + embedding.astype(f"<{kind.decode()}").tobytes()
 
 
-def _array(blob: bytes) -> NDArray[Any]:
+def as_array(blob: bytes) -> NDArray[Any]:
+    """The embedding that `as_bytes` has written."""
     return np.frombuffer(blob, dtype=f"<{blob[:1].decode()}", offset=1)

@@ -1,0 +1,161 @@
+"""Changes of a user's encoder: stored images are encoded anew in the background, then exchanged in one transaction.
+
+Until the last image is done the user works with the former encoder. What is done is on the disk, so a restart goes on
+where the server stopped, and the former embeddings are kept, so changing back takes no work.
+"""
+
+import asyncio
+import io
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+
+from PIL import Image
+
+from mirrorshot.serve.database import Database
+from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.images import Encoders
+from mirrorshot.serve.records import EncoderChange
+from mirrorshot.serve.store import as_bytes, touch
+from mirrorshot.types import MirrorshotError
+
+OWNER = "encoder changes"  # all of them share the turns of one user, so that others hardly wait
+_FAILED = "Expected the images to be encoded, but that failed. The log of the server says why."
+Run = Callable[[str, Callable[[], bool]], Awaitable[bool]]
+
+
+class EncoderChanges:
+    """Requests for another encoder, and the background work for them; `run` runs a piece of work in a thread."""
+
+    def __init__(self, database: Database, encoders: Encoders, run: Run) -> None:
+        self._database, self._encoders, self._run = database, encoders, run
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wanted: set[str] = set()  # whose requests no task has seen yet
+
+    def request(self, key: str, encoder: str | None) -> int:
+        """Note that a user wants an encoder; None: that which suits the first image. Return the version after it.
+
+        The present encoder ends a change that is under way. Without images there is nothing to be done later.
+        """
+        with self._database.write() as db:
+            db.execute("DELETE FROM encoder_change WHERE session = ?", (key,))
+            if db.execute("SELECT 1 FROM picture WHERE session = ?", (key,)).fetchone() is None:
+                db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
+            elif encoder is None:
+                raise RequestError(
+                    409, "Expected an encoder by name, because there are images already, but got 'auto'. Name one."
+                )
+            elif encoder != _present(db, key):
+                db.execute("INSERT INTO encoder_change (session, encoder) VALUES (?, ?)", (key, encoder))
+            return touch(db, key, is_support=False)
+
+    def status(self, key: str) -> EncoderChange | None:
+        """The change that is under way, or has failed; None if there is none."""
+        with self._database.snapshot() as db:
+            row = db.execute("SELECT encoder, problem FROM encoder_change WHERE session = ?", (key,)).fetchone()
+            if row is None:
+                return None
+            query = "SELECT count(*), count(encoded.picture) " + _PICTURES
+            n, n_done = db.execute(query, (row["encoder"], key)).fetchone()
+            return EncoderChange(row["encoder"], n_done, n, row["problem"])
+
+    def resume(self) -> None:
+        """Go on with the changes that a stopped server has left."""
+        for row in self._database.read("SELECT session FROM encoder_change WHERE problem IS NULL"):
+            self.start(row["session"])
+
+    def start(self, key: str) -> None:
+        """Work in the background for the change that a user has requested, if there is one."""
+        self._wanted.add(key)
+        if key not in self._tasks:
+            self._tasks[key] = asyncio.get_running_loop().create_task(self._work(key))
+
+    def stop(self) -> None:
+        """End the background work; a restarted server goes on with it."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _work(self, key: str) -> None:
+        try:
+            while key in self._wanted:
+                self._wanted.discard(key)
+                while await self._run(OWNER, lambda: self._step(key)):
+                    pass
+        except Exception as error:  # nobody awaits this task: the user gets a sentence, the log the rest
+            logging.getLogger("mirrorshot.serve").error("an encoder could not be changed", exc_info=error)
+            self._fail(key, str(error) if isinstance(error, MirrorshotError) else _FAILED)
+        finally:
+            del self._tasks[key]
+
+    def _step(self, key: str) -> bool:
+        """Encode one image, or exchange the embeddings after the last one; return whether there is more to do."""
+        found = self._next(key)
+        if found is None:
+            return self._finish(key)
+        encoder, number, content = found
+        embedding = as_bytes(self._encoders.encode(encoder, Image.open(io.BytesIO(content))))
+        with self._database.write() as db:
+            self._database.check_room()
+            if db.execute("SELECT 1 FROM picture WHERE id = ?", (number,)).fetchone():
+                db.execute("INSERT OR REPLACE INTO encoded VALUES (?, ?, ?)", (number, encoder, embedding))
+        return True
+
+    def _next(self, key: str) -> tuple[str, int, bytes] | None:
+        """Encoder, id and small copy of an image that has to be encoded; its preview if it came before copies."""
+        query = (
+            "SELECT encoder_change.encoder, picture.id, ifnull(copy.image, picture.preview) FROM encoder_change "
+            "JOIN picture USING (session) LEFT JOIN copy ON copy.picture = picture.id LEFT JOIN encoded ON "
+            "encoded.picture = picture.id AND encoded.encoder = encoder_change.encoder "
+            "WHERE session = ? AND problem IS NULL AND encoded.picture IS NULL LIMIT 1"
+        )
+        rows = self._database.read(query, (key,))
+        return (str(rows[0][0]), int(rows[0][1]), bytes(rows[0][2])) if rows else None
+
+    def _finish(self, key: str) -> bool:
+        """Exchange the embeddings, unless an image has come in the meantime; return whether there is more to do."""
+        with self._database.write() as db:
+            row = db.execute(
+                "SELECT encoder FROM encoder_change WHERE session = ? AND problem IS NULL", (key,)
+            ).fetchone()
+            if row is None:
+                return False
+            missing = f"SELECT 1 {_PICTURES} AND encoded.picture IS NULL"
+            if db.execute(missing, (row["encoder"], key)).fetchone():
+                return True
+            _exchange(db, key, row["encoder"])
+            db.execute("DELETE FROM encoder_change WHERE session = ?", (key,))
+            touch(db, key)
+            return False
+
+    def _fail(self, key: str, problem: str) -> None:
+        try:
+            with self._database.write() as db:
+                db.execute("UPDATE encoder_change SET problem = ? WHERE session = ?", (problem, key))
+        except (MirrorshotError, sqlite3.Error) as error:
+            logging.getLogger("mirrorshot.serve").error("the failure could not be noted", exc_info=error)
+
+
+_PICTURES = (
+    "FROM picture LEFT JOIN encoded ON encoded.picture = picture.id AND encoded.encoder = ? WHERE picture.session = ?"
+)
+
+
+def _present(db: sqlite3.Connection, key: str) -> str | None:
+    row = db.execute("SELECT encoder FROM session WHERE key = ?", (key,)).fetchone()
+    return None if row is None else row["encoder"]
+
+
+def _exchange(db: sqlite3.Connection, key: str, encoder: str) -> None:
+    """Keep the present embeddings for later, and take those of another encoder."""
+    own = "SELECT id FROM picture WHERE session = ?"
+    db.execute(
+        "INSERT OR REPLACE INTO encoded SELECT id, ?, embedding FROM picture WHERE session = ?",
+        (_present(db, key), key),
+    )
+    db.execute(
+        "UPDATE picture SET embedding = (SELECT embedding FROM encoded WHERE encoded.picture = picture.id AND "
+        "encoded.encoder = ?) WHERE session = ?",
+        (encoder, key),
+    )
+    db.execute(f"DELETE FROM encoded WHERE encoder = ? AND picture IN ({own})", (encoder, key))
+    db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
