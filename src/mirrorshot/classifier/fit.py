@@ -174,7 +174,7 @@ def _check_classes(examples: Examples) -> None:
     present = np.unique(examples.targets[examples.weight > 0])
     if len(present) >= 2 or (examples.declared is not None and len(examples.classes()) >= 2 and len(present)):
         return
-    only = f"one class, {present[0]!r}" if len(present) else "no class"
+    only = f"one class, {present.tolist()[0]!r}" if len(present) else "no class"
     raise InvalidInputError(
         f"Expected examples of at least two classes with positive weight, but got {only}. "
         "Add an example of another class."
