@@ -1,7 +1,8 @@
 """Whether the classifier's decisions are right, on scikit-learn's digits (5-way 5-shot where nothing else is said).
 
 1. `uncertainty`: time of a million samples per query against that of the moments.
-2. `novelty`: area under the ROC curve for the five other digits as unknowns, beside other scores.
+2. `novelty`: area under the ROC curve for the five other digits as unknowns, beside other scores; shares of known and
+   unknown digits above `novelty_threshold`.
 3. `suspects`: how often one planted wrong label comes first.
 4. `suggest`: accuracy with 20 labels, of which one per class is given and 15 are chosen (three times five, or all at
    once), beside labels chosen at random and by the largest epistemic uncertainty.
@@ -118,6 +119,20 @@ def novelty_auroc(n_tasks: int) -> dict[str, dict[str, float]]:
         for name, score in novelty_scores(model, episode, episode.query_x).items():
             found[name].append(float(roc_auc_score(episode.query_y >= 5, score)))
     return {name: mean_and_error(values) for name, values in found.items()}
+
+
+def novelty_rates(n_tasks: int) -> dict[str, dict[str, float]]:
+    """Shares of known and unknown queries above `novelty_threshold(0.05)`, five of ten digits known."""
+    found = {}
+    for n_shot in (1, 2, 5):
+        rates = []
+        for episode in draw(10, n_shot, n_tasks):
+            known = episode.support_y < 5
+            model = FewShotClassifier().fit(episode.support_x[known], episode.support_y[known])
+            is_novel = model.novelty(episode.query_x) > model.novelty_threshold(0.05)
+            rates.append([is_novel[episode.query_y < 5].mean(), is_novel[episode.query_y >= 5].mean()])
+        found[f"{n_shot} shots"] = dict(zip(("known", "unknown"), map(float, np.mean(rates, 0)), strict=True))
+    return found
 
 
 def suspects_first(n_tasks: int) -> dict[str, float]:
@@ -296,6 +311,8 @@ def main() -> None:
     )
     novel = novelty_auroc(args.tasks)
     show(["score", "AUROC", "standard error"], novel)
+    rates = novelty_rates(args.tasks)
+    show(["above the threshold of 0.05", "known", "unknown"], rates)
     first = suspects_first(args.tasks)
     print(f"planted wrong label first: {first['mean']:.3f} +- {first['standard_error']:.3f}", flush=True)
     labels = label_accuracies(args.repeats)
@@ -314,6 +331,7 @@ def main() -> None:
     result = {
         "uncertainty": times,
         "novelty": novel,
+        "novelty_threshold": rates,
         "suspects": first,
         "suggest": labels,
         "sets": sets,

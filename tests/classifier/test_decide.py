@@ -3,6 +3,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 
@@ -120,3 +121,65 @@ def test_a_number_that_the_pool_cannot_give_is_refused(model, task, k, as_for_us
 def test_an_empty_pool_is_refused(model, pool):
     with pytest.raises(InvalidInputError, match="`X_pool` to hold at least one example, but it is empty"):
         model.suggest(pool, 1)
+
+
+def shares_above_threshold(n_shot, n_tasks, rate):
+    """Shares of known and of unknown digits above the threshold, five digits known, over some tasks."""
+    X, y = load_digits(return_X_y=True)
+    known, unknown = [], []
+    for seed in range(n_tasks):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(X))
+        classes = rng.permutation(10)[:5]
+        rows = np.concatenate([order[y[order] == c][:n_shot] for c in classes])
+        rest = np.setdiff1d(order, rows)[:300]
+        few = FewShotClassifier().fit(X[rows], y[rows])
+        is_novel = few.novelty(X[rest]) > few.novelty_threshold(rate)
+        known.append(is_novel[np.isin(y[rest], classes)].mean())
+        unknown.append(is_novel[~np.isin(y[rest], classes)].mean())
+    return np.mean(known), np.mean(unknown)
+
+
+def test_novelty_threshold_lets_the_wanted_share_of_known_queries_pass():
+    known, unknown = shares_above_threshold(10, 12, 0.1)
+    assert 0.04 < known < 0.16
+    assert unknown > 3 * known
+
+
+def test_single_examples_tell_known_from_unknown_queries():
+    known, unknown = shares_above_threshold(1, 40, 0.05)
+    assert known < 0.1
+    assert unknown > 2 * known > 0
+
+
+def test_threshold_of_single_examples_is_the_largest_novelty_for_the_other_classes():
+    X, y = load_digits(return_X_y=True)
+    few = FewShotClassifier().fit(X[:5], y[:5])
+    without = [FewShotClassifier().fit(np.delete(X[:5], i, 0), np.delete(y[:5], i)) for i in range(5)]
+    expected = max(other.novelty(X[i : i + 1])[0] for i, other in enumerate(without))
+    assert few.novelty_threshold() == pytest.approx(expected, abs=1e-6)
+    assert 0 < expected < 1
+
+
+def test_prior_scores_take_part_in_the_threshold_of_single_examples():
+    X, y = load_digits(return_X_y=True)
+    scores = np.random.default_rng(0).normal(size=(5, 5))
+    few = FewShotClassifier().fit(X[:5], y[:5], prior_scores=scores)
+    found = []
+    for i in range(5):
+        rest = np.delete(np.arange(5), i)
+        other = FewShotClassifier().fit(X[rest], y[rest], prior_scores=scores[np.ix_(rest, rest)])
+        found.append(other.novelty(X[i : i + 1], prior_scores=scores[i : i + 1, rest])[0])
+    assert few.novelty_threshold() == pytest.approx(max(found), abs=1e-6)
+
+
+def test_no_query_is_above_the_threshold_of_two_or_of_very_many_single_examples():
+    X, y = load_digits(return_X_y=True)
+    assert FewShotClassifier().fit(X[:2], y[:2]).novelty_threshold() == 1.0
+    assert FewShotClassifier().fit(X[:31], np.arange(31)).novelty_threshold() == 1.0
+
+
+def test_a_rate_of_zero_is_refused():
+    X, y = load_digits(return_X_y=True)
+    with pytest.raises(InvalidInputError, match="between 0 and 1"):
+        FewShotClassifier().fit(X[:10], y[:10]).novelty_threshold(0.0)

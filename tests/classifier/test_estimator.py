@@ -189,6 +189,10 @@ class TestBadInput:
         with pytest.raises(InvalidInputError, match=r"inf.* at row 2, column 'b'"):
             FewShotClassifier().fit(frame, task[1])
 
+    def test_many_classes_with_one_example_each_are_no_regression_problem(self, task):
+        few = FewShotClassifier().fit(task[0], np.arange(25))  # warnings are errors
+        assert few.predict_proba(task[0]).argmax(1).tolist() == list(range(25))
+
     def test_one_class_only(self, task):
         with pytest.raises(InvalidInputError, match=r"at least two classes .* but got one class, 7\. Add an example"):
             FewShotClassifier().fit(task[0], np.full(25, 7))

@@ -211,19 +211,3 @@ def test_a_header_that_promises_too_much_is_refused_before_anything_is_read(tmp_
     (tmp_path / "head").write_bytes(struct.pack("<Q", 2**62) + b"{}")
     with pytest.raises(CheckpointError, match="do not begin as one"):
         FewShotClassifier.load(tmp_path / "head")
-
-
-def test_novelty_threshold_lets_the_wanted_share_of_known_queries_pass():
-    rates = []
-    for seed in range(12):
-        rows = np.random.default_rng(seed).permutation(np.flatnonzero(Y < 5))
-        few = FewShotClassifier().fit(X[rows[:50]], Y[rows[:50]])
-        rates.append((few.novelty(X[rows[50:350]]) > few.novelty_threshold(0.1)).mean())
-    assert 0.04 < np.mean(rates) < 0.16
-
-
-def test_one_example_of_each_class_says_nothing_about_novelty():
-    few = FewShotClassifier().fit(X[:10], Y[:10])
-    assert few.novelty_threshold() == 1.0
-    with pytest.raises(InvalidInputError, match="between 0 and 1"):
-        few.novelty_threshold(0.0)

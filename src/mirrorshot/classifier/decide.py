@@ -6,12 +6,15 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from mirrorshot.classifier import decisions
+from mirrorshot.classifier import decisions, edit
+from mirrorshot.classifier.fit import Settings
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import latents, loo_proba
 from mirrorshot.gp.gaussian import loo_latent
 from mirrorshot.types import InvalidInputError
+
+_MOST_SINGLES = 30  # single examples that are predicted from the others by fits without them
 
 
 class Uncertainty(NamedTuple):
@@ -60,18 +63,41 @@ def novelty(
         return decisions.novelty(mean, var, fitted.prior_var(x)[0].T)
 
 
-def novelty_threshold(fitted: Fitted, rate: float) -> float:
-    """Return the novelty that a share `rate` of the examples exceeds, each predicted from the others."""
+def novelty_threshold(fitted: Fitted, settings: Settings, rate: float) -> float:
+    """Return the novelty that a share `rate` of the examples exceeds, each predicted from the others.
+
+    With one example of each class: the largest novelty of an example for a classifier of the other classes.
+    """
     x, y, weight, n_way, prior_mean = fitted.support
     kept = decisions.kept_without(y, weight, weight, n_way)
     if not kept.any():
-        return 1.0
+        return _novelty_between_classes(fitted, settings)
     with few_threads(len(y) * n_way):
         mean, var = loo_latent(fitted.posterior)
         mean = mean if prior_mean is None else mean + prior_mean
         prior_var = fitted.kernel.diagonal(x, centre=fitted.centre)
         found = decisions.novelty(mean[0].T, var[0].T, prior_var[0].T)
     return 1.0 - decisions.conformal_threshold(1.0 - found[kept], weight[kept], 1.0 - rate)
+
+
+def _novelty_between_classes(fitted: Fitted, settings: Settings) -> float:
+    """Return the largest novelty of an example for the other classes; 1 with two classes, or more than thirty.
+
+    Single examples do not show how much items of a class differ, but how much the classes do: each of them is novel to
+    a classifier that has never seen its class. Every class costs a fit.
+    """
+    index = np.flatnonzero(fitted.used)
+    if not 3 <= len(index) <= _MOST_SINGLES:
+        return 1.0
+    return max(_novelty_for_others(fitted, settings, i) for i in index)
+
+
+def _novelty_for_others(fitted: Fitted, settings: Settings, index: np.intp) -> float:
+    others = edit.reduce(fitted, settings, index, drop_class=True)
+    x, prior = fitted.examples.x[None, index, None], np.zeros((1, len(others.classes), 1))
+    if fitted.examples.prior is not None:
+        prior = fitted.examples.prior[index, np.isin(fitted.classes, others.classes)][None, :, None]
+    return float(novelty(others, x, prior)[0])
 
 
 def suspects(fitted: Fitted) -> Suspects:

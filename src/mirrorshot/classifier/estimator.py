@@ -293,7 +293,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """The novelty that about a share `rate` of new queries of the known classes exceeds.
 
         From the novelty of each example when it is predicted from the others; with fewer than `1 / rate` examples it is
-        the largest of these, and without two examples of any class nothing is known and it is 1: no query exceeds it.
+        the largest of these. With a single example of every class, whatever the `rate`, it is the largest novelty that
+        one of them has for a classifier of the other classes; 1, which no query exceeds, for two classes or more than
+        thirty.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -304,7 +306,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         check_share("rate", rate)
-        return decide.novelty_threshold(self.fitted_, rate)
+        return decide.novelty_threshold(self.fitted_, self._settings(), rate)
 
     def suspects(self) -> Suspects:
         """Examples whose label the other examples contradict, the most suspicious first.
@@ -526,7 +528,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _examples(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Examples:
         x, targets = check_X_y(to_numpy(X), to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
         x = check_embeddings(x, X)
-        check_classification_targets(targets)
+        # twice, because scikit-learn takes many classes with one example each for a regression problem, and warns
+        check_classification_targets(np.concatenate([targets, targets]))
         if sample_weight is None:
             return Examples(x, targets, np.ones(len(x)), None)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
