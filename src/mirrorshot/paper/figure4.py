@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mirrorshot.gp import mirror_descent
 from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.gp.predictive import training_latents
 from mirrorshot.methods.base import query_nll
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.paper.episodes import N_WAY, Labelled, Laboratory
@@ -41,7 +42,7 @@ _STYLES: dict[Inner, dict[str, Any]] = {
     "MD, to the optimum": {"color": ORANGE, "marker": "D", "linestyle": "--"},
 }
 INNER: tuple[Inner, ...] = tuple(_STYLES)
-_N_STEPS = 2
+_N_STEPS, _N_TO_OPTIMUM = 2, 60
 _FAR = 10**6  # number of the first task that no loop learns from
 
 
@@ -54,12 +55,13 @@ def predictive_loss(method: GPMethod, labelled: Labelled, inner: Inner, rho: flo
     K = K + NOISE * torch.diag_embed(K.diagonal(dim1=-2, dim2=-1))
     if inner == "GD":
         mean, var = gradient_predictions(K, tasks.support_y, K_cross, prior_var, n_steps=_N_STEPS, rho=rho)
+    elif inner == "MD, to the optimum":
+        mean, var = training_latents(K, K_cross, prior_var, tasks.support_y, n_way=N_WAY, n_steps=_N_TO_OPTIMUM)
     else:
         step_size = 1.0 if inner == "MD, rho = 1" else rho
-        options: dict[str, Any] = {"max_steps": _N_STEPS, "gradient": "unroll", "step_size": step_size}
-        if inner == "MD, to the optimum":
-            options = {"max_steps": 50, "gradient": "implicit"}
-        posterior, _ = mirror_descent(K, tasks.support_y, n_way=N_WAY, **options)
+        posterior, _ = mirror_descent(
+            K, tasks.support_y, n_way=N_WAY, max_steps=_N_STEPS, step_size=step_size, gradient="unroll"
+        )
         mean, var = predict_latent(posterior, K_cross, prior_var)
     return query_nll(log_predictive(mean.mT, var.mT), tasks, query_y).mean()
 
