@@ -16,7 +16,7 @@ from mirrorshot.methods.gp import GPMethod
 from mirrorshot.methods.shared import check_positive
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.moments import log_predictive
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
 
 
 class GradientGP(GPMethod):
@@ -37,11 +37,7 @@ class GradientGP(GPMethod):
         form: Literal["plain", "cholesky"] = "cholesky", noise: float = 0.01, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(backbone, **options)
-        if self.objective == "pl" or self.predictive_weight:
-            raise InvalidInputError(
-                "Expected `objective` to be 'ml' or 'cml', but got 'pl': gradient descent is not differentiated. "
-                "Use method mirror_gp."
-            )
+        self._refuse("pl", "gradient descent is not differentiated. Use method mirror_gp.")
         check_positive(noise=noise, n_steps=n_steps, n_test_steps=n_test_steps)
         self.n_steps, self.n_test_steps, self.step_size = n_steps, n_test_steps, step_size
         self.form, self.noise = form, noise

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -12,11 +12,12 @@ from mirrorshot.gp.kernels import KERNELS, Kernel, make_kernel
 from mirrorshot.gp.kernels.trainable import TrainableKernel, trainable
 from mirrorshot.methods.base import FittedTemperature, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
-from mirrorshot.methods.shared import check_choice, check_positive
+from mirrorshot.methods.shared import check_choice
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Objective = Literal["ml", "cml", "pl"]
+SEPARATE_DRAWS = "draws for all points and for the support do not belong together."
 
 KERNEL_OPTIONS: dict[str, dict[str, Any]] = {
     "cosine": {"outputscale": 1.0},
@@ -46,7 +47,6 @@ class GPMethod(FittedTemperature):
         kernel: name of a kernel of `KERNELS`, or a kernel.
         kernel_options: arguments of the kernel of that name, on top of `KERNEL_OPTIONS`.
         objective: "ml", "cml" or "pl".
-        predictive_weight: how much of "pl" is added to "ml" or "cml".
         temperature: whether `tune` fits a predictive temperature.
     """
 
@@ -65,7 +65,6 @@ class GPMethod(FittedTemperature):
         kernel: str | Kernel | TrainableKernel = "cosine",
         kernel_options: Mapping[str, Any] | None = None,
         objective: Objective = "ml",
-        predictive_weight: float = 0.0,
         temperature: bool = True,
     ) -> None:
         super().__init__(backbone)
@@ -73,9 +72,7 @@ class GPMethod(FittedTemperature):
         given = _named_kernel(kernel, kernel_options or {}) if isinstance(kernel, str) else kernel
         self.kernel = trainable(given)
         self.is_centred = self.kernel.is_centred
-        if predictive_weight:
-            check_positive(predictive_weight=predictive_weight)
-        self.objective, self.predictive_weight, self.has_temperature = objective, predictive_weight, temperature
+        self.objective, self.has_temperature = objective, temperature
         self.register_buffer("log_temperature", torch.zeros(()))
 
     @abc.abstractmethod
@@ -99,17 +96,11 @@ class GPMethod(FittedTemperature):
         K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
         y, weight = torch.cat([tasks.support_y, query_y], 1), torch.cat([tasks.support_weight, tasks.query_weight], 1)
         total = self._bound(K, y, weight, tasks.class_mask)
-        n = support.shape[1]
         if self.objective == "ml":
-            loss = -total / weight.sum(-1)
-        else:
-            given = self._bound(K[..., :n, :n], tasks.support_y, tasks.support_weight, tasks.class_mask)
-            loss = (given - total) / tasks.query_weight.sum(-1)
-        if self.predictive_weight:
-            blocks = K[..., :n, :n], K[..., :n, n:], K.diagonal(dim1=-2, dim2=-1)[..., n:]
-            log_prob = self._log_prob(tasks, *blocks, differentiable=True)
-            loss = loss + self.predictive_weight * query_nll(log_prob, tasks, query_y)
-        return loss
+            return -total / weight.sum(-1)
+        n = support.shape[1]
+        given = self._bound(K[..., :n, :n], tasks.support_y, tasks.support_weight, tasks.class_mask)
+        return (given - total) / tasks.query_weight.sum(-1)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-probabilities of the queries, at the fitted temperature."""
@@ -117,6 +108,12 @@ class GPMethod(FittedTemperature):
         if not self.has_temperature:
             return log_prob
         return torch.log_softmax(log_prob / self.log_temperature.exp().to(log_prob.dtype), -1)
+
+    def _refuse(self, objective: Objective, why: str) -> None:
+        """Refuse an objective that the method cannot train on."""
+        if self.objective == objective:
+            others = " or ".join(repr(name) for name in get_args(Objective) if name != objective)
+            raise InvalidInputError(f"Expected `objective` to be {others}, but got {objective!r}: {why}")
 
     def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         return self._log_prob(tasks, *self._task_covariances(tasks), differentiable=False)

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from mirrorshot.gp import logistic_softmax as ls
 from mirrorshot.gp.gaussian import GaussianPosterior, predict_latent
-from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.gp import SEPARATE_DRAWS, GPMethod
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.shared import check_choice, check_positive, class_log_prob
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.logistic import logistic_softmax_prob
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
 
 Inference = Literal["mean_field", "gibbs"]
 _STEPS = {"mean_field": (2, 30), "gibbs": (1, 50)}  # in training and at test, as published
@@ -60,11 +60,8 @@ class LogisticSoftmaxGP(GPMethod):
         super().__init__(backbone, **options)
         check_choice(Inference, inference=inference)
         check_choice(ls.Start, start=start)
-        if inference == "gibbs" and self.objective == "cml":
-            raise InvalidInputError(
-                "Expected `objective` to be 'ml' or 'pl', but got 'cml': draws for all points and for the support do "
-                "not belong together. Use inference='mean_field'."
-            )
+        if inference == "gibbs":
+            self._refuse("cml", f"{SEPARATE_DRAWS} Use inference='mean_field'.")
         steps = _STEPS[inference]
         self.n_steps = steps[0] if n_steps is None else n_steps
         self.n_test_steps = steps[1] if n_test_steps is None else n_test_steps

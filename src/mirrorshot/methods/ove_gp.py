@@ -16,11 +16,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.gp import one_vs_each as ove
-from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.gp import SEPARATE_DRAWS, GPMethod
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.methods.shared import check_at_least, mean_of_softmax
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
 
 
 class OneVsEachGP(GPMethod):
@@ -47,11 +47,7 @@ class OneVsEachGP(GPMethod):
         self, backbone: Backbone, *, n_steps: int = 1, n_test_steps: int = 50, n_chains: int = 20, **options: Any
     ) -> None:
         super().__init__(backbone, **options)
-        if self.objective == "cml":
-            raise InvalidInputError(
-                "Expected `objective` to be 'ml' or 'pl', but got 'cml': draws for all points and for the support do "
-                "not belong together. Use method mirror_gp or logistic_softmax_gp."
-            )
+        self._refuse("cml", f"{SEPARATE_DRAWS} Use method mirror_gp or logistic_softmax_gp.")
         check_at_least(1, n_steps=n_steps, n_test_steps=n_test_steps, n_chains=n_chains)
         self.n_steps, self.n_test_steps, self.n_chains = n_steps, n_test_steps, n_chains
 
