@@ -87,9 +87,12 @@ class Preprocess(NamedTuple):
 
 
 def _augment(
-    images: UInt8[Tensor, "n c h w"], sizes: Int[Tensor, "n 2"] | None, draws: Float[Tensor, "n d"], size: int,
+    images: UInt8[Tensor, "n c h w"],
+    sizes: Int[Tensor, "n 2"] | None,
+    draws: Float[Tensor, "n d"],
+    size: int,
     crop_area: float,
-) -> Float[Tensor, "n c s s"]:  # fmt: skip
+) -> Float[Tensor, "n c s s"]:
     """Random crop, colours and flip; values stay in [0, 255]."""
     height, width = images.shape[-2:]
     left_top, factors, flip = draws[:, -6:-4], draws[:, -4:-1], draws[:, -1] < 0.5
@@ -104,9 +107,12 @@ def _augment(
 
 
 def crop_boxes(
-    sizes: Float[Tensor, "n 2"], areas: Float[Tensor, "n tries"], ratios: Float[Tensor, "n tries"],
-    left_top: Float[Tensor, "n 2"], crop_area: float = CROP_AREA,
-) -> Float[Tensor, "n 4"]:  # fmt: skip
+    sizes: Float[Tensor, "n 2"],
+    areas: Float[Tensor, "n tries"],
+    ratios: Float[Tensor, "n tries"],
+    left_top: Float[Tensor, "n 2"],
+    crop_area: float = CROP_AREA,
+) -> Float[Tensor, "n 4"]:
     """Return boxes (left, top, right, bottom) as torchvision's RandomResizedCrop draws them.
 
     A try draws area and aspect ratio; the first one that fits is taken. If none fits, the largest central box with an

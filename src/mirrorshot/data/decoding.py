@@ -72,9 +72,14 @@ def _content(encoded: Encoded) -> bytes:
 
 
 def decode_all(
-    encoded: Sequence[Encoded], size: int, channels: int, resample: Image.Resampling = Image.Resampling.BILINEAR,
-    *, progress: Progress | None, label: str,
-) -> dict[str, NDArray[np.generic]]:  # fmt: skip
+    encoded: Sequence[Encoded],
+    size: int,
+    channels: int,
+    resample: Image.Resampling = Image.Resampling.BILINEAR,
+    *,
+    progress: Progress | None,
+    label: str,
+) -> dict[str, NDArray[np.generic]]:
     """Decode images in parallel: `pictures` (n, channels, size, size) and `sizes` (n, 2), 0 x 0 for damaged ones."""
     n = len(encoded)
     images, sizes = np.zeros((n, channels, size, size), np.uint8), np.zeros((n, 2), np.int32)

@@ -65,9 +65,15 @@ class EpisodeSampler:
     """
 
     def __init__(
-        self, source: ClassSource, n_way: Range, n_shot: Range, n_query: int, *, seed: int | torch.Generator,
+        self,
+        source: ClassSource,
+        n_way: Range,
+        n_shot: Range,
+        n_query: int,
+        *,
+        seed: int | torch.Generator,
         on_small_class: Literal["error", "fewer_queries"] = "error",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if on_small_class not in ("error", "fewer_queries"):
             raise InvalidInputError(
                 f"Expected `on_small_class` to be 'error' or 'fewer_queries', but got {on_small_class!r}."
@@ -125,9 +131,13 @@ class EpisodeSampler:
 
 
 def make_tasks(
-    support_x: Shaped[Tensor, "T N *item"], query_x: Shaped[Tensor, "T M *item"], n_way: int,
-    *, support_real: Bool[Tensor, "T N"] | None = None, query_real: Bool[Tensor, "T M"] | None = None,
-) -> tuple[TaskBatch, Int[Tensor, "T M"]]:  # fmt: skip
+    support_x: Shaped[Tensor, "T N *item"],
+    query_x: Shaped[Tensor, "T M *item"],
+    n_way: int,
+    *,
+    support_real: Bool[Tensor, "T N"] | None = None,
+    query_real: Bool[Tensor, "T M"] | None = None,
+) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
     """Build tasks from class-major items, as many of each class; also return the labels of the queries.
 
     Items for which `support_real` or `query_real` is false become padding. Nothing is read back from the device.

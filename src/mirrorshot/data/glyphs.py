@@ -51,9 +51,13 @@ class _Typeface(NamedTuple):
 
 
 def load_glyphs(
-    split: Literal["train", "val", "test"], *, n_classes: int | None = None, n_per_class: int = 20, seed: int = 0,
+    split: Literal["train", "val", "test"],
+    *,
+    n_classes: int | None = None,
+    n_per_class: int = 20,
+    seed: int = 0,
     cache: bool = True,
-) -> ClassSource:  # fmt: skip
+) -> ClassSource:
     """Load a split of glyphs -> digits, as images (n, 1, 28, 28) of white ink on black.
 
     No class is in two splits. A character is for validation if the CRC-32 of its UTF-8 code is a multiple of 5.

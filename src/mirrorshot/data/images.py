@@ -24,9 +24,14 @@ _FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
 def read_folder(
-    path: str | Path, *, size: int, channels: int = 3, skip_corrupt: bool = False, progress: Progress | None = None,
+    path: str | Path,
+    *,
+    size: int,
+    channels: int = 3,
+    skip_corrupt: bool = False,
+    progress: Progress | None = None,
     cache: bool = True,
-) -> ClassSource:  # fmt: skip
+) -> ClassSource:
     """Read a folder that has one folder of images for each class.
 
     Images are files with one of the `SUFFIXES`, directly in the class folder; of an animation the first frame counts.
@@ -55,16 +60,27 @@ def read_folder(
     """
     root = Path(path)
     return read_files(
-        class_files(root), root=root, size=size, channels=channels, skip_corrupt=skip_corrupt, progress=progress,
+        class_files(root),
+        root=root,
+        size=size,
+        channels=channels,
+        skip_corrupt=skip_corrupt,
+        progress=progress,
         cache=cache,
-    )  # fmt: skip
+    )
 
 
 def read_files(
-    files: Mapping[str, Sequence[Path]], *, root: Path, size: int, channels: int = 3,
-    resample: Image.Resampling = Image.Resampling.BILINEAR, skip_corrupt: bool = False,
-    progress: Progress | None = None, cache: bool = True,
-) -> ClassSource:  # fmt: skip
+    files: Mapping[str, Sequence[Path]],
+    *,
+    root: Path,
+    size: int,
+    channels: int = 3,
+    resample: Image.Resampling = Image.Resampling.BILINEAR,
+    skip_corrupt: bool = False,
+    progress: Progress | None = None,
+    cache: bool = True,
+) -> ClassSource:
     """Read the images of each class, wherever they are; see `read_folder`.
 
     `root` is a name for messages and for the cache, which holds one set for each `root`. `resample` is Pillow's filter,

@@ -28,9 +28,12 @@ _FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
 def read_packed(
-    paths: str | Path | Sequence[str | Path], *, split: str | None = None, progress: Progress | None = None,
+    paths: str | Path | Sequence[str | Path],
+    *,
+    split: str | None = None,
+    progress: Progress | None = None,
     cache: bool = True,
-) -> ClassSource:  # fmt: skip
+) -> ClassSource:
     """Read packed images, from one archive or from several that are parts of one set.
 
     All images get the size of the first one, which is square. The source has `sizes` if the archive has them.

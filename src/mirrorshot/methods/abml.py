@@ -95,10 +95,18 @@ class ABML(AdaptedMethod):
     )
 
     def __init__(
-        self, backbone: Backbone, *, n_samples: int = 5, n_test_samples: int = 10, kl_weight: float = 0.1,
-        n_iterations: int = 60_000, kl_step: KLStep = "proximal", initial_log_sigma: float = -3.5, seed: int = 0,
+        self,
+        backbone: Backbone,
+        *,
+        n_samples: int = 5,
+        n_test_samples: int = 10,
+        kl_weight: float = 0.1,
+        n_iterations: int = 60_000,
+        kl_step: KLStep = "proximal",
+        initial_log_sigma: float = -3.5,
+        seed: int = 0,
         **options: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(backbone, **options)
         check_at_least(1, n_steps=self.n_steps, n_test_steps=self.n_test_steps, n_iterations=n_iterations)
         check_at_least(1, n_samples=n_samples, n_test_samples=n_test_samples)

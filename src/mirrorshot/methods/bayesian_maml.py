@@ -91,9 +91,15 @@ class BayesianMAML(FewShotMethod):
     has_precision = True
 
     def __init__(
-        self, backbone: Backbone, *, n_way: int = 5, n_particles: int = 10, n_steps: int = 5, step_size: float = 0.01,
+        self,
+        backbone: Backbone,
+        *,
+        n_way: int = 5,
+        n_particles: int = 10,
+        n_steps: int = 5,
+        step_size: float = 0.01,
         seed: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(backbone)
         check_at_least(2, n_way=n_way)
         check_at_least(1, n_particles=n_particles, n_steps=n_steps)

@@ -40,9 +40,15 @@ class DKT(GPMethod):
     """
 
     def __init__(
-        self, backbone: Backbone, *, noise: float = 0.1, batch_norm: bool = False, per_class_mean: bool = False,
-        n_way: int = 5, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        noise: float = 0.1,
+        batch_norm: bool = False,
+        per_class_mean: bool = False,
+        n_way: int = 5,
+        **options: Any,
+    ) -> None:
         super().__init__(backbone, **options)
         check_positive(noise=noise)
         self.noise = noise

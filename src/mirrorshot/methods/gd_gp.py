@@ -33,9 +33,16 @@ class GradientGP(GPMethod):
     """
 
     def __init__(
-        self, backbone: Backbone, *, n_steps: int = 3, n_test_steps: int = 50, step_size: float = 1.0,
-        form: Literal["plain", "cholesky"] = "cholesky", noise: float = 0.01, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        n_steps: int = 3,
+        n_test_steps: int = 50,
+        step_size: float = 1.0,
+        form: Literal["plain", "cholesky"] = "cholesky",
+        noise: float = 0.01,
+        **options: Any,
+    ) -> None:
         super().__init__(backbone, **options)
         self._refuse("pl", "gradient descent is not differentiated. Use method mirror_gp.")
         check_positive(noise=noise, n_steps=n_steps, n_test_steps=n_test_steps)
@@ -57,9 +64,16 @@ class GradientGP(GPMethod):
         self, K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor, n_steps: int
     ) -> tuple[FullGaussian, GradientInfo]:
         return gradient_descent(
-            K, y, n_way=class_mask.shape[1], max_steps=n_steps, step_size=self.step_size, form=self.form,
-            weight=weight, class_mask=class_mask, validate=False,
-        )  # fmt: skip
+            K,
+            y,
+            n_way=class_mask.shape[1],
+            max_steps=n_steps,
+            step_size=self.step_size,
+            form=self.form,
+            weight=weight,
+            class_mask=class_mask,
+            validate=False,
+        )
 
     def _with_noise(self, K: Float[Tensor, "T _ N N"]) -> Float[Tensor, "T _ N N"]:
         diagonal = K.diagonal(dim1=-2, dim2=-1)

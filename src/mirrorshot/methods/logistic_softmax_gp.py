@@ -53,10 +53,18 @@ class LogisticSoftmaxGP(GPMethod):
     recipes = (Recipe({"method_options": {"start": "labels"}}, preset="default"),)
 
     def __init__(
-        self, backbone: Backbone, *, inference: Inference = "mean_field", likelihood_temperature: float = 0.2,
-        n_steps: int | None = None, n_test_steps: int | None = None, n_chains: int = 20, prior_mean: float = 0.0,
-        start: ls.Start = "prior", **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        inference: Inference = "mean_field",
+        likelihood_temperature: float = 0.2,
+        n_steps: int | None = None,
+        n_test_steps: int | None = None,
+        n_chains: int = 20,
+        prior_mean: float = 0.0,
+        start: ls.Start = "prior",
+        **options: Any,
+    ) -> None:
         super().__init__(backbone, **options)
         check_choice(Inference, inference=inference)
         check_choice(ls.Start, start=start)

@@ -48,7 +48,11 @@ class MirrorGP(GPMethod):
         Recipe(
             {
                 "method_options": {
-                    "objective": "ml", "n_steps": 3, "step_size": 1.0, "start": "prior", "gradient": "unroll",
+                    "objective": "ml",
+                    "n_steps": 3,
+                    "step_size": 1.0,
+                    "start": "prior",
+                    "gradient": "unroll",
                 },
                 "validate_every": 100,
                 "n_validation_tasks": 100,
@@ -58,18 +62,28 @@ class MirrorGP(GPMethod):
         Recipe(
             {
                 "method_options": {
-                    "objective": "cml", "n_steps": 2, "step_size": 0.7, "start": "amortised", "gradient": "envelope",
+                    "objective": "cml",
+                    "n_steps": 2,
+                    "step_size": 0.7,
+                    "start": "amortised",
+                    "gradient": "envelope",
                 },
             },
             preset="default",
         ),
         Recipe({"validate_every": 100}, preset="default", kind="characters"),
-    )  # fmt: skip
+    )
 
     def __init__(
-        self, backbone: Backbone, *, n_steps: int = 3, step_size: float = 1.0, start: Start = "prior",
-        gradient: TrainingGradient = "unroll", **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        n_steps: int = 3,
+        step_size: float = 1.0,
+        start: Start = "prior",
+        gradient: TrainingGradient = "unroll",
+        **options: Any,
+    ) -> None:
         super().__init__(backbone, **options)
         if not 0.0 < step_size <= 1.0:
             raise InvalidInputError(f"Expected `step_size` in (0, 1], but got {step_size}.")
@@ -84,9 +98,16 @@ class MirrorGP(GPMethod):
 
     def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
         return training_elbo(
-            K, y, n_way=class_mask.shape[1], n_steps=self.n_steps, step_size=self.step_size,
-            start=self._start(K), gradient=self.gradient, weight=weight, class_mask=class_mask,
-        )  # fmt: skip
+            K,
+            y,
+            n_way=class_mask.shape[1],
+            n_steps=self.n_steps,
+            step_size=self.step_size,
+            start=self._start(K),
+            gradient=self.gradient,
+            weight=weight,
+            class_mask=class_mask,
+        )
 
     def _start(self, K: Tensor) -> Literal["prior"] | AmortisedSites:
         if self.start == "prior":
@@ -116,16 +137,26 @@ class MirrorGP(GPMethod):
     ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
         if differentiable:
             return training_latents(
-                K, K_cross, prior_var, tasks.support_y, n_way=tasks.n_way, weight=tasks.support_weight,
+                K,
+                K_cross,
+                prior_var,
+                tasks.support_y,
+                n_way=tasks.n_way,
+                weight=tasks.support_weight,
                 class_mask=tasks.class_mask,
-            )  # fmt: skip
+            )
         if can_fuse(K, tasks.n_way):
             solution = _solve_fused(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
             return predict_latent(solution, K_cross, prior_var)
         posterior, _ = mirror_descent(
-            K, tasks.support_y, n_way=tasks.n_way, max_steps=100, weight=tasks.support_weight,
-            class_mask=tasks.class_mask, validate=False,
-        )  # fmt: skip
+            K,
+            tasks.support_y,
+            n_way=tasks.n_way,
+            max_steps=100,
+            weight=tasks.support_weight,
+            class_mask=tasks.class_mask,
+            validate=False,
+        )
         return predict_latent(posterior, K_cross, prior_var.expand(-1, K.shape[1], -1))
 
     def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:

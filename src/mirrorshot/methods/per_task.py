@@ -41,9 +41,15 @@ class AdaptedMethod(FewShotMethod):
     is_by_features = False
 
     def __init__(
-        self, backbone: Backbone, *, n_way: int = 5, n_steps: int = 5, step_size: float = 0.01,
-        n_test_steps: int | None = None, first_order: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        n_way: int = 5,
+        n_steps: int = 5,
+        step_size: float = 0.01,
+        n_test_steps: int | None = None,
+        first_order: bool = False,
+    ) -> None:
         super().__init__(backbone)
         check_at_least(2, n_way=n_way)
         check_at_least(0, n_steps=n_steps, n_test_steps=n_test_steps or 0)
@@ -88,9 +94,12 @@ def side_by_side(function: Callable[..., Tensor], *tensors: Tensor, in_turn: boo
 
 
 def call_network(
-    network: nn.Module, weights: Mapping[str, Tensor], norms: Iterable[str], x: Shaped[Tensor, "N ..."],
+    network: nn.Module,
+    weights: Mapping[str, Tensor],
+    norms: Iterable[str],
+    x: Shaped[Tensor, "N ..."],
     counts: Float[Tensor, " N"],
-) -> Float[Tensor, "N C"]:  # fmt: skip
+) -> Float[Tensor, "N C"]:
     """The network's output for the items of one task, with its own weights.
 
     `norms` names the `counts` of the network's `ItemNorm`s. On the CPU convolutions get weights in `channels_last`, the

@@ -182,9 +182,15 @@ def save_result(path: Path, result: Mapping[str, Any], *, command: str, seed: in
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {
-        "commit": commit(), "command": command, "device": device_name(), "python": platform.python_version(),
-        "torch": torch.__version__, "seed": seed, "wall_time_s": round(time.perf_counter() - started, 1), **result,
-    }  # fmt: skip
+        "commit": commit(),
+        "command": command,
+        "device": device_name(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "seed": seed,
+        "wall_time_s": round(time.perf_counter() - started, 1),
+        **result,
+    }
     write_atomically(path, (json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
 
 

@@ -67,9 +67,14 @@ def predictive_loss(method: GPMethod, labelled: Labelled, inner: Inner, rho: flo
 
 
 def gradient_predictions(
-    K: Float[Tensor, "T 1 N N"], y: Int[Tensor, "T N"], K_cross: Float[Tensor, "T 1 N M"],
-    prior_var: Float[Tensor, "T 1 M"], *, n_steps: int, rho: float,
-) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:  # fmt: skip
+    K: Float[Tensor, "T 1 N N"],
+    y: Int[Tensor, "T N"],
+    K_cross: Float[Tensor, "T 1 N M"],
+    prior_var: Float[Tensor, "T 1 M"],
+    *,
+    n_steps: int,
+    rho: float,
+) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
     """Latents of the queries after plain gradient steps on mean and covariance, differentiable through the steps."""
     Y = torch.nn.functional.one_hot(y, N_WAY).mT.to(K.dtype)
     K_inv = torch.linalg.inv(K)
@@ -106,8 +111,14 @@ def measure_outer_loop(data: str, n_shot: int, *, n_iterations: int, n_fresh: in
             if (i + 1) % every == 0:
                 fresh.append((i + 1, _loss_on(method, held_out, inner, rho)))
         curves[inner] = {"fixed": losses, "fresh_iterations": [i for i, _ in fresh], "fresh": [x for _, x in fresh]}
-    return {"data": data, "n_shot": n_shot, "rho": rho, "n_inner_steps": _N_STEPS, "n_held_out": n_held_out,
-            "curves": curves}  # fmt: skip
+    return {
+        "data": data,
+        "n_shot": n_shot,
+        "rho": rho,
+        "n_inner_steps": _N_STEPS,
+        "n_held_out": n_held_out,
+        "curves": curves,
+    }
 
 
 def _begin(laboratory: Laboratory) -> tuple[GPMethod, torch.optim.Adam]:
@@ -142,9 +153,16 @@ def outer_loop_sheet(record: Record) -> Sheet:
     mirror, gradient = (record["curves"][name] for name in ("MD", "GD"))
     for name, curve in record["curves"].items():
         rows.append([name, *(f"{x:.4f}" for x in (curve["fixed"][0], curve["fixed"][-1], curve["fresh"][-1]))])
-        records.append({"data": record["data"], "n_shot": record["n_shot"], "inner_loop": name,
-                        "fixed_first": curve["fixed"][0], "fixed_last": curve["fixed"][-1],
-                        "fresh_last": curve["fresh"][-1]})  # fmt: skip
+        records.append(
+            {
+                "data": record["data"],
+                "n_shot": record["n_shot"],
+                "inner_loop": name,
+                "fixed_first": curve["fixed"][0],
+                "fixed_last": curve["fixed"][-1],
+                "fresh_last": curve["fresh"][-1],
+            }
+        )
     n_fixed, n_fresh = len(mirror["fixed"]), mirror["fresh_iterations"][-1]
     below = sum(a < b for a, b in zip(mirror["fixed"], gradient["fixed"], strict=True))
     notes = [

@@ -26,8 +26,11 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
 
 CELL_SHEETS = {
-    "table1": accuracy_sheets, "table2": calibration_sheets, "table3": study_sheets, "figure2": calibration_sheets
-}  # fmt: skip
+    "table1": accuracy_sheets,
+    "table2": calibration_sheets,
+    "table3": study_sheets,
+    "figure2": calibration_sheets,
+}
 """Targets that are made of cells, and the functions that make tables of them."""
 _OPTIONS = {"data": "--dataset", "n_shot": "--shots", "seed": "--seeds", "method": "--method"}  # for --set of a name
 
@@ -89,9 +92,11 @@ def completed(request: Request) -> Request:
         _refuse_options_of_cells(request)
     data = request.data or (("glyphs",) * bool(target.data) if request.budget == "smoke" else target.data)
     request = request._replace(
-        data=data, shots=request.shots or target.shots, tag=normal_tag(request.tag, request.changes),
+        data=data,
+        shots=request.shots or target.shots,
+        tag=normal_tag(request.tag, request.changes),
         rows=tuple(_rows(request)) if is_of_cells else (),
-    )  # fmt: skip
+    )
     _check_data(data)
     for cell in cells_of(request) if is_of_cells else ():
         cell.config()
@@ -100,9 +105,14 @@ def completed(request: Request) -> Request:
 
 def _refuse_options_of_cells(request: Request) -> None:
     given = {
-        "--method": request.rows, "--set": request.changes, "--tag": request.tag, "--jobs": request.n_jobs != 1,
-        "--seeds": request.seeds != (1,), "--preset": request.preset != "paper", "--train-only": request.train_only,
-    }  # fmt: skip
+        "--method": request.rows,
+        "--set": request.changes,
+        "--tag": request.tag,
+        "--jobs": request.n_jobs != 1,
+        "--seeds": request.seeds != (1,),
+        "--preset": request.preset != "paper",
+        "--train-only": request.train_only,
+    }
     wrong = [name for name, value in given.items() if value]
     if request.target == "departures" and (request.data or request.shots):
         name = "--dataset" if request.data else "--shots"
@@ -204,9 +214,15 @@ def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress]
         plan(cells, request.places)
     else:
         outcomes = run_cells(
-            cells, request.places, say=say, n_jobs=request.n_jobs, seconds=request.seconds, again=request.again,
-            train_only=request.train_only, progress=progress,
-        )  # fmt: skip
+            cells,
+            request.places,
+            say=say,
+            n_jobs=request.n_jobs,
+            seconds=request.seconds,
+            again=request.again,
+            train_only=request.train_only,
+            progress=progress,
+        )
     results, files = read_results(folder), []
     if request.target == "figure2":
         groups = grouped(cells, results)

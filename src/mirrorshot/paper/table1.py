@@ -27,10 +27,27 @@ INSIDE = (
 )
 _SEEDS = "Over training seeds: mean and standard deviation of n trained models; - where there is one."
 _PAIRS = "In pairs: the mean difference on the same tasks and its 95 % interval; - where the tasks are not stored."
-_COLUMNS = ("method", "preset", "paper", "ours, paper's protocol", "difference", "inside", "95 % over tasks",
-            "over training seeds", "minus MD-BFSC, in pairs")  # fmt: skip
-_OTHER_COLUMNS = ("method", "preset", "tag", "what was changed", "ours, paper's protocol", "95 % over tasks",
-                  "difference from the paper", "minus the preset, in pairs")  # fmt: skip
+_COLUMNS = (
+    "method",
+    "preset",
+    "paper",
+    "ours, paper's protocol",
+    "difference",
+    "inside",
+    "95 % over tasks",
+    "over training seeds",
+    "minus MD-BFSC, in pairs",
+)
+_OTHER_COLUMNS = (
+    "method",
+    "preset",
+    "tag",
+    "what was changed",
+    "ours, paper's protocol",
+    "95 % over tasks",
+    "difference from the paper",
+    "minus the preset, in pairs",
+)
 
 
 def accuracy_sheets(groups: Sequence[Group], *, show_missing: bool = True) -> list[Sheet]:
@@ -71,8 +88,13 @@ def _record(group: Group, reference: Result | None) -> Record:
     means = [100 * result.evaluation["accuracy"] for result in group.results]
     pair = paired(first, reference)
     return {
-        "data": cell.data, "n_shot": cell.n_shot, "row": cell.row, "method": group.title, "preset": cell.preset,
-        "budget": cell.budget, "tag": cell.tag.removeprefix("_"),
+        "data": cell.data,
+        "n_shot": cell.n_shot,
+        "row": cell.row,
+        "method": group.title,
+        "preset": cell.preset,
+        "budget": cell.budget,
+        "tag": cell.tag.removeprefix("_"),
         **compared(TABLE_1.get(cell.row, {}).get((cell.data, cell.n_shot)), first),
         "clean": statistics.mean(means) if means else None,
         "clean_spread": statistics.stdev(means) if len(means) > 1 else None,
@@ -83,7 +105,7 @@ def _record(group: Group, reference: Result | None) -> Record:
         "paired_interval_95": pair and pair[1],
         "command": cell.command(),
         "settings": "; ".join(group.changes),
-    }  # fmt: skip
+    }
 
 
 def compared(published: Value | None, result: Result | None) -> Record:
@@ -95,9 +117,13 @@ def compared(published: Value | None, result: Result | None) -> Record:
     if published is not None and published.spread is not None and difference is not None:
         is_inside = abs(difference) <= published.spread
     return {
-        "paper": published and published.mean, "paper_spread": published and published.spread,
-        "ours": ours, "ours_spread": spread, "difference": difference, "inside_paper_spread": is_inside,
-    }  # fmt: skip
+        "paper": published and published.mean,
+        "paper_spread": published and published.spread,
+        "ours": ours,
+        "ours_spread": spread,
+        "difference": difference,
+        "inside_paper_spread": is_inside,
+    }
 
 
 def paired(result: Result | None, reference: Result | None) -> tuple[float, float] | None:

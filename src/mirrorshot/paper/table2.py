@@ -40,10 +40,16 @@ def calibration_record(group: Group) -> Record:
     """The errors of the paper and ours; None where there are none."""
     cell, first = group.cell, group.first
     record: Record = {
-        "data": cell.data, "n_shot": cell.n_shot, "row": cell.row, "method": group.title, "preset": cell.preset,
-        "budget": cell.budget, "tag": cell.tag.removeprefix("_"), "is_run": first is not None,
+        "data": cell.data,
+        "n_shot": cell.n_shot,
+        "row": cell.row,
+        "method": group.title,
+        "preset": cell.preset,
+        "budget": cell.budget,
+        "tag": cell.tag.removeprefix("_"),
+        "is_run": first is not None,
         "protocol_paper": "two temperatures" if cell.row in FITTED_ROWS else "raw",
-    }  # fmt: skip
+    }
     for kind, pair in _errors(group).items():
         record[f"ece_{kind}"], record[f"mce_{kind}"] = pair or (None, None)
     same = record["protocol_paper"].replace(" ", "_")

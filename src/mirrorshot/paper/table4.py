@@ -123,9 +123,17 @@ def timing_sheet(record: Record) -> Sheet:
         row = [name]
         for part, paper in zip(("inner", "outer", "epoch"), TABLE_4[name], strict=True):
             row += ["NA" if paper is None else f"{paper:.4f}", f"{ours[part]:.4f}"]
-            records.append({"data": record["data"], "n_shot": record["n_shot"], "method": name, "part": part,
-                            "paper": paper, "ours": ours[part],
-                            "times_faster": None if paper is None else paper / ours[part]})  # fmt: skip
+            records.append(
+                {
+                    "data": record["data"],
+                    "n_shot": record["n_shot"],
+                    "method": name,
+                    "part": part,
+                    "paper": paper,
+                    "ours": ours[part],
+                    "times_faster": None if paper is None else paper / ours[part],
+                }
+            )
         rows.append(row)
     notes = [
         f"Paper: Quadro RTX 6000, one task, CUB. Ours: {record['device']}, {record['data']}, median of "

@@ -48,9 +48,13 @@ class Run(NamedTuple):
 
 
 def load_run(
-    folder: Path, dataset: Dataset, *, checkpoint: Which = "best", device: torch.device | str = "cpu",
+    folder: Path,
+    dataset: Dataset,
+    *,
+    checkpoint: Which = "best",
+    device: torch.device | str = "cpu",
     average_flips: bool | None = None,
-) -> Run:  # fmt: skip
+) -> Run:
     """Load the trained method of a run.
 
     Args:

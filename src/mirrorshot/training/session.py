@@ -18,9 +18,13 @@ _FREE = ("device", "save_every", "tensorboard")  # settings that may change when
 
 
 def train(
-    config: Config | None, folder: Path, *, resume: bool = False, progress: Progress | None = None,
+    config: Config | None,
+    folder: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
     dataset: Dataset | None = None,
-) -> TrainResult:  # fmt: skip
+) -> TrainResult:
     """Meta-train a method and keep the weights that are best on validation tasks.
 
     Args:

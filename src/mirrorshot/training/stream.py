@@ -41,9 +41,15 @@ class Stream(abc.ABC):
     """
 
     def __init__(
-        self, sampler: EpisodeSampler, preprocess: Preprocess | None, groups_per_step: int,
-        *, seed: int, rank: int = 0, world_size: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        sampler: EpisodeSampler,
+        preprocess: Preprocess | None,
+        groups_per_step: int,
+        *,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         self.sampler, self.preprocess, self.groups_per_step, self.seed = sampler, preprocess, groups_per_step, seed
         self.share = slice(rank * groups_per_step // world_size, (rank + 1) * groups_per_step // world_size)
         self.source: ClassSource = sampler.source

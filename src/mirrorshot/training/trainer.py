@@ -147,10 +147,15 @@ class Trainer:
         """Log the scores of the present weights, and keep these if they are the best."""
         n_episodes = self.step * self.config.tasks_per_step
         record: dict[str, Any] = {
-            "step": self.step, "episodes": n_episodes, "seconds": round(seconds, 3), "loss": float(stats.loss),
-            "gradient": float(stats.norm), "val_accuracy": score.accuracy, "val_nll": score.nll,
+            "step": self.step,
+            "episodes": n_episodes,
+            "seconds": round(seconds, 3),
+            "loss": float(stats.loss),
+            "gradient": float(stats.norm),
+            "val_accuracy": score.accuracy,
+            "val_nll": score.nll,
             **self.validator.describe(),
-        }  # fmt: skip
+        }
         record = {name: value if math.isfinite(value) else None for name, value in record.items()}
         if not self.best or _rank(record) > _rank(self.best):
             self.best = record

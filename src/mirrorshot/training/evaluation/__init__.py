@@ -14,7 +14,18 @@ from mirrorshot.training.evaluation.results import Evaluation, PairedDifference,
 from mirrorshot.training.evaluation.temperatures import Tempered
 
 __all__ = [
-    "evaluate", "Evaluation", "Protocol", "Calibration", "calibration_of", "Tempered",
-    "predict_tasks", "Predictions", "predict_latents", "Latents", "Prepare", "Progress",
-    "paired_difference", "PairedDifference",
-]  # fmt: skip
+    "evaluate",
+    "Evaluation",
+    "Protocol",
+    "Calibration",
+    "calibration_of",
+    "Tempered",
+    "predict_tasks",
+    "Predictions",
+    "predict_latents",
+    "Latents",
+    "Prepare",
+    "Progress",
+    "paired_difference",
+    "PairedDifference",
+]

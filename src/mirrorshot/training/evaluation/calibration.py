@@ -19,8 +19,16 @@ MIN_COUNT = 100
 
 _BOOTSTRAPPED = ("accuracy", "nll", "brier", "ece", "mce", "debiased_ece")
 _MAIN = ("nll", "brier", "ece", "mce")
-_SCORES = ("accuracy", "adaptive_ece", "class_ece", "debiased_ece", "aurc", "excess_aurc", "correctness_auroc",
-           "mce_full_bins")  # fmt: skip
+_SCORES = (
+    "accuracy",
+    "adaptive_ece",
+    "class_ece",
+    "debiased_ece",
+    "aurc",
+    "excess_aurc",
+    "correctness_auroc",
+    "mce_full_bins",
+)
 _BIN_SUMS = ("counts", "confidence_sum", "correct_sum")
 _SEED = 20240721  # of the resamples
 _N_COVERAGES = 100

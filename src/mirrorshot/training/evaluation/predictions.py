@@ -38,9 +38,14 @@ class Latents(NamedTuple):
 
 
 def predict_tasks(
-    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare, batch_size: int,
+    method: FewShotMethod,
+    sampler: EpisodeSampler,
+    numbers: Sequence[int],
+    *,
+    prepare: Prepare,
+    batch_size: int,
     progress: Progress | None = None,
-) -> Predictions:  # fmt: skip
+) -> Predictions:
     """Predict the queries of the tasks of these numbers, in eval mode and without gradients.
 
     `progress` is called after each batch of `batch_size` tasks. `evaluate` has an example.
@@ -61,9 +66,14 @@ def predict_tasks(
 
 
 def predict_latents(
-    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare, batch_size: int,
+    method: FewShotMethod,
+    sampler: EpisodeSampler,
+    numbers: Sequence[int],
+    *,
+    prepare: Prepare,
+    batch_size: int,
     progress: Progress | None = None,
-) -> Latents | None:  # fmt: skip
+) -> Latents | None:
     """Compute the latents of some tasks, with the arguments of `predict_tasks`; None for methods without latents."""
 
     def predict(tasks: TaskBatch, _: Tensor) -> Latents | None:
@@ -84,9 +94,14 @@ class Passes:
     """
 
     def __init__(
-        self, method: FewShotMethod, sizes: tuple[int, int, int], prepare: Prepare, batch_size: int,
-        progress: Progress | None, total: int,
-    ) -> None:  # fmt: skip
+        self,
+        method: FewShotMethod,
+        sizes: tuple[int, int, int],
+        prepare: Prepare,
+        batch_size: int,
+        progress: Progress | None,
+        total: int,
+    ) -> None:
         self.method, self.sizes, self.prepare, self.batch_size = method, sizes, prepare, batch_size
         self._report, self._done, self._total = progress, 0, total
 
@@ -121,9 +136,14 @@ class Passes:
 
 
 def _of_batches(
-    compute: Callable[[TaskBatch, Tensor], _Part | None], method: FewShotMethod, sampler: EpisodeSampler,
-    numbers: Sequence[int], prepare: Prepare, batch_size: int, progress: Progress | None,
-) -> list[_Part]:  # fmt: skip
+    compute: Callable[[TaskBatch, Tensor], _Part | None],
+    method: FewShotMethod,
+    sampler: EpisodeSampler,
+    numbers: Sequence[int],
+    prepare: Prepare,
+    batch_size: int,
+    progress: Progress | None,
+) -> list[_Part]:
     """Compute the results of all batches of tasks; none if `compute` returns None for the first one."""
     if batch_size < 1 or len(numbers) == 0:
         raise InvalidInputError(

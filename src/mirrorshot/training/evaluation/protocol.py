@@ -71,9 +71,16 @@ def evaluate(
     passes = Passes(method, (n_way, n_shot, n_query), prepare, batch_size, progress, total)
     fitted_on = (0, 0) if validation is None else (n_validation_tasks, validation.n_classes)
     protocol = Protocol(
-        n_way, n_shot, n_query, n_tasks, tuple(map(int, seeds)), test.n_classes, test.n_items, *fitted_on,
+        n_way,
+        n_shot,
+        n_query,
+        n_tasks,
+        tuple(map(int, seeds)),
+        test.n_classes,
+        test.n_items,
+        *fitted_on,
         _fingerprint(test),
-    )  # fmt: skip
+    )
     validated = validation and passes.predictions(validation, seeds[0], n_validation_tasks, "validation")
     tested = [passes.predictions(test, seed, n_tasks, f"test, seed {seed}") for seed in seeds]
     found = _summary(protocol, tested, fit_temperature(*validated) if validated else None)
@@ -85,9 +92,12 @@ def evaluate(
 
 
 def _tempered(
-    validated: Predictions, fitted: Latents | None, tested: Sequence[Predictions], latents: Sequence[Latents | None],
+    validated: Predictions,
+    fitted: Latents | None,
+    tested: Sequence[Predictions],
+    latents: Sequence[Latents | None],
     passes: Passes,
-) -> tuple[temperatures.Tempered, ...]:  # fmt: skip
+) -> tuple[temperatures.Tempered, ...]:
     progress = passes.progress("two temperatures", len(PAPER_GRID))
     report = None if progress is None else lambda done, of: progress(done, of, "")
     pairs = temperatures.fit_two_temperatures(fitted, validated, report)
@@ -139,9 +149,13 @@ def _fingerprint(source: ClassSource) -> str:
 
 
 def _check_arguments(
-    test: ClassSource, validation: ClassSource | None, n_tasks: int, n_validation_tasks: int, seeds: Sequence[int],
+    test: ClassSource,
+    validation: ClassSource | None,
+    n_tasks: int,
+    n_validation_tasks: int,
+    seeds: Sequence[int],
     two_temperatures: bool,
-) -> None:  # fmt: skip
+) -> None:
     if two_temperatures and validation is None:
         raise InvalidInputError(
             "Expected `validation` classes to choose the two temperatures on, but got None. Pass them, or leave out "
