@@ -70,15 +70,9 @@ def load_dataset(
     Own embeddings: files `train.npz`, `val.npz` and `test.npz` in a folder (or `.parquet`, see `read_embeddings`), or a
     single file, all of whose classes are test classes.
 
-    Args:
-        name_or_path: a name in `DATASETS`, or a path.
-        folder: where the benchmark data are. None: the environment variable `MIRRORSHOT_DATA`.
-        splits: which of "train", "val" and "test" to load.
-        progress: called while images are decoded.
-        skip_corrupt: leave out images that cannot be decoded, with a warning, where they are single files.
-
-    Raises:
-        DataError: the data are missing or unsuitable. The message says what to do.
+    Benchmark data are in `folder`; None: in that of the environment variable `MIRRORSHOT_DATA`. `skip_corrupt` leaves
+    out images that cannot be decoded, with a warning, where they are single files. Raises `DataError` if the data are
+    missing or unsuitable.
 
     Example:
         >>> digits = load_dataset("glyphs", splits=["test"])

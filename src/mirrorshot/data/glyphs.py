@@ -62,15 +62,11 @@ def load_glyphs(
 
     No class is in two splits. A character is for validation if the CRC-32 of its UTF-8 code is a multiple of 5.
 
-    Args:
-        split: "train" or "val" for characters, "test" for the 1,797 handwritten digits.
-        n_classes: how many characters, from all scripts; a larger number adds classes to those of a smaller one.
-            None: all. Not for digits.
-        n_per_class: images of each character. Not for digits.
-        seed: seed of the small random rotations, shears, scales and shifts of characters.
-        cache: keep the images in the folder `MIRRORSHOT_CACHE` (default `~/.cache/mirrorshot`).
-
-    Treat the images as read-only: loading the same again in one process gives the same tensors.
+    The splits "train" and "val" have characters, with small random rotations, shears, scales and shifts; "test" has the
+    1,797 handwritten digits, for which the other arguments do not count. `n_classes` characters come from all scripts,
+    and a larger number adds classes to those of a smaller one; None: all. `cache` keeps the images in
+    `MIRRORSHOT_CACHE` (default `~/.cache/mirrorshot`). Treat them as read-only: loading them again gives the same
+    tensors.
 
     Example:
         >>> digits = load_glyphs("test")

@@ -34,19 +34,12 @@ def read_folder(
 ) -> ClassSource:
     """Read a folder that has one folder of images for each class.
 
-    Images are files with one of the `SUFFIXES`, directly in the class folder; of an animation the first frame counts.
-    Other files, hidden ones, and links that lead back to `path` are ignored.
+    Classes are in the order of their names. Images are files with one of the `SUFFIXES`, directly in the class folder;
+    of an animation the first frame counts. Other files, hidden ones, and links that lead back to `path` are ignored.
+    Every image is resized to `size` x `size` pixels, antialiased, whatever its shape. Decoded images stay in the cache
+    folder until a file changes. `skip_corrupt` leaves out images that cannot be decoded, with one warning.
 
-    Args:
-        path: the folder. Its sub-folders are the classes, in the order of their names.
-        size: every image is resized to `size` x `size` pixels, antialiased, whatever its shape.
-        channels: 3 for colour, 1 for grey.
-        skip_corrupt: leave out images that cannot be decoded, with one warning that names them.
-        progress: called while images are decoded.
-        cache: keep the decoded images in the cache folder, until a file changes.
-
-    Raises:
-        DataError: no such folder, no class folders, a class without images, or an image that cannot be decoded.
+    Raises `DataError`: no such folder, no class folders, a class without images, or an image that cannot be decoded.
 
     Example:
         >>> import tempfile

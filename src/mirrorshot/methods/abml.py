@@ -73,14 +73,8 @@ class ABML(AdaptedMethod):
     one, as in public code, it is 24 for Conv4S at the start, beside a cross-entropy of 1.6, and pulls sigma up against
     the queries. So both terms of the prior have the weight `kl_weight`.
 
-    Args:
-        n_samples: sampled networks of each step and of the outer loss.
-        n_test_samples: sampled networks of a prediction.
-        kl_weight: weight of the divergence, beta.
-        n_iterations: tasks that share the hyper-prior.
-        kl_step: "proximal", or "gradient" as the references.
-        initial_log_sigma: mean of log sigma before training, which is drawn within 0.5 of it. With the references' -3.5
-            sigma is half the size of Conv4's weights.
+    Steps and outer loss sample `n_samples` networks, a prediction `n_test_samples`. Before training log sigma is drawn
+    within 0.5 of `initial_log_sigma`; with the references' -3.5 sigma is half the size of Conv4's weights.
     """
 
     # The paper gives no settings. With a step size of 0.01 and a weight of 0.1, as in public code, the prior pins the

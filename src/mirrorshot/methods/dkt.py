@@ -29,14 +29,11 @@ class DKT(GPMethod):
     the posterior means; with `temperature`, at the temperature that `tune` fits to training tasks. Objective "ml" is
     the paper's.
 
-    Design note: one prior mean for all classes, where the published code has one per class slot: the numbering of the
-    classes of a task is arbitrary.
+    Design note: one prior mean for all classes, where the published code has one per class slot (`per_class_mean`): the
+    numbering of the classes of a task is arbitrary.
 
-    Args:
-        noise: variance of the noise; not learned.
-        batch_norm: whether the features are normalised over the batch before the kernel; with the cosine kernel that
-            is the paper's BNCosSim, without it its CosSim. At test the statistics are those of training.
-        per_class_mean: whether each class slot has a prior mean of its own.
+    The variance `noise` is not learned. `batch_norm` normalises the features over the batch before the kernel; with the
+    cosine kernel that is the paper's BNCosSim, without it its CosSim. At test the statistics are those of training.
     """
 
     def __init__(

@@ -36,10 +36,7 @@ class FeatureTransfer(FrozenFeatureMethod):
     of tasks is its tasks one by one. Gradients of a head are written out, there is no graph of 700 steps; `loss`, which
     training does not use, has the gradient at a fixed head.
 
-    Args:
-        n_passes: passes over the support.
-        batch_size: points of one step; the last step of a pass takes the rest.
-        lr: learning rate of the head.
+    A head is fitted by `n_passes` over the support, in steps of `batch_size` points; the last one takes the rest.
     """
 
     def __init__(

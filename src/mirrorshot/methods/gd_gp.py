@@ -23,8 +23,6 @@ class GradientGP(GPMethod):
     """Gaussian process whose posterior is found by vanilla gradient descent.
 
     Args:
-        n_steps: gradient steps in training.
-        n_test_steps: gradient steps at test.
         step_size: length of the (first) step.
         form: "plain", the paper's fixed steps on mean and covariance, which leave the positive definite matrices
             easily (a task that does stays at its last valid posterior), or "cholesky", safeguarded.

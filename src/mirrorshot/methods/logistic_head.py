@@ -39,9 +39,7 @@ class LogisticHead(FrozenFeatureMethod):
     because the larger `C` and the features, the worse the condition. After each step it looks whether all tasks have
     converged; 5 to 10 steps are usual. `loss`, which training does not use, has the gradient at a fixed head.
 
-    Args:
-        C: weight of the cross-entropy against the penalty, as in scikit-learn: the larger, the surer.
-        normalise: whether features are scaled to length one.
+    As in scikit-learn, the larger `C`, the surer. `normalise` scales features to length one.
     """
 
     def __init__(self, backbone: Backbone, *, C: float = 1.0, normalise: bool = True, **options: Any) -> None:

@@ -33,7 +33,6 @@ class OneVsEachGP(GPMethod):
     Args:
         n_steps: Gibbs steps in training. After one, as published, the draws have not seen the labels yet; each further
             one costs as much as the evidence.
-        n_test_steps: Gibbs steps at test.
         n_chains: chains of a task, each of which contributes its last draw.
         **options: those of `GPMethod`; there is no objective "cml".
     """

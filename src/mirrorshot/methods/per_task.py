@@ -30,12 +30,8 @@ class LabelledItems(NamedTuple):
 class AdaptedMethod(FewShotMethod):
     """Base of methods that adapt all weights of a network to each task, by gradient steps on its support.
 
-    Args:
-        backbone: from items to features. The method takes it over and replaces its layers.
-        n_steps: gradient steps on the support.
-        step_size: their length.
-        n_test_steps: steps of `predict`; None: `n_steps`.
-        first_order: take the gradients of the steps as constants.
+    The method takes over the backbone and replaces its layers. `predict` takes `n_test_steps`; None: `n_steps`. With
+    `first_order` the gradients of the steps are constants.
     """
 
     is_by_features = False

@@ -55,16 +55,11 @@ def load_run(
     device: torch.device | str = "cpu",
     average_flips: bool | None = None,
 ) -> Run:
-    """Load the trained method of a run.
+    """Load the trained method of a run, for items of the shape of those of `dataset`.
 
-    Args:
-        folder: folder of the run.
-        dataset: data to use the method on, which give the shape of the items.
-        checkpoint: the weights that were best on the validation tasks, or the last ones.
-        device: where to compute.
-        average_flips: features are the mean of those of an image and of its mirror image. None: as in training.
-
-    Raises `RunError` if there is no run, `CheckpointError` if it has no checkpoint yet or takes other items.
+    The checkpoint "best" has the weights that were best on the validation tasks. `average_flips` is that of `Config`;
+    None: as in training. Raises `RunError` if there is no run, `CheckpointError` if it has no checkpoint yet or takes
+    other items.
     """
     if checkpoint not in ("best", "last"):
         raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")

@@ -27,16 +27,11 @@ def train(
 ) -> TrainResult:
     """Meta-train a method and keep the weights that are best on validation tasks.
 
-    Args:
-        config: settings. With `resume` None, which takes those of the run, or the same ones; only `device`,
-            `save_every` and `tensorboard` may differ.
-        folder: folder of the run.
-        resume: resume the run in that folder, exactly as if it had not stopped.
-        progress: called with episodes done, episodes in all, and a line of text.
-        dataset: None: `config.data` is loaded.
+    `resume` resumes the run in that folder, exactly as if it had not stopped. Its settings are then those of the run:
+    `config` is None, or differs in `device`, `save_every` and `tensorboard` alone. Without `dataset`, `config.data` is
+    loaded. `progress` is called with episodes done, episodes in all, and a line of text.
 
-    Raises:
-        NumericalError: a loss or gradient was not finite. The state before that step is kept in `failed.safetensors`.
+    Raises `NumericalError` if a loss or gradient is not finite; the state before that step is in `failed.safetensors`.
     """
     if resume or config is None:
         config = _same_settings(config, from_dict(read_config(folder)), folder)

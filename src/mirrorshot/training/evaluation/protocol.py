@@ -35,24 +35,11 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a method on the episodes of several seeds.
 
-    The same data, seeds and sizes give the same episodes to every method. Calibration is that of the queries of all
-    tasks, as they are and, with `validation`, at one temperature fitted there by NLL.
-
-    Args:
-        method: the trained method.
-        test: classes that were not trained on.
-        n_way: classes of a task.
-        n_shot: labelled items of each class.
-        n_query: items of each class to classify.
-        n_tasks: tasks for each seed.
-        seeds: one pass over `n_tasks` tasks for each; the paper has 5 passes.
-        prepare: from gathered items (n, *item) to the input of the backbone, on the device of the method.
-        batch_size: tasks at a time.
-        validation: classes to fit the temperature on, neither trained on nor tested. None: no temperature.
-        n_validation_tasks: tasks to fit it on, drawn with the first seed.
-        two_temperatures: also calibrate as the paper's released code does, with a likelihood temperature and a second
-            one chosen by the ECE and by the MCE of the validation tasks; see `mirrorshot.metrics.two_temperatures`.
-        progress: called after each batch.
+    The same data, seeds and sizes give the same episodes to every method: `n_tasks` for each seed. Calibration is that
+    of the queries of all tasks, as they are and, with `validation` classes, at one temperature fitted by NLL to
+    `n_validation_tasks` of these, drawn with the first seed. `two_temperatures` also calibrates as the paper's released
+    code does, with a likelihood temperature and a second one, chosen by the ECE and by the MCE of the validation tasks
+    (`mirrorshot.metrics.two_temperatures`). `batch_size` is tasks at a time.
 
     Raises `NumericalError` if a prediction is NaN, `DataError` if the data have too few classes or items.
 
