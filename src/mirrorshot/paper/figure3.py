@@ -12,7 +12,7 @@ from mirrorshot.gp import amortise, gradient_descent, mirror_descent
 from mirrorshot.paper.episodes import N_WAY, Laboratory, best_elbo, covariances
 from mirrorshot.paper.natural_gradient import NaturalDescent, natural_descent
 from mirrorshot.paper.released import released_descent
-from mirrorshot.paper.tables import Record, Sheet, shots
+from mirrorshot.paper.tables import Record, Sheet, place, shots
 from mirrorshot.views.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, VERMILION
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
@@ -137,27 +137,11 @@ def inner_loop_sheet(record: Record) -> Sheet:
 
     rows, records = [], []
     for name, curve in record["curves"].items():
-        last, counts = curve["elbo"][-1] / n_points, ("steps_to_optimum", "steps_to_optimum_fresh_median")
-        rows.append(
-            [
-                name,
-                f"{last:.4f}",
-                f"{optimum - last:.1e}",
-                *(steps(curve[count]) for count in counts),
-                f"{1e3 * curve['seconds']:.0f}",
-            ]
-        )
-        records.append(
-            {
-                "data": record["data"],
-                "n_shot": record["n_shot"],
-                "loop": name,
-                "elbo_per_point": last,
-                "gap_per_point": optimum - last,
-                **{count: curve[count] for count in counts},
-                "seconds": curve["seconds"],
-            }
-        )
+        last, gap = curve["elbo"][-1] / n_points, optimum - curve["elbo"][-1] / n_points
+        counts = {key: curve[key] for key in ("steps_to_optimum", "steps_to_optimum_fresh_median")}
+        rows.append([name, f"{last:.4f}", f"{gap:.1e}", *map(steps, counts.values()), f"{1e3 * curve['seconds']:.0f}"])
+        numbers = {"elbo_per_point": last, "gap_per_point": gap, **counts, "seconds": curve["seconds"]}
+        records.append({**place(record), "loop": name, **numbers})
     notes = [
         f"One fixed episode of {n_points} points, untrained network, float64; optimum "
         f"{optimum:.4f} nats per point, smallest eigenvalue of the prior covariance "
@@ -187,15 +171,9 @@ def inner_loop_figure(record: Record) -> "matplotlib.figure.Figure":
     n, optimum = record["n_points"], record["optimum"]
     for name, curve in record["curves"].items():
         _, _, colour, line, marker = _LOOPS[name]
-        style = {
-            "color": colour,
-            "linestyle": line,
-            "marker": marker,
-            "label": name,
-            "linewidth": 1.6,
-            "markersize": 5,
-            "markeredgecolor": colour if marker == "x" else "white",
-        }
+        edge = colour if marker == "x" else "white"
+        style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5, "markeredgecolor": edge}
+        style |= {"label": name, "linewidth": 1.6}
         steps = range(len(curve["elbo"]))
         every = max(1, len(steps) // 8)
         gap = [max(_SMALLEST_GAP, (optimum - value) / n) for value in curve["elbo"]]

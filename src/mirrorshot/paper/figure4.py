@@ -18,7 +18,7 @@ from mirrorshot.methods.base import query_nll
 from mirrorshot.methods.gp import GPMethod
 from mirrorshot.paper.episodes import N_WAY, Labelled, Laboratory
 from mirrorshot.paper.figure3 import name_axes, panels
-from mirrorshot.paper.tables import Record, Sheet, shots
+from mirrorshot.paper.tables import Record, Sheet, place, shots
 from mirrorshot.softmax.moments import log_predictive, softmax_moments
 from mirrorshot.views.figures import BLUE, GREEN, ORANGE, VERMILION
 
@@ -152,17 +152,10 @@ def outer_loop_sheet(record: Record) -> Sheet:
     rows, records = [], []
     mirror, gradient = (record["curves"][name] for name in ("MD", "GD"))
     for name, curve in record["curves"].items():
-        rows.append([name, *(f"{x:.4f}" for x in (curve["fixed"][0], curve["fixed"][-1], curve["fresh"][-1]))])
-        records.append(
-            {
-                "data": record["data"],
-                "n_shot": record["n_shot"],
-                "inner_loop": name,
-                "fixed_first": curve["fixed"][0],
-                "fixed_last": curve["fixed"][-1],
-                "fresh_last": curve["fresh"][-1],
-            }
-        )
+        fixed, fresh = curve["fixed"], curve["fresh"]
+        losses = {"fixed_first": fixed[0], "fixed_last": fixed[-1], "fresh_last": fresh[-1]}
+        rows.append([name, *(f"{loss:.4f}" for loss in losses.values())])
+        records.append({**place(record), "inner_loop": name, **losses})
     n_fixed, n_fresh = len(mirror["fixed"]), mirror["fresh_iterations"][-1]
     below = sum(a < b for a, b in zip(mirror["fixed"], gradient["fixed"], strict=True))
     notes = [

@@ -8,12 +8,12 @@ over tasks, and differences on the same tasks, in pairs.
 import statistics
 from collections.abc import Sequence
 
-import numpy as np
+import torch
 
 from mirrorshot.paper.cells import Result
 from mirrorshot.paper.published import TABLE_1, Value
 from mirrorshot.paper.tables import NOT_RUN, Group, Record, Sheet, columns_of, general_notes, run_notes, with_spread
-from mirrorshot.training.evaluation.results import Z_95
+from mirrorshot.training.evaluation.results import interval_95
 
 _PRESETS = (
     "Preset: `paper` has the settings of the paper, as far as it gives them; `default` has ours, for all methods: on "
@@ -88,13 +88,7 @@ def _record(group: Group, reference: Result | None) -> Record:
     means = [100 * result.evaluation["accuracy"] for result in group.results]
     pair = paired(first, reference)
     return {
-        "data": cell.data,
-        "n_shot": cell.n_shot,
-        "row": cell.row,
-        "method": group.title,
-        "preset": cell.preset,
-        "budget": cell.budget,
-        "tag": cell.tag.removeprefix("_"),
+        **group.about,
         **compared(TABLE_1.get(cell.row, {}).get((cell.data, cell.n_shot)), first),
         "clean": statistics.mean(means) if means else None,
         "clean_spread": statistics.stdev(means) if len(means) > 1 else None,
@@ -103,8 +97,7 @@ def _record(group: Group, reference: Result | None) -> Record:
         "paired_with": reference.cell.name if pair and reference else None,
         "paired": pair and pair[0],
         "paired_interval_95": pair and pair[1],
-        "command": cell.command(),
-        "settings": "; ".join(group.changes),
+        **group.origin("table1"),
     }
 
 
@@ -133,11 +126,11 @@ def paired(result: Result | None, reference: Result | None) -> tuple[float, floa
     tasks = [r.record.get("task_accuracy") for r in (result, reference)]
     if None in tasks or result.evaluation["protocol"]["episodes"] != reference.evaluation["protocol"]["episodes"]:
         return None
-    a, b = (np.array([[float(x) for x in line.split()] for line in lines]) for lines in tasks if lines)
+    rows = [[[float(x) for x in line.split()] for line in lines] for lines in tasks if lines]
+    a, b = (torch.tensor(values, dtype=torch.float64) for values in rows)
     if a.shape != b.shape:
         return None
-    difference = 100 * (a - b)
-    return float(difference.mean()), float(Z_95 * difference.std() / np.sqrt(difference.size))
+    return float(100 * (a - b).mean()), interval_95(100 * (a - b))
 
 
 def _row(record: Record, group: Group) -> list[str]:

@@ -48,8 +48,7 @@ def _record(study: str, value: Value, group: Group) -> Record:
         "tag": cell.tag,
         **compared(value if is_in_paper else None, first),
         "seconds": float(first.record["training_time_s"]) if first and is_whole else None,
-        "command": cell.command("table3"),
-        "settings": "; ".join(group.changes),
+        **group.origin("table3"),
     }
 
 
