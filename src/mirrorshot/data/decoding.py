@@ -19,7 +19,7 @@ from mirrorshot.types import DataError
 
 Encoded = Path | bytes
 Progress = Callable[[int, int, str], None]
-"""Called with the number of images done, the number of all images, and a label."""
+"""Called with the number of items or tasks done, the number of all, and a label."""
 
 MAX_PIXELS = 2**26
 """Most pixels of an image, 67 millions. A larger one counts as damaged; its header says so before it is decoded."""

@@ -19,12 +19,10 @@ from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.published import Row, all_rows
 from mirrorshot.paper.released import released_options
-from mirrorshot.training.config import Config, field_types, merged, parse_override
+from mirrorshot.training.config import FREE, Config, field_types, merged
+from mirrorshot.training.overrides import parse_override
 from mirrorshot.training.presets import PRESETS, preset_settings
 from mirrorshot.types import DataError, InvalidInputError
-
-FREE = ("device", "save_every", "tensorboard")
-"""Settings that do not change the result of a cell."""
 
 
 class Cell(NamedTuple):

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirrorshot.data import loaders
 from mirrorshot.data.benchmarks import DATASETS
+from mirrorshot.data.decoding import Progress
 from mirrorshot.paper import BUDGETS, TARGETS
-from mirrorshot.paper.cells import FREE, Cell, budget_suffix, read_results, row_of
+from mirrorshot.paper.cells import Cell, budget_suffix, read_results, row_of
 from mirrorshot.paper.experiments import EXPERIMENTS, measured, sheet_of
 from mirrorshot.paper.figure2 import figure_of_groups
 from mirrorshot.paper.published import ROWS, TABLE_1, known_rows
-from mirrorshot.paper.runner import Outcome, Places, Progress, Say, plan, run_cells
+from mirrorshot.paper.runner import Outcome, Places, Say, plan, run_cells
 from mirrorshot.paper.table1 import accuracy_sheets
 from mirrorshot.paper.table2 import calibration_sheets
 from mirrorshot.paper.table3 import study_sheets
 from mirrorshot.paper.tables import Sheet, grouped, untagged_cells, write_sheets
+from mirrorshot.training.config import FREE
 from mirrorshot.training.presets import PRESETS
 from mirrorshot.types import DataError, InvalidInputError
 from mirrorshot.views import save_figure

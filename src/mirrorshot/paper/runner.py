@@ -17,6 +17,7 @@ from joblib import Parallel, delayed
 
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.data.decoding import Progress
 from mirrorshot.files.lock import RunError, remove_run
 from mirrorshot.methods import method_options
 from mirrorshot.paper import BUDGETS
@@ -29,7 +30,6 @@ from mirrorshot.training.runs import evaluate_run, load_run
 from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 
 Say = Callable[[str], None]
-Progress = Callable[[int, int, str], None]
 Status = Literal["done", "trained", "has a result", "no time left", "failed"]
 N_QUERY = 15
 """Items of each class to classify in a test task."""

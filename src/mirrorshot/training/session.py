@@ -7,14 +7,13 @@ from pathlib import Path
 import torch
 
 from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.data.decoding import Progress
 from mirrorshot.training.build import check_shares
-from mirrorshot.training.config import Config, from_dict
+from mirrorshot.training.config import FREE, Config, from_dict
 from mirrorshot.training.folder import RunFolder, read_config
-from mirrorshot.training.trainer import Progress, Trainer, TrainResult
+from mirrorshot.training.trainer import Trainer, TrainResult
 from mirrorshot.training.world import World, join_world
 from mirrorshot.types import InvalidInputError
-
-_FREE = ("device", "save_every", "tensorboard")  # settings that may change when a run is resumed
 
 
 def train(
@@ -54,7 +53,7 @@ def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
         return own
     ours, theirs = given.to_dict(), own.to_dict()
     different = [
-        f"{n} ({ours[n]!r}, not {theirs[n]!r})" for n in sorted(ours) if n not in _FREE and ours[n] != theirs[n]
+        f"{n} ({ours[n]!r}, not {theirs[n]!r})" for n in sorted(ours) if n not in FREE and ours[n] != theirs[n]
     ]
     if different:
         raise InvalidInputError(

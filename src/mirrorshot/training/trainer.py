@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.data.decoding import Progress
 from mirrorshot.files.checkpoint import save_checkpoint
 from mirrorshot.methods.calibrated import TaskTemperature
 from mirrorshot.training import build
@@ -21,7 +21,6 @@ from mirrorshot.training.validation import Score, Validator
 from mirrorshot.training.world import World
 from mirrorshot.types import InvalidInputError, NumericalError
 
-Progress = Callable[[int, int, str], None]
 _WORTH_COMPILING = 64  # pixels of a side: below, validation is too quick to win back the time of compiling
 _TELL_EVERY = 1.0  # seconds between reports of progress within a block
 _FINAL_TUNING = 4  # times as many tasks as before a validation

@@ -1,11 +1,11 @@
 """Evaluation of trained methods: the paper's protocol, with calibration, and comparisons in pairs."""
 
+from mirrorshot.data.decoding import Progress
 from mirrorshot.training.evaluation.calibration import Calibration, calibration_of
 from mirrorshot.training.evaluation.predictions import (
     Latents,
     Predictions,
     Prepare,
-    Progress,
     predict_latents,
     predict_tasks,
 )

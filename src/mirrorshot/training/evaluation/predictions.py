@@ -10,14 +10,12 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.data.decoding import Progress
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 
 Prepare = Callable[[Tensor], Tensor]
 """From gathered items (n, *item), for instance images as bytes, to the input of the backbone, on its device."""
-
-Progress = Callable[[int, int, str], None]
-"""Called with the number of tasks done, the number of all tasks, and a label."""
 
 _Part = TypeVar("_Part")
 

@@ -8,11 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.data import ClassSource
+from mirrorshot.data.decoding import Progress
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.metrics import PAPER_GRID, apply_temperature, fit_temperature
 from mirrorshot.training.evaluation import temperatures
 from mirrorshot.training.evaluation.calibration import calibration_of
-from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare, Progress
+from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare
 from mirrorshot.training.evaluation.results import Evaluation, Protocol, interval_95
 from mirrorshot.types import InvalidInputError
 
