@@ -150,50 +150,30 @@ _FRAME = "Whole drawings are brought to 28 x 28, where the paper takes the centr
 
 DATASETS: dict[str, Description] = {
     "glyphs": Description(
-        "Characters of matplotlib's fonts -> handwritten digits",
-        (1519, 367, 10),
-        "characters",
-        (),
-        loaders.glyphs,
+        "Characters of matplotlib's fonts -> handwritten digits", (1519, 367, 10), "characters", (), loaders.glyphs,
         is_benchmark=False,
     ),
     "cub": Description("CUB-200-2011, photographs of birds", (100, 50, 50), "photographs", (_CUB_SMALL,), loaders.cub),
     "mini_imagenet": Description(
-        "mini-ImageNet, split of Ravi and Larochelle",
-        (64, 16, 20),
-        "photographs",
+        "mini-ImageNet, split of Ravi and Larochelle", (64, 16, 20), "photographs",
         (_MINI_SMALL, "Evaluation sees the whole image, where the paper takes the central 84 x 84 of 96 x 96"),
-        loaders.mini_imagenet,
-        epochs=(600, 800),
+        loaders.mini_imagenet, epochs=(600, 800),
     ),
     "mini_imagenet_to_cub": Description(
-        "Train on all of mini-ImageNet, test on CUB-200-2011",
-        (100, 50, 50),
-        "photographs",
-        (_MINI_SMALL, _CUB_SMALL),
-        loaders.mini_imagenet_to_cub,
-        epochs=(800, 400),
+        "Train on all of mini-ImageNet, test on CUB-200-2011", (100, 50, 50), "photographs", (_MINI_SMALL, _CUB_SMALL),
+        loaders.mini_imagenet_to_cub, epochs=(800, 400),
     ),
     "omniglot": Description(
-        "Omniglot, split of Vinyals et al., without rotated copies of the classes",
-        (1028, 172, 423),
-        "characters",
-        (_CHARACTERS, _FRAME, "Training classes are not multiplied by rotations"),
-        loaders.omniglot,
+        "Omniglot, split of Vinyals et al., without rotated copies of the classes", (1028, 172, 423), "characters",
+        (_CHARACTERS, _FRAME, "Training classes are not multiplied by rotations"), loaders.omniglot,
     ),
     "omniglot_to_emnist": Description(
-        "Train on Omniglot without its Latin alphabet, test on EMNIST",
-        (1597, 31, 31),
-        "characters",
-        (
-            _CHARACTERS,
-            _FRAME,
-            "No augmentation, as in the code of earlier papers; the scripts of MD-BFSC have it",
-            "EMNIST has 200 images of each character; from the official files these are the first ones",
-        ),
+        "Train on Omniglot without its Latin alphabet, test on EMNIST", (1597, 31, 31), "characters",
+        (_CHARACTERS, _FRAME, "No augmentation, as in the code of earlier papers; the scripts of MD-BFSC have it",
+         "EMNIST has 200 images of each character; from the official files these are the first ones"),
         loaders.omniglot_to_emnist,
     ),
-}
+}  # fmt: skip
 """Benchmark data sets by name."""
 
 

@@ -38,31 +38,24 @@ class _Files(NamedTuple):
 
 _FILES = {
     "cub": _Files(
-        ("cub192.npz",),
-        public.find_cub,
-        "cub192.npz or CUB_200_2011/images",
+        ("cub192.npz",), public.find_cub, "cub192.npz or CUB_200_2011/images",
         "CUB-200-2011 from https://www.vision.caltech.edu/datasets/cub_200_2011/",
     ),
     "mini_imagenet": _Files(
-        ("miniimagenet84_0.npz", "miniimagenet84_1.npz"),
-        public.find_mini_imagenet,
+        ("miniimagenet84_0.npz", "miniimagenet84_1.npz"), public.find_mini_imagenet,
         "miniimagenet84_0.npz and miniimagenet84_1.npz, or images, train.csv, val.csv and test.csv",
         "the images from https://image-net.org and the lists of Ravi and Larochelle from "
         "https://github.com/twitter-research/meta-learning-lstm/tree/master/data/miniImagenet",
     ),
     "omniglot": _Files(
-        ("omniglot.npz",),
-        public.find_omniglot,
-        "omniglot.npz or images_background",
+        ("omniglot.npz",), public.find_omniglot, "omniglot.npz or images_background",
         "images_background.zip and images_evaluation.zip from https://github.com/brendenlake/omniglot",
     ),
     "emnist": _Files(
-        ("emnist.npz",),
-        public.find_emnist,
-        "emnist.npz or emnist-byclass-train-images-idx3-ubyte.gz",
+        ("emnist.npz",), public.find_emnist, "emnist.npz or emnist-byclass-train-images-idx3-ubyte.gz",
         "the binary EMNIST files from https://www.nist.gov/itl/products-and-services/emnist-dataset",
     ),
-}
+}  # fmt: skip
 
 
 def check_present(name: str, folder: Path | None = None) -> None:

@@ -68,18 +68,9 @@ def moments_pull_back_fused(
     mean_bar, var_bar = torch.empty_like(mean), torch.empty_like(mean)
     exists = class_mask.contiguous().view(torch.uint8)
     kernels.moments_backward[(T * N,)](
-        mean,
-        var,
-        exists,
-        prob_bar.contiguous(),
-        curvature_bar.contiguous(),
-        mean_bar,
-        var_bar,
-        N,
-        C,
-        CLASSES=max(4, _power_of_two(C)),
-        num_warps=2,
-    )
+        mean, var, exists, prob_bar.contiguous(), curvature_bar.contiguous(), mean_bar, var_bar,
+        N, C, CLASSES=max(4, _power_of_two(C)), num_warps=2,
+    )  # fmt: skip
     return mean_bar, var_bar
 
 
@@ -126,21 +117,9 @@ def condition_fused(K: Tensor, sites: GaussianSites) -> FusedPosterior:
     mean, var, kl = K.new_empty(T, C, N), K.new_empty(T, C, N), K.new_empty(T, C)
     P, Q = (K.new_empty(T, C, rows, n_blocks * _BLOCK) for _ in range(2))
     kernels.condition[(T * C,)](
-        K,
-        *sites,
-        P,
-        Q,
-        mean,
-        var,
-        kl,
-        N,
-        C,
-        K.shape[1],
-        ROWS=rows,
-        BLOCK=_BLOCK,
-        N_BLOCKS=n_blocks,
-        num_warps=N_WARPS.get(rows, 1),
-    )
+        K, *sites, P, Q, mean, var, kl, N, C, K.shape[1],
+        ROWS=rows, BLOCK=_BLOCK, N_BLOCKS=n_blocks, num_warps=N_WARPS.get(rows, 1),
+    )  # fmt: skip
     return FusedPosterior(mean, var, kl, P, Q)
 
 
@@ -154,23 +133,9 @@ def _moments(
     prob, curvature, expected = torch.empty_like(mean), torch.empty_like(mean), mean.new_empty(T, N)
     shift, precision = sites or (mean, mean)  # not touched without a step
     kernels.moments[(T * N,)](
-        mean,
-        var,
-        exists,
-        Y,
-        weight,
-        shift,
-        precision,
-        prob,
-        curvature,
-        expected,
-        step_size,
-        N,
-        C,
-        STEP=sites is not None,
-        CLASSES=max(4, _power_of_two(C)),
-        num_warps=2,
-    )
+        mean, var, exists, Y, weight, shift, precision, prob, curvature, expected,
+        step_size, N, C, STEP=sites is not None, CLASSES=max(4, _power_of_two(C)), num_warps=2,
+    )  # fmt: skip
     return prob, curvature, expected
 
 

@@ -17,21 +17,9 @@ _MOST_STD = tl.constexpr(32.0)  # nodes of z grow up to this standard deviation
 
 @triton.jit
 def condition(
-    K,
-    shift,
-    precision,
-    P_out,
-    Q_out,
-    mean_out,
-    var_out,
-    kl_out,
-    N,
-    C,
-    n_kernels,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    N_BLOCKS: tl.constexpr,
-) -> Any:
+    K, shift, precision, P_out, Q_out, mean_out, var_out, kl_out, N, C, n_kernels,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, N_BLOCKS: tl.constexpr,
+) -> Any:  # fmt: skip
     """Condition the prior covariance of one class of one task on its sites, a block of points after the other."""
     program = tl.program_id(0).to(tl.int64)
     task, label = program // C, program % C
@@ -118,22 +106,9 @@ def _point(exists, N, C, CLASSES: tl.constexpr) -> Any:
 
 @triton.jit
 def moments(
-    mean,
-    var,
-    exists,
-    Y,
-    weight,
-    shift,
-    precision,
-    prob_out,
-    curvature_out,
-    expected_out,
-    step_size,
-    N,
-    C,
-    STEP: tl.constexpr,
-    CLASSES: tl.constexpr,
-) -> Any:
+    mean, var, exists, Y, weight, shift, precision, prob_out, curvature_out, expected_out,
+    step_size, N, C, STEP: tl.constexpr, CLASSES: tl.constexpr,
+) -> Any:  # fmt: skip
     """Softmax moments at one point of one task and, with STEP, the mirror step of its sites."""
     task, point, here, real, alive = _point(exists, N, C, CLASSES)
     m_given = tl.load(mean + here, mask=real, other=0.0)

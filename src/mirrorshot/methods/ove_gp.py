@@ -12,11 +12,11 @@ likelihood of the query. Predictions are averages over the last draws of several
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.gp import one_vs_each as ove
-from mirrorshot.methods.gp import SEPARATE_DRAWS, GPMethod
+from mirrorshot.methods.gp import SEPARATE_DRAWS, Covariances, GPMethod, Points
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.methods.shared import check_at_least, mean_of_softmax
 from mirrorshot.networks.backbones import Backbone
@@ -50,21 +50,20 @@ class OneVsEachGP(GPMethod):
         check_at_least(1, n_steps=n_steps, n_test_steps=n_test_steps, n_chains=n_chains)
         self.n_steps, self.n_test_steps, self.n_chains = n_steps, n_test_steps, n_chains
 
-    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
+    def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
         """Mean evidence given the draws, over the chains."""
-        pairs = ove.make_pairs(K, y, weight, class_mask)
+        pairs = ove.make_pairs(K, *points)
         return ove.pairs_evidence(pairs, self._draws(pairs, self.n_steps)).mean(1)
 
-    def _log_prob(
-        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
-    ) -> Float[Tensor, "T M C"]:
+    def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            pairs = ove.make_pairs(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
+            pairs = ove.make_pairs(prior.K, *Points.of(tasks))
             omega = self._draws(pairs, self.n_steps if differentiable else self.n_test_steps)
             pairs = pairs.repeat(self.n_chains)
             posterior = ove.condition_pairs(pairs, omega.flatten(0, 1))
-            cross, prior, mask = (x.repeat_interleave(self.n_chains, 0) for x in (K_cross, prior_var, tasks.class_mask))
-            scores = self._scores(*ove.predict_pairs(pairs, posterior, cross, prior), mask)
+            parts = prior.cross, prior.var, tasks.class_mask
+            cross, var, mask = (part.repeat_interleave(self.n_chains, 0) for part in parts)
+            scores = self._scores(*ove.predict_pairs(pairs, posterior, cross, var), mask)
             return self._combine(scores.unflatten(0, (-1, self.n_chains)), tasks)
 
     def _draws(self, pairs: ove.Pairs, n_steps: int) -> Tensor:

@@ -34,6 +34,15 @@ CELL_SHEETS = {
     "figure2": calibration_sheets,
 }
 """Targets that are made of cells, and the functions that make tables of them."""
+_OF_CELLS = {
+    "rows": "--method",
+    "changes": "--set",
+    "tag": "--tag",
+    "n_jobs": "--jobs",
+    "seeds": "--seeds",
+    "preset": "--preset",
+    "train_only": "--train-only",
+}  # fields of a request that experiments do not have
 _OPTIONS = {"data": "--dataset", "n_shot": "--shots", "seed": "--seeds", "method": "--method"}  # for --set of a name
 
 
@@ -106,16 +115,8 @@ def completed(request: Request) -> Request:
 
 
 def _refuse_options_of_cells(request: Request) -> None:
-    given = {
-        "--method": request.rows,
-        "--set": request.changes,
-        "--tag": request.tag,
-        "--jobs": request.n_jobs != 1,
-        "--seeds": request.seeds != (1,),
-        "--preset": request.preset != "paper",
-        "--train-only": request.train_only,
-    }
-    wrong = [name for name, value in given.items() if value]
+    defaults = Request._field_defaults
+    wrong = [option for name, option in _OF_CELLS.items() if getattr(request, name) != defaults[name]]
     if request.target == "departures" and (request.data or request.shots):
         name = "--dataset" if request.data else "--shots"
         raise InvalidInputError(f"Expected departures without {name}, since it draws its own tasks, but got it.")
@@ -215,16 +216,8 @@ def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress]
     if request.target == "figure2":
         plan(cells, request.places)
     else:
-        outcomes = run_cells(
-            cells,
-            request.places,
-            say=say,
-            n_jobs=request.n_jobs,
-            seconds=request.seconds,
-            again=request.again,
-            train_only=request.train_only,
-            progress=progress,
-        )
+        options = {name: getattr(request, name) for name in ("n_jobs", "seconds", "again", "train_only")}
+        outcomes = run_cells(cells, request.places, say=say, progress=progress, **options)
     results, files = read_results(folder), []
     if request.target == "figure2":
         groups = grouped(cells, results)

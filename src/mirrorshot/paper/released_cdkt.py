@@ -8,7 +8,7 @@ so that each can be undone alone.
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
@@ -22,6 +22,7 @@ from mirrorshot.gp.logistic_softmax import (
     mean_field_elbo,
     tilt_of,
 )
+from mirrorshot.methods.gp import Covariances, Points
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
 from mirrorshot.methods.shared import class_log_softmax
 from mirrorshot.networks.backbones import Backbone
@@ -151,11 +152,11 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
         """Steps that go on from the task before are not replayed."""
         return not self.released_training and super().is_recordable(n_points, n_way)
 
-    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
+    def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
         if not self.released_training:
-            return super()._bound(K, y, weight, class_mask)
+            return super()._bound(K, points)
         K = K / self.likelihood_temperature**2
-        labels = make_labels(y, weight, class_mask, K.dtype)
+        labels = make_labels(*points, K.dtype)
         if self._carried is None or self._carried.mean.shape != labels.Y.shape:
             self._carried = self._first_start(labels)
         q = released_steps(
@@ -171,11 +172,11 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
     def _elbo(self, q: MeanField, labels: Labels, a: float) -> Float[Tensor, " T"]:
         return (released_elbo if self.released_bound else mean_field_elbo)(q, labels, prior_mean=a)
 
-    def _log_prob(self, tasks: TaskBatch, *covariances: Tensor, differentiable: bool) -> Float[Tensor, "T M C"]:
+    def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
         trained = self.prior_mean
         self.prior_mean = trained if differentiable else self.test_prior_mean
         try:
-            return super()._log_prob(tasks, *covariances, differentiable=differentiable)
+            return super()._log_prob(tasks, prior, differentiable=differentiable)
         finally:
             self.prior_mean = trained
 

@@ -205,16 +205,13 @@ def _read_rule(info: Mapping[str, Any], folder: Path) -> TaskTemperature | None:
     if given is None:
         return None
     names = TaskTemperature._fields
-    if not isinstance(given, dict) or set(given) != set(names) or not all(map(_is_finite, given.values())):
+    numbers = list(given.values()) if isinstance(given, dict) and set(given) == set(names) else [None]
+    if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
         raise CheckpointError(
             f"Expected the temperature rule of the run in {folder} to have finite numbers {', '.join(names)}, but got "
             f"{str(given)[:80]}."
         )
     return TaskTemperature(**given)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, float | int) and math.isfinite(value)
 
 
 def _integers(content: Any) -> Iterator[int]:

@@ -59,7 +59,7 @@ class Trainer:
             method.accelerate()
             self.stream.compile()
             if dataset.image_size >= _WORTH_COMPILING:
-                self.validator.accelerate()
+                self.validator.method.accelerate()  # for batches of one size
         self.learner = Learner(method.train(), config, self.stream, world_size=world.size)
         self.step = 0
         self.best: dict[str, Any] = {}
