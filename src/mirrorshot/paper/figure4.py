@@ -13,9 +13,10 @@ from torch import Tensor
 
 from mirrorshot.gp import mirror_descent
 from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.gp.linalg import one_hot
 from mirrorshot.gp.predictive import training_latents
 from mirrorshot.methods.base import query_nll
-from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.gp import Covariances, GPMethod
 from mirrorshot.paper.episodes import N_WAY, Labelled, Laboratory
 from mirrorshot.paper.figure3 import name_axes, panels
 from mirrorshot.paper.tables import Record, Sheet, place, shots
@@ -50,35 +51,29 @@ def predictive_loss(method: GPMethod, labelled: Labelled, inner: Inner, rho: flo
     """Minus the mean log-probability of the queries, given the support."""
     tasks, query_y = labelled
     support, query = method.features(tasks)
-    K, K_cross = method.kernel(support).double(), method.kernel(support, query).double()
-    prior_var = method.kernel.diagonal(query).double()
-    K = K + NOISE * torch.diag_embed(K.diagonal(dim1=-2, dim2=-1))
+    parts = method.kernel(support), method.kernel(support, query), method.kernel.diagonal(query)
+    K, cross, var = (part.double() for part in parts)
+    prior = Covariances(K + NOISE * torch.diag_embed(K.diagonal(dim1=-2, dim2=-1)), cross, var)
     if inner == "GD":
-        mean, var = gradient_predictions(K, tasks.support_y, K_cross, prior_var, n_steps=_N_STEPS, rho=rho)
+        mean, var = gradient_predictions(prior, tasks.support_y, n_steps=_N_STEPS, rho=rho)
     elif inner == "MD, to the optimum":
-        mean, var = training_latents(K, K_cross, prior_var, tasks.support_y, n_way=N_WAY, n_steps=_N_TO_OPTIMUM)
+        mean, var = training_latents(*prior, tasks.support_y, n_way=N_WAY, n_steps=_N_TO_OPTIMUM)
     else:
         step_size = 1.0 if inner == "MD, rho = 1" else rho
         posterior, _ = mirror_descent(
-            K, tasks.support_y, n_way=N_WAY, max_steps=_N_STEPS, step_size=step_size, gradient="unroll"
+            prior.K, tasks.support_y, n_way=N_WAY, max_steps=_N_STEPS, step_size=step_size, gradient="unroll"
         )
-        mean, var = predict_latent(posterior, K_cross, prior_var)
+        mean, var = predict_latent(posterior, prior.cross, prior.var)
     return query_nll(log_predictive(mean.mT, var.mT), tasks, query_y).mean()
 
 
 def gradient_predictions(
-    K: Float[Tensor, "T 1 N N"],
-    y: Int[Tensor, "T N"],
-    K_cross: Float[Tensor, "T 1 N M"],
-    prior_var: Float[Tensor, "T 1 M"],
-    *,
-    n_steps: int,
-    rho: float,
+    prior: Covariances, y: Int[Tensor, "T N"], *, n_steps: int, rho: float
 ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
     """Latents of the queries after plain gradient steps on mean and covariance, differentiable through the steps."""
-    Y = torch.nn.functional.one_hot(y, N_WAY).mT.to(K.dtype)
-    K_inv = torch.linalg.inv(K)
-    mean, Sigma = torch.zeros_like(Y), K.expand(-1, N_WAY, -1, -1)
+    Y = one_hot(y, N_WAY, prior.K.dtype)
+    K_inv = torch.linalg.inv(prior.K)
+    mean, Sigma = torch.zeros_like(Y), prior.K.expand(-1, N_WAY, -1, -1)
     for _ in range(n_steps):
         var = Sigma.diagonal(dim1=-2, dim2=-1).clamp(min=0.0)
         moments = softmax_moments(mean.mT, var.mT)
@@ -86,9 +81,9 @@ def gradient_predictions(
         # m + rho (g_m - K^-1 m),  Sigma + rho (diag(g_v) + Sigma^-1 / 2 - K^-1 / 2)
         slope = torch.diag_embed(g_v) + 0.5 * (torch.linalg.inv(Sigma) - K_inv)
         mean, Sigma = mean + rho * (g_m - (K_inv @ mean[..., None])[..., 0]), Sigma + rho * slope
-    pull = K_inv @ K_cross
-    explained = (pull * K_cross).sum(-2) - (pull * (Sigma @ pull)).sum(-2)
-    return (pull.mT @ mean[..., None])[..., 0], (prior_var - explained).clamp(min=0.0)
+    pull = K_inv @ prior.cross
+    explained = (pull * prior.cross).sum(-2) - (pull * (Sigma @ pull)).sum(-2)
+    return (pull.mT @ mean[..., None])[..., 0], (prior.var - explained).clamp(min=0.0)
 
 
 def measure_outer_loop(data: str, n_shot: int, *, n_iterations: int, n_fresh: int, n_held_out: int) -> Record:
