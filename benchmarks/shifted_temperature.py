@@ -18,10 +18,12 @@ import torch
 from _common import save, table
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset, load_dataset
-from mirrorshot.encoders.networks import Glyphs
+from mirrorshot.encoders.glyphs import GLYPHS_FILE, GLYPHS_KIND, GLYPHS_VERSION
+from mirrorshot.files.sealed import load_sealed
 from mirrorshot.methods import FewShotMethod, make_method
 from mirrorshot.methods.calibrated import TaskTemperature, fit_task_temperature
 from mirrorshot.metrics import calibration_bins, expected_calibration_error, fit_temperature
+from mirrorshot.networks.backbones import Backbone, make_backbone
 from mirrorshot.training.build import build_preprocess
 from mirrorshot.training.shifted import Found, predict_shifted
 from mirrorshot.training.stream import NumberedTasks
@@ -31,6 +33,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "mirror_gp": {"kernel": "cosine", "kernel_options": {"outputscale": 10.0}, "temperature": False},
     "protonet": {},
 }
+
+
+def glyph_network() -> Backbone:
+    """The packaged network for characters, as a torch module."""
+    arrays = load_sealed(GLYPHS_FILE, kind=GLYPHS_KIND, version=GLYPHS_VERSION).tensors
+    network = make_backbone("conv4s", generator=torch.Generator())
+    weights = {name: torch.as_tensor(a) for name, a in arrays.items() if name.startswith("network.")}
+    network.load_state_dict({name.removeprefix("network."): weight for name, weight in weights.items()})
+    return network
 
 
 def numbered(source: ClassSource, dataset: Dataset, n_shot: int) -> NumberedTasks:
@@ -79,7 +90,7 @@ def main() -> None:
         "emnist": load_dataset("omniglot_to_emnist", splits=["test"]).test,
         "omniglot": load_dataset("omniglot", splits=["test"]).test,
     }
-    network = Glyphs()._network
+    network = glyph_network()
     for name, settings in METHODS.items():
         method = make_method(name, network, **settings).eval()
         for n_shot in (1, 5):
@@ -90,8 +101,8 @@ def main() -> None:
                 accuracy = float((tested.log_prob.argmax(-1) == tested.y).double().mean())
                 for fitted_to, rule in found.items():
                     mean = float(rule.of(tested.phi.double()).log().mean().exp())
-                    rows.append({"method": name, "n_shot": n_shot, "domain": domain, "fitted_to": fitted_to,
-                                 "ece": ece(tested, rule), "temperature": mean, "accuracy": accuracy})  # fmt: skip
+                    row = {"method": name, "n_shot": n_shot, "domain": domain, "fitted_to": fitted_to}
+                    rows.append({**row, "ece": ece(tested, rule), "temperature": mean, "accuracy": accuracy})
                 print(rows[-1], flush=True)
             result = {"n_tasks": options.tasks, "n_fit_tasks": options.fit_tasks, "rows": rows}
             save("shifted_temperature", result, seed=1, started=started)

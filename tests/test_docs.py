@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from mirrorshot.cli import main
 from mirrorshot.methods import METHODS, make_method
-from mirrorshot.training.config import Config, read_toml
+from mirrorshot.training.config import Config
 from mirrorshot.training.folder import read_config
+from mirrorshot.training.overrides import read_toml
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

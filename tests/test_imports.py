@@ -35,7 +35,7 @@ STRANGERS = {("methods", "data")}  # they meet in TaskBatch
 TORCH_ROOMS = {"networks", "data", "methods", "training", "paper"}
 TORCH_MODULES = {
     "softmax.autograd", "softmax.logistic",
-    "gp.bound", "gp.fused", "gp.gradient", "gp.implicit", "gp.kernels.trainable", "gp.logistic_softmax",
+    "gp.bound", "gp.fused", "gp.gradient", "gp.kernels.trainable", "gp.logistic_softmax",
     "gp.one_vs_each", "gp.polya_gamma", "gp.predictive", "gp.regression", "gp.steps",
     "views.comparison", "views.episode", "views.tables", "views.training_command",
     "cli.results", "cli.settings",

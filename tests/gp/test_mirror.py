@@ -195,8 +195,8 @@ def test_float32_reaches_the_optimum_of_float64(few_shot_tasks):
         ({"step_size": 0.0}, r"`step_size` in \(0, 1\], but got 0.0"),
         ({"step_size": 1.5}, r"`step_size` in \(0, 1\], but got 1.5"),
         ({"step_size": float("nan")}, r"`step_size` in \(0, 1\], but got nan"),
-        ({"gradient": "exact"}, "`gradient` to be one of envelope, unroll, implicit, but got 'exact'"),
-        ({"gradient": "unroll"}, "a fixed `step_size` .* but got 'safeguarded'. Use gradient='implicit'"),
+        ({"gradient": "exact"}, "`gradient` to be one of envelope, unroll, but got 'exact'"),
+        ({"gradient": "unroll"}, "a fixed `step_size` .* but got 'safeguarded'. Use `predictive.training_latents`"),
         (
             {"start": "posterior"},
             "`start` to be 'prior', GaussianSites or AmortisedSites, but got 'posterior'",

@@ -35,11 +35,7 @@ def head_by_torch(x, y, n_way, seed, n_passes=100, batch_size=4, **options):
     return layer
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"lr": 0.2, "momentum": 0.5, "dampening": 0.0, "weight_decay": 0.1, "batch_size": 3, "n_passes": 7}],
-    ids=["paper", "others"],
-)
+@pytest.mark.parametrize("options", [{}, {"lr": 0.2, "batch_size": 3, "n_passes": 7}], ids=["paper", "others"])
 def test_heads_are_those_of_the_optimiser_of_torch_task_by_task(drawn, options):
     tasks, _ = drawn
     method = make(**options)
@@ -139,9 +135,6 @@ def test_a_head_needs_no_gradients_to_be_allowed(drawn):
         ({"n_passes": 0}, "`n_passes` to be at least 1, but got 0"),
         ({"batch_size": 0}, "`batch_size` to be at least 1, but got 0"),
         ({"lr": 0.0}, "`lr` to be positive, but got 0.0"),
-        ({"momentum": 1.0}, r"`momentum` in \[0, 1\), but got 1.0"),
-        ({"dampening": -0.1}, r"`dampening` in \[0, 1\), but got -0.1"),
-        ({"weight_decay": -1.0}, "`weight_decay` not to be negative, but got -1.0"),
     ],
 )
 def test_settings_out_of_range_are_refused(options, message):

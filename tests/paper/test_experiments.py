@@ -3,6 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from mirrorshot.gp import gradient_descent
+from mirrorshot.methods.gp import Covariances
 from mirrorshot.paper import departures, departures_baselines
 from mirrorshot.paper.episodes import N_WAY, Laboratory
 from mirrorshot.paper.figure3 import FAIR, MIRROR, PLAIN, inner_loop_sheet, measure_inner_loop
@@ -72,7 +73,7 @@ def test_unrolled_gradient_steps_are_those_of_gradient_descent():
     K, cross = whole[..., :10, :10], whole[..., :10, 10:]
     y = torch.arange(10).expand(2, -1) % N_WAY
     prior_var = torch.ones(2, 1, 2, dtype=torch.float64)
-    mean, var = gradient_predictions(K, y, cross, prior_var, n_steps=2, rho=0.02)
+    mean, var = gradient_predictions(Covariances(K, cross, prior_var), y, n_steps=2, rho=0.02)
     q, info = gradient_descent(K, y, n_way=N_WAY, max_steps=2, step_size=0.02)
     assert not info.failed.any()
     pull = torch.linalg.solve(K, cross)

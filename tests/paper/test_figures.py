@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest
 
 from mirrorshot.paper.cells import Cell, Result
-from mirrorshot.paper.figure2 import calibration_figure, stored_bins
+from mirrorshot.paper.figure2 import calibration_figure
 from mirrorshot.paper.figure3 import inner_loop_figure
 from mirrorshot.paper.figure4 import INNER, outer_loop_figure
 from mirrorshot.paper.program import write_figure
+from mirrorshot.training.evaluation.calibration import stored_bins
 
 RESULTS = Path(__file__).parents[2] / "results"
 BINS = {"counts": [0.0, 4.0, 6.0], "confidence_sum": [0.0, 2.0, 5.4], "correct_sum": [0.0, 3.0, 5.0]}

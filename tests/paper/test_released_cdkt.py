@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from mirrorshot.gp.logistic_softmax import make_labels, mean_field, mean_field_elbo
+from mirrorshot.methods.gp import Points
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.paper.cells import Cell
 from mirrorshot.paper.released import imitation
@@ -97,11 +98,11 @@ def test_training_goes_on_from_the_task_before():
     method = ReleasedLogisticSoftmaxGP(make_backbone("identity", in_features=4), released_training=True)
     y, mask = torch.arange(5).repeat_interleave(2)[None], torch.ones(1, 5, dtype=torch.bool)
     K = method.kernel(torch.randn(1, 10, 4, generator=g))
-    method._bound(K, y, torch.ones(1, 10), mask)
+    method._bound(K, Points(y, torch.ones(1, 10), mask))
     carried = method._carried
     assert carried is not None
     assert not carried.mean.requires_grad
-    method._bound(K, y, torch.ones(1, 10), mask)
+    method._bound(K, Points(y, torch.ones(1, 10), mask))
     assert (method._carried.mean != carried.mean).any()
 
 

@@ -1,4 +1,5 @@
 import errno
+import math
 import os
 import signal
 import subprocess
@@ -48,6 +49,12 @@ class NoisyTuning(ProtoNet):
 @pytest.fixture(autouse=True)
 def _noisy_tuning(monkeypatch):
     monkeypatch.setitem(METHODS, "noisy", NoisyTuning)
+
+
+@pytest.fixture(autouse=True)
+def _report_blocks(monkeypatch):
+    """Progress is reported after each block alone: a busy machine would report within blocks, too."""
+    monkeypatch.setattr("mirrorshot.training.trainer._TELL_EVERY", math.inf)
 
 
 @pytest.fixture(scope="module", name="whole")

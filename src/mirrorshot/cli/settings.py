@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mirrorshot.methods import METHODS, make_method, method_options
-from mirrorshot.training.config import Config, merged, parse_override, read_toml
+from mirrorshot.training.config import Config, merged
+from mirrorshot.training.overrides import parse_override, read_toml
 from mirrorshot.training.presets import preset_settings
 from mirrorshot.types import InvalidInputError
 

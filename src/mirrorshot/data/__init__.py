@@ -27,10 +27,22 @@ if TYPE_CHECKING:
     from mirrorshot.data.source import ClassSource
 
 __all__ = [
-    "ClassSource", "EpisodeSampler", "DATASETS", "Dataset", "load_dataset", "load_glyphs", "read_embeddings",
-    "read_folder", "read_packed", "Preprocess", "evaluation_pictures",
-    "CHARACTER_MEAN", "CHARACTER_STD", "IMAGENET_MEAN", "IMAGENET_STD",
-]  # fmt: skip
+    "ClassSource",
+    "EpisodeSampler",
+    "DATASETS",
+    "Dataset",
+    "load_dataset",
+    "load_glyphs",
+    "read_embeddings",
+    "read_folder",
+    "read_packed",
+    "Preprocess",
+    "evaluation_pictures",
+    "CHARACTER_MEAN",
+    "CHARACTER_STD",
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+]
 
 __getattr__ = lazy_exports(
     __name__,

@@ -37,12 +37,8 @@ _CHUNK = 256  # images converted at a time
 class Preprocess(NamedTuple):
     """From stored images to normalised ones, with or without augmentation.
 
-    Attributes:
-        size: `s`, pixels of a side of the result.
-        mean, std: of each channel, for pixels in [0, 1].
-        augment: change the images at random. Without it an image of another size than `s` is resized to
-            `int(1.15 * s)` squared, whatever its shape, and its centre is taken; one of size `s` is only normalised.
-        crop_area: smallest part of an image's area that a random crop keeps.
+    Without augmentation an image of another size is resized to `int(1.15 * size)` squared, whatever its shape, and its
+    centre is taken; one of that size is only normalised.
 
     Example:
         >>> preprocess = Preprocess(84, IMAGENET_MEAN, IMAGENET_STD, augment=True)
@@ -52,11 +48,11 @@ class Preprocess(NamedTuple):
         torch.Size([2, 3, 84, 84])
     """
 
-    size: int
-    mean: tuple[float, ...]
+    size: int  # `s`, pixels of a side of the result
+    mean: tuple[float, ...]  # of each channel, for pixels in [0, 1]
     std: tuple[float, ...]
     augment: bool = False
-    crop_area: float = CROP_AREA
+    crop_area: float = CROP_AREA  # smallest part of an image's area that a random crop keeps
 
     @property
     def n_draws(self) -> int:
@@ -87,9 +83,12 @@ class Preprocess(NamedTuple):
 
 
 def _augment(
-    images: UInt8[Tensor, "n c h w"], sizes: Int[Tensor, "n 2"] | None, draws: Float[Tensor, "n d"], size: int,
+    images: UInt8[Tensor, "n c h w"],
+    sizes: Int[Tensor, "n 2"] | None,
+    draws: Float[Tensor, "n d"],
+    size: int,
     crop_area: float,
-) -> Float[Tensor, "n c s s"]:  # fmt: skip
+) -> Float[Tensor, "n c s s"]:
     """Random crop, colours and flip; values stay in [0, 255]."""
     height, width = images.shape[-2:]
     left_top, factors, flip = draws[:, -6:-4], draws[:, -4:-1], draws[:, -1] < 0.5
@@ -104,9 +103,12 @@ def _augment(
 
 
 def crop_boxes(
-    sizes: Float[Tensor, "n 2"], areas: Float[Tensor, "n tries"], ratios: Float[Tensor, "n tries"],
-    left_top: Float[Tensor, "n 2"], crop_area: float = CROP_AREA,
-) -> Float[Tensor, "n 4"]:  # fmt: skip
+    sizes: Float[Tensor, "n 2"],
+    areas: Float[Tensor, "n tries"],
+    ratios: Float[Tensor, "n tries"],
+    left_top: Float[Tensor, "n 2"],
+    crop_area: float = CROP_AREA,
+) -> Float[Tensor, "n 4"]:
     """Return boxes (left, top, right, bottom) as torchvision's RandomResizedCrop draws them.
 
     A try draws area and aspect ratio; the first one that fits is taken. If none fits, the largest central box with an

@@ -57,24 +57,22 @@ class Description(NamedTuple):
 
 
 def load_dataset(
-    name_or_path: str | Path, *, folder: str | Path | None = None, splits: Sequence[str] = SPLITS,
-    progress: Progress | None = None, skip_corrupt: bool = False,
-) -> Dataset:  # fmt: skip
+    name_or_path: str | Path,
+    *,
+    folder: str | Path | None = None,
+    splits: Sequence[str] = SPLITS,
+    progress: Progress | None = None,
+    skip_corrupt: bool = False,
+) -> Dataset:
     """Load a benchmark data set by its name, or own data by their path.
 
     Own images: a folder with the folders `train`, `val` and `test`, each with a folder of images for every class.
     Own embeddings: files `train.npz`, `val.npz` and `test.npz` in a folder (or `.parquet`, see `read_embeddings`), or a
     single file, all of whose classes are test classes.
 
-    Args:
-        name_or_path: a name in `DATASETS`, or a path.
-        folder: where the benchmark data are. None: the environment variable `MIRRORSHOT_DATA`.
-        splits: which of "train", "val" and "test" to load.
-        progress: called while images are decoded.
-        skip_corrupt: leave out images that cannot be decoded, with a warning, where they are single files.
-
-    Raises:
-        DataError: the data are missing or unsuitable. The message says what to do.
+    Benchmark data are in `folder`; None: in that of the environment variable `MIRRORSHOT_DATA`. `skip_corrupt` leaves
+    out images that cannot be decoded, with a warning, where they are single files. Raises `DataError` if the data are
+    missing or unsuitable.
 
     Example:
         >>> digits = load_dataset("glyphs", splits=["test"])

@@ -19,7 +19,7 @@ from mirrorshot.types import DataError
 
 Encoded = Path | bytes
 Progress = Callable[[int, int, str], None]
-"""Called with the number of images done, the number of all images, and a label."""
+"""Called with the number of items or tasks done, the number of all, and a label."""
 
 MAX_PIXELS = 2**26
 """Most pixels of an image, 67 millions. A larger one counts as damaged; its header says so before it is decoded."""
@@ -72,9 +72,14 @@ def _content(encoded: Encoded) -> bytes:
 
 
 def decode_all(
-    encoded: Sequence[Encoded], size: int, channels: int, resample: Image.Resampling = Image.Resampling.BILINEAR,
-    *, progress: Progress | None, label: str,
-) -> dict[str, NDArray[np.generic]]:  # fmt: skip
+    encoded: Sequence[Encoded],
+    size: int,
+    channels: int,
+    resample: Image.Resampling = Image.Resampling.BILINEAR,
+    *,
+    progress: Progress | None,
+    label: str,
+) -> dict[str, NDArray[np.generic]]:
     """Decode images in parallel: `pictures` (n, channels, size, size) and `sizes` (n, 2), 0 x 0 for damaged ones."""
     n = len(encoded)
     images, sizes = np.zeros((n, channels, size, size), np.uint8), np.zeros((n, 2), np.int32)

@@ -23,7 +23,7 @@ def read_embeddings(path: str | Path) -> ClassSource:
     if it has `class_names`, labels are positions in them. A `.parquet` file, which needs pandas and pyarrow, has a
     column `label` and either one column `embedding` of lists or a column of numbers for each dimension.
 
-    Raises `DataError` if the file is missing, damaged, has other content, or its labels and embeddings do not match.
+    Raises `DataError` for other content.
 
     Example:
         >>> import tempfile

@@ -39,20 +39,11 @@ class EpisodeSampler:
 
     The same seed gives the same episodes, however they are batched: drawing four tasks is drawing one task four times.
 
-    Args:
-        source: items to draw from. Episodes are on its device.
-        n_way: classes of a task, or a range `(low, high)`, both included, from which each task draws.
-        n_shot: labelled items of each class, or such a range.
-        n_query: items of each class to classify.
-        seed: seed of all draws, or a generator to take it from.
-        on_small_class: if a class has fewer than `n_shot + n_query` items: "error", or "fewer_queries", which lowers
-            `n_query` for all classes, with a warning.
-
-    Attributes `n_way` and `n_shot` are the largest numbers, to which smaller tasks are padded, and `n_query` is lowered
-    if need be. `position` is the number of the next task; it may be set, to resume.
-
-    Raises:
-        DataError: the source has too few classes, or classes with too few items. They are named.
+    Tasks have `n_way` classes, and `n_shot` labelled and `n_query` other items of each. `n_way` and `n_shot` may be
+    ranges `(low, high)`, both included, from which each task draws; the attributes are then the largest numbers, to
+    which smaller tasks are padded. If a class has fewer than `n_shot + n_query` items, that is a `DataError`, or with
+    on_small_class="fewer_queries" `n_query` is lowered for all classes, with a warning. `position` is the number of the
+    next task; it may be set, to resume.
 
     Example:
         >>> source = ClassSource.from_arrays(torch.arange(60.0)[:, None], torch.arange(60) // 10)
@@ -65,9 +56,15 @@ class EpisodeSampler:
     """
 
     def __init__(
-        self, source: ClassSource, n_way: Range, n_shot: Range, n_query: int, *, seed: int | torch.Generator,
+        self,
+        source: ClassSource,
+        n_way: Range,
+        n_shot: Range,
+        n_query: int,
+        *,
+        seed: int | torch.Generator,
         on_small_class: Literal["error", "fewer_queries"] = "error",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if on_small_class not in ("error", "fewer_queries"):
             raise InvalidInputError(
                 f"Expected `on_small_class` to be 'error' or 'fewer_queries', but got {on_small_class!r}."
@@ -125,9 +122,13 @@ class EpisodeSampler:
 
 
 def make_tasks(
-    support_x: Shaped[Tensor, "T N *item"], query_x: Shaped[Tensor, "T M *item"], n_way: int,
-    *, support_real: Bool[Tensor, "T N"] | None = None, query_real: Bool[Tensor, "T M"] | None = None,
-) -> tuple[TaskBatch, Int[Tensor, "T M"]]:  # fmt: skip
+    support_x: Shaped[Tensor, "T N *item"],
+    query_x: Shaped[Tensor, "T M *item"],
+    n_way: int,
+    *,
+    support_real: Bool[Tensor, "T N"] | None = None,
+    query_real: Bool[Tensor, "T M"] | None = None,
+) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
     """Build tasks from class-major items, as many of each class; also return the labels of the queries.
 
     Items for which `support_real` or `query_real` is false become padding. Nothing is read back from the device.

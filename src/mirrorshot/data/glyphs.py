@@ -1,72 +1,43 @@
 """Glyphs to digits: the data set that needs no download.
 
-Training and validation classes are the characters in the fonts that ship inside matplotlib, test classes the
-handwritten digits of scikit-learn. It is Omniglot -> EMNIST in miniature.
-
-A character is a class if 12 or more typefaces draw it, unless its image is empty or nearly that of a digit or of
-another character: after centring and scaling, Greek Alpha is the Latin A, and a small o is a large one.
+Training and validation classes are the characters in the fonts that ship inside matplotlib (`typefaces`), test classes
+the handwritten digits of scikit-learn. It is Omniglot -> EMNIST in miniature.
 """
 
 import functools
-import unicodedata
 import zlib
 from importlib.metadata import version
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image, ImageFont
+from PIL import Image
 
 from mirrorshot.data.cache import Arrays, cache_folder, cached_npz
 from mirrorshot.data.source import ClassSource
+from mirrorshot.data.typefaces import DIGITS, SIZE, glyph_classes, render_class
 from mirrorshot.types import InvalidInputError
 
-SIZE = 28  # pixels of a side
-_TILE = 2 * SIZE  # drawn at twice the size
-_INK = 0.75  # longest side of a character, as a fraction of the image's
-_FONT_SIZE = 64
-_MIN_TYPEFACES = 12
-_SAME = 0.98  # correlation above which two characters are one class
-_COMPARED = ("DejaVuSans.ttf", "DejaVuSerif.ttf")
 _FORMAT = 1  # of the cache; raise it when the images change
-
-_LETTERS = frozenset(map(ord, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
-_DIGITS = "0123456789"
-# Characters that could pass for 0, 1, 2, 3, 4, 5, 6, 8, 9 in turn: found by eye, and in Unicode's table of confusable
-# characters. Characters of the same image are no classes either.
-_LIKE_DIGITS = "OoθlI|ɪıǀ∣┃╵ӏƧƻշՁջƷʒʓǮǯӠӡӞӟҘҙЗзȜȝɜɝᴈვЧƼƽбƂƃƄƅნȢȣყჹ"  # noqa: RUF001
-# Accents without a letter, blanks, controls, private use, and small letters that are images of large ones.
-_NO_CLASS = frozenset({"Mn", "Me", "Mc", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn", "Cs"})
-_SCALED = ("<super>", "<sub>", "<small>")
-
-
-class _Typeface(NamedTuple):
-    """A font and its code points."""
-
-    name: str
-    font: ImageFont.FreeTypeFont
-    characters: frozenset[int]
 
 
 def load_glyphs(
-    split: Literal["train", "val", "test"], *, n_classes: int | None = None, n_per_class: int = 20, seed: int = 0,
+    split: Literal["train", "val", "test"],
+    *,
+    n_classes: int | None = None,
+    n_per_class: int = 20,
+    seed: int = 0,
     cache: bool = True,
-) -> ClassSource:  # fmt: skip
+) -> ClassSource:
     """Load a split of glyphs -> digits, as images (n, 1, 28, 28) of white ink on black.
 
     No class is in two splits. A character is for validation if the CRC-32 of its UTF-8 code is a multiple of 5.
 
-    Args:
-        split: "train" or "val" for characters, "test" for the 1,797 handwritten digits.
-        n_classes: how many characters, from all scripts; a larger number adds classes to those of a smaller one.
-            None: all. Not for digits.
-        n_per_class: images of each character. Not for digits.
-        seed: seed of the small random rotations, shears, scales and shifts of characters.
-        cache: keep the images in the folder `MIRRORSHOT_CACHE` (default `~/.cache/mirrorshot`).
-
-    Treat the images as read-only: loading the same again in one process gives the same tensors.
+    The splits "train" and "val" have characters, with small random rotations, shears, scales and shifts; "test" has the
+    1,797 handwritten digits, for which the other arguments do not count. `n_classes` characters come from all scripts,
+    and a larger number adds classes to those of a smaller one; None: all. `cache` keeps the images in
+    `MIRRORSHOT_CACHE` (default `~/.cache/mirrorshot`). Treat them as read-only: loading them again gives the same
+    tensors.
 
     Example:
         >>> digits = load_glyphs("test")
@@ -116,7 +87,7 @@ def _digits() -> ClassSource:
     for image, pixels in zip(images, small, strict=True):
         large = Image.fromarray(pixels).resize((inner, inner), Image.Resampling.BICUBIC)
         image[0, 2:-2, 2:-2] = np.asarray(large)
-    return ClassSource.from_arrays(images, y.astype(np.int64), list(_DIGITS))
+    return ClassSource.from_arrays(images, y.astype(np.int64), list(DIGITS))
 
 
 def _choose(split: str, n_classes: int | None) -> list[int]:
@@ -130,127 +101,3 @@ def _choose(split: str, n_classes: int | None) -> list[int]:
             f"Expected `n_classes` to be at most {len(mine)}, the characters of split {split!r}, but got {n_classes}."
         )
     return sorted(sorted(mine, key=lambda code: checksum[code])[:n_classes])
-
-
-@functools.lru_cache(maxsize=1)
-def _typefaces() -> tuple[_Typeface, ...]:
-    """Return the text fonts of matplotlib, in order of their names.
-
-    Of Computer Modern only the letters count: it has its own places for other characters. Fonts that draw
-    placeholders (Last Resort) or pieces of large symbols are no typefaces.
-    """
-    import matplotlib
-    from matplotlib.ft2font import FT2Font
-
-    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    names = (
-        *sorted(p.name for p in folder.glob("DejaVu*.ttf") if "Display" not in p.name),
-        *sorted(p.name for p in folder.glob("STIXGeneral*.ttf")),
-        *(f"cm{style}10.ttf" for style in ("b", "r", "ss", "ti", "tt")),
-    )
-    faces = []
-    for name in names:
-        path = str(folder / name)
-        drawn = frozenset(code for code, glyph in FT2Font(path).get_charmap().items() if glyph)
-        font = ImageFont.truetype(path, _FONT_SIZE, layout_engine=ImageFont.Layout.BASIC)
-        faces.append(_Typeface(name, font, drawn & _LETTERS if name.startswith("cm") else drawn))
-    return tuple(faces)
-
-
-@functools.lru_cache(maxsize=1)
-def glyph_classes() -> tuple[int, ...]:
-    """Return the code points of the classes of the training and validation splits."""
-    faces = _typefaces()
-    codes = sorted(frozenset().union(*(face.characters for face in faces)))
-    often = [c for c in codes if sum(c in face.characters for face in faces) >= _MIN_TYPEFACES]
-    candidates = [c for c in often if _may_be_class(chr(c))]
-    taken = [ord(c) for c in _DIGITS + _LIKE_DIGITS if ord(c) in often]
-    codes = taken + [c for c in candidates if c not in taken]
-    return tuple(sorted(_distinct(codes, len(taken))))
-
-
-def _may_be_class(character: str) -> bool:
-    has_digit = any(c.isnumeric() for c in unicodedata.normalize("NFKC", character))
-    scaled = unicodedata.decomposition(character).startswith(_SCALED)
-    return not (has_digit or scaled or unicodedata.category(character) in _NO_CLASS)
-
-
-def _distinct(codes: list[int], n_taken: int) -> list[int]:
-    """Return the codes after the first `n_taken` whose image is neither empty nor nearly that of an earlier one.
-
-    Images are compared in two typefaces; characters are one class only if they are the same in both.
-    """
-    images = [_unit_images(code) for code in codes]
-    kept: list[int] = []
-    shapes, n = np.zeros((len(codes), *images[0].shape), dtype=np.float32), 0
-    for i, (code, image) in enumerate(zip(codes, images, strict=True)):
-        if not image.any(axis=-1).all():
-            continue
-        if i >= n_taken:
-            if n and (shapes[:n] * image).sum(-1).min(-1).max() > _SAME:
-                continue
-            kept.append(code)
-        shapes[n] = image
-        n += 1
-    return kept
-
-
-def _unit_images(code: int) -> NDArray[np.float32]:
-    """Return images in two typefaces, as vectors of mean 0 and length 1; zeros for an empty one or a placeholder."""
-    faces = [face for face in _typefaces() if face.name in _COMPARED]
-    vectors = np.zeros((len(faces), SIZE * SIZE), dtype=np.float32)
-    for vector, face in zip(vectors, faces, strict=True):
-        tile = _tile(face.font, chr(code))
-        if tile is not None and not _is_placeholder(face.font, chr(code)):
-            pixels = np.asarray(tile.reduce(2), dtype=np.float32).ravel()
-            pixels -= pixels.mean()
-            vector[:] = pixels / max(float(np.linalg.norm(pixels)), 1e-6)
-    return vectors
-
-
-def _is_placeholder(font: ImageFont.FreeTypeFont, character: str) -> bool:
-    mask, missing = font.getmask(character), font.getmask("\U0010fffe")
-    return mask.size == missing.size and bytes(mask) == bytes(missing)
-
-
-def _tile(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
-    """Draw a character at twice the size of an image, centred and scaled to one longest side; None if without ink."""
-    mask = font.getmask(character, mode="L")
-    if 0 in mask.size:
-        return None
-    drawn = Image.frombytes("L", mask.size, bytes(mask))
-    box = drawn.getbbox()
-    if box is None:
-        return None
-    drawn = drawn.crop(box)
-    scale = _INK * _TILE / max(drawn.size)
-    width, height = (max(1, round(side * scale)) for side in drawn.size)
-    tile = Image.new("L", (_TILE, _TILE))
-    tile.paste(drawn.resize((width, height), Image.Resampling.BICUBIC), ((_TILE - width) // 2, (_TILE - height) // 2))
-    return tile
-
-
-def render_class(character: str, n_images: int, seed: int) -> NDArray[np.uint8]:
-    """Draw images (n, 1, 28, 28) of a character in all its typefaces in turn, each changed a little at random."""
-    rng = np.random.default_rng((seed, ord(character)))
-    drawn = (_tile(face.font, character) for face in _typefaces() if ord(character) in face.characters)
-    tiles = [tile for tile in drawn if tile is not None]
-    turn = rng.permutation(len(tiles))
-    images = np.zeros((n_images, 1, SIZE, SIZE), dtype=np.uint8)
-    for i, image in enumerate(images):
-        tile = tiles[turn[i % len(tiles)]]
-        changed = tile.transform(tile.size, Image.Transform.AFFINE, _affine(rng), resample=Image.Resampling.BILINEAR)
-        image[0] = np.asarray(changed.reduce(2))
-    return images
-
-
-def _affine(rng: np.random.Generator) -> tuple[float, ...]:
-    """Return a random map from the changed image to the tile, in Pillow's form: two rows of three."""
-    angle, shear = rng.uniform(-0.2, 0.2), rng.uniform(-0.2, 0.2)  # radians; about 11 degrees
-    sizes = rng.uniform(0.85, 1.15) * np.array([rng.uniform(0.9, 1.1), 1.0])
-    shift = rng.uniform(-2.0, 2.0, 2)  # pixels of the tile
-    cos, sin = np.cos(angle), np.sin(angle)
-    A = np.linalg.inv(np.array([[cos, -sin], [sin, cos]]) @ np.array([[1.0, shear], [0.0, 1.0]]) @ np.diag(sizes))
-    centre = np.full(2, _TILE / 2)
-    offset = centre - A @ (centre + shift)
-    return (A[0, 0], A[0, 1], offset[0], A[1, 0], A[1, 1], offset[1])

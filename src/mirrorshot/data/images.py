@@ -24,24 +24,22 @@ _FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
 def read_folder(
-    path: str | Path, *, size: int, channels: int = 3, skip_corrupt: bool = False, progress: Progress | None = None,
+    path: str | Path,
+    *,
+    size: int,
+    channels: int = 3,
+    skip_corrupt: bool = False,
+    progress: Progress | None = None,
     cache: bool = True,
-) -> ClassSource:  # fmt: skip
+) -> ClassSource:
     """Read a folder that has one folder of images for each class.
 
-    Images are files with one of the `SUFFIXES`, directly in the class folder; of an animation the first frame counts.
-    Other files, hidden ones, and links that lead back to `path` are ignored.
+    Classes are in the order of their names. Images are files with one of the `SUFFIXES`, directly in the class folder;
+    of an animation the first frame counts. Other files, hidden ones, and links that lead back to `path` are ignored.
+    Every image is resized to `size` x `size` pixels, antialiased, whatever its shape. Decoded images stay in the cache
+    folder until a file changes. `skip_corrupt` leaves out images that cannot be decoded, with one warning.
 
-    Args:
-        path: the folder. Its sub-folders are the classes, in the order of their names.
-        size: every image is resized to `size` x `size` pixels, antialiased, whatever its shape.
-        channels: 3 for colour, 1 for grey.
-        skip_corrupt: leave out images that cannot be decoded, with one warning that names them.
-        progress: called while images are decoded.
-        cache: keep the decoded images in the cache folder, until a file changes.
-
-    Raises:
-        DataError: no such folder, no class folders, a class without images, or an image that cannot be decoded.
+    Raises `DataError`: no such folder, no class folders, a class without images, or an image that cannot be decoded.
 
     Example:
         >>> import tempfile
@@ -55,16 +53,27 @@ def read_folder(
     """
     root = Path(path)
     return read_files(
-        class_files(root), root=root, size=size, channels=channels, skip_corrupt=skip_corrupt, progress=progress,
+        class_files(root),
+        root=root,
+        size=size,
+        channels=channels,
+        skip_corrupt=skip_corrupt,
+        progress=progress,
         cache=cache,
-    )  # fmt: skip
+    )
 
 
 def read_files(
-    files: Mapping[str, Sequence[Path]], *, root: Path, size: int, channels: int = 3,
-    resample: Image.Resampling = Image.Resampling.BILINEAR, skip_corrupt: bool = False,
-    progress: Progress | None = None, cache: bool = True,
-) -> ClassSource:  # fmt: skip
+    files: Mapping[str, Sequence[Path]],
+    *,
+    root: Path,
+    size: int,
+    channels: int = 3,
+    resample: Image.Resampling = Image.Resampling.BILINEAR,
+    skip_corrupt: bool = False,
+    progress: Progress | None = None,
+    cache: bool = True,
+) -> ClassSource:
     """Read the images of each class, wherever they are; see `read_folder`.
 
     `root` is a name for messages and for the cache, which holds one set for each `root`. `resample` is Pillow's filter,

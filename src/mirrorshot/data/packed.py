@@ -28,18 +28,16 @@ _FORMAT = 1  # of the cache; raise it when the decoded images change
 
 
 def read_packed(
-    paths: str | Path | Sequence[str | Path], *, split: str | None = None, progress: Progress | None = None,
+    paths: str | Path | Sequence[str | Path],
+    *,
+    split: str | None = None,
+    progress: Progress | None = None,
     cache: bool = True,
-) -> ClassSource:  # fmt: skip
+) -> ClassSource:
     """Read packed images, from one archive or from several that are parts of one set.
 
-    All images get the size of the first one, which is square. The source has `sizes` if the archive has them.
-
-    Args:
-        paths: the archive, or its parts. The parts have the same `class_names`.
-        split: "train", "val" or "test" for the classes of one split. None: all classes.
-        progress: called while images are decoded.
-        cache: keep the decoded images in the cache folder, until a file changes.
+    All images get the size of the first one, which is square. The source has `sizes` if the archive has them. `split`
+    is "train", "val" or "test"; None: all classes. Decoded images stay in the cache folder until a file changes.
     """
     parts = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     archives = [_open(path) for path in parts]

@@ -55,9 +55,14 @@ def read_omniglot(root: Path, progress: Progress | None = None, skip_corrupt: bo
             characters = class_files(alphabet)
             files |= {f"{alphabet.name}/{name}": paths for name, paths in characters.items()}
     source = read_files(
-        dict(sorted(files.items())), root=root, size=28, channels=1, resample=Image.Resampling.LANCZOS,
-        skip_corrupt=skip_corrupt, progress=progress,
-    )  # fmt: skip
+        dict(sorted(files.items())),
+        root=root,
+        size=28,
+        channels=1,
+        resample=Image.Resampling.LANCZOS,
+        skip_corrupt=skip_corrupt,
+        progress=progress,
+    )
     return source._replace(items=255 - source.items, sizes=None)
 
 

@@ -18,12 +18,6 @@ class ClassSource(NamedTuple):
 
     Make one with `ClassSource.from_arrays`, which checks its arguments.
 
-    Attributes:
-        items: images (n, channels, height, width) as uint8, or embeddings (n, D) as floats.
-        labels: class of each item, 0 to `n_classes - 1`.
-        class_names: name of each class.
-        sizes: width and height of the original images where `items` are squashed to a square, else None.
-
     Example:
         >>> source = ClassSource.from_arrays([[0.0], [1.0], [2.0], [3.0]], ["cat", "cat", "dog", "dog"])
         >>> source.class_names, source.counts.tolist()
@@ -32,10 +26,10 @@ class ClassSource(NamedTuple):
         [[2.0], [3.0]]
     """
 
-    items: Shaped[Tensor, "n ..."]
-    labels: Int[Tensor, " n"]
+    items: Shaped[Tensor, "n ..."]  # images (n, channels, height, width) as uint8, or embeddings (n, D) as floats
+    labels: Int[Tensor, " n"]  # 0 to `n_classes - 1`
     class_names: tuple[str, ...]
-    sizes: Int[Tensor, "n 2"] | None = None
+    sizes: Int[Tensor, "n 2"] | None = None  # width and height of originals that `items` squash to a square
 
     @classmethod
     def from_arrays(
@@ -43,12 +37,9 @@ class ClassSource(NamedTuple):
     ) -> "ClassSource":
         """Check arrays and make a source of them.
 
-        Args:
-            X: images (n, channels, height, width) or (n, height, width) as uint8, or embeddings (n, D) as floats.
-            y: a label of each item: anything that can be sorted or, with `class_names`, positions in them.
-            class_names: None: the distinct labels, sorted.
-
-        Raises `DataError`: no items, a class without items, a value that is not finite, or `X` and `y` do not match.
+        `X` are images, also (n, height, width), or embeddings; `y` labels that can be sorted or, with `class_names`,
+        positions in them. Raises `DataError`: no items, a class without items, a value that is not finite, or `X` and
+        `y` do not match.
         """
         items = _as_items(X)
         targets = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)

@@ -80,16 +80,18 @@ def mean_field(
     """
     mean, var = _start(K, labels, prior_mean, start)
     alpha = labels.n_classes.expand_as(labels.weight)  # E lambda = 1
+    tilt = tilt_of(mean, var)
     for _ in range(_N_START):
-        alpha = 1 + _expected_count(mean, var, alpha, labels).sum(1, keepdim=True)
+        alpha = 1 + expected_count(mean, tilt, alpha, labels).sum(1, keepdim=True)
     posterior = None
     for _ in range(n_steps):
-        gamma = _expected_count(mean, var, alpha, labels)
+        gamma = expected_count(mean, tilt, alpha, labels)
         alpha = 1 + gamma.sum(1, keepdim=True)
-        posterior = condition(K, _sites(gamma, _pg_mean(labels.Y + gamma, mean, var), labels, prior_mean))
-        mean, var = prior_mean + posterior.mean, posterior.var
+        posterior = condition(K, _sites(gamma, expected_omega(labels.Y + gamma, tilt), labels, prior_mean))
+        mean = prior_mean + posterior.mean
+        tilt = tilt_of(mean, posterior.var)
     assert posterior is not None
-    gamma = _expected_count(mean, var, alpha, labels)
+    gamma = expected_count(mean, tilt, alpha, labels)
     return MeanField(posterior, gamma, 1 + gamma.sum(1, keepdim=True))
 
 
@@ -107,10 +109,24 @@ def _start(
     return named[start]
 
 
-def _expected_count(mean: Tensor, var: Tensor, alpha: Tensor, labels: Labels) -> Float[Tensor, "T C N"]:
-    # gamma = exp(psi(alpha) - mu / 2) / (2 C cosh(ft / 2)),  ft^2 = mu^2 + var
+def tilt_of(mean: Tensor, var: Tensor) -> Tensor:
+    """`ft = sqrt(mu^2 + var)`, the tilt of `q(omega)`."""
+    return (mean.square() + var).clamp(min=1e-8).sqrt()
+
+
+def expected_count(mean: Tensor, tilt: Tensor, alpha: Tensor, labels: Labels) -> Float[Tensor, "T C N"]:
+    """`gamma = exp(psi(alpha) - mu / 2) / (2 C cosh(ft / 2))`."""
     log_rate = torch.digamma(alpha) - labels.n_classes.log()
-    return labels.exists * torch.exp(log_rate - mean / 2 - math.log(2) - _log_cosh_half(mean, var))
+    return labels.exists * torch.exp(log_rate - mean / 2 - math.log(2) - _log_cosh_half(tilt))
+
+
+def expected_omega(b: Tensor, tilt: Tensor) -> Tensor:
+    """`E omega` of `PG(b, ft)`: `b tanh(ft / 2) / (2 ft)`."""
+    return b * torch.tanh(tilt / 2) / (2 * tilt)
+
+
+def _log_cosh_half(tilt: Tensor) -> Tensor:
+    return tilt / 2 + torch.log1p(torch.exp(-tilt)) - math.log(2)
 
 
 def _sites(gamma: Tensor, omega: Tensor, labels: Labels, prior_mean: float) -> GaussianSites:
@@ -119,35 +135,25 @@ def _sites(gamma: Tensor, omega: Tensor, labels: Labels, prior_mean: float) -> G
     return GaussianSites(labels.weight * (labels.Y - gamma) / 2 - precision * prior_mean, precision)
 
 
-def _tilt(mean: Tensor, var: Tensor) -> Tensor:
-    return (mean.square() + var).clamp(min=1e-8).sqrt()
-
-
-def _pg_mean(b: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-    """`E omega` of `PG(b, ft)`: `b tanh(ft / 2) / (2 ft)`."""
-    tilt = _tilt(mean, var)
-    return b * torch.tanh(tilt / 2) / (2 * tilt)
-
-
-def _log_cosh_half(mean: Tensor, var: Tensor) -> Tensor:
-    tilt = _tilt(mean, var)
-    return tilt / 2 + torch.log1p(torch.exp(-tilt)) - math.log(2)
-
-
 def mean_field_elbo(q: MeanField, labels: Labels, *, prior_mean: float = 0.0) -> Float[Tensor, " T"]:
     """Evidence lower bound of each task, for the result of `mean_field` with the same labels and prior mean."""
-    Y, weight, _ = labels
-    mean, var = prior_mean + q.posterior.mean, q.posterior.var
-    gamma, alpha, log_classes = q.gamma, q.alpha, labels.n_classes.log()
-    psi = torch.digamma(alpha)
+    mean = prior_mean + q.posterior.mean
+    per_class, entropy = bound_terms(mean, tilt_of(mean, q.posterior.var), q.gamma, q.alpha, labels)
+    # - C E lambda = - alpha
+    per_point = per_class.sum(1, keepdim=True) + entropy - q.alpha
+    return (labels.weight * per_point).sum((1, 2)) - kl_to_prior(q.posterior).sum(-1)
+
+
+def bound_terms(
+    mean: Tensor, tilt: Tensor, gamma: Tensor, alpha: Tensor, labels: Labels
+) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T 1 N"]]:
+    """`E log p(y, n, omega | f, lambda) / q(n, omega)` without `- C E lambda`, and the entropy of `q(lambda)`."""
+    psi, log_classes = torch.digamma(alpha), labels.n_classes.log()
     log_gamma = gamma.clamp(min=torch.finfo(gamma.dtype).tiny).log()
-    # E log p(y, n, omega | f, lambda) / q(n, omega)
-    per_class = (Y - gamma) * mean / 2 - (Y + gamma) * (math.log(2) + _log_cosh_half(mean, var))
+    per_class = (labels.Y - gamma) * mean / 2 - (labels.Y + gamma) * (math.log(2) + _log_cosh_half(tilt))
     per_class = per_class + gamma * (1 - log_gamma + psi - log_classes)
-    # entropy of q(lambda) = Gamma(alpha, rate C), and - C E lambda
-    entropy = alpha - log_classes + torch.lgamma(alpha) + (1 - alpha) * psi
-    per_point = per_class.sum(1, keepdim=True) + entropy - alpha
-    return (weight * per_point).sum((1, 2)) - kl_to_prior(q.posterior).sum(-1)
+    # q(lambda) = Gamma(alpha, rate C)
+    return per_class, alpha - log_classes + torch.lgamma(alpha) + (1 - alpha) * psi
 
 
 class Augmentation(NamedTuple):

@@ -23,7 +23,7 @@ CHUNK_ELEMENTS = 2**22
 """Largest number of covariances (tasks x classes x points^2) the safeguarded loop works on at a time; about ten arrays
 of that size live together (340 MB in float64). A single task is never cut."""
 
-Gradient = Literal["envelope", "unroll", "implicit"]
+Gradient = Literal["envelope", "unroll"]
 
 
 def mirror_descent(
@@ -56,8 +56,8 @@ def mirror_descent(
         weight: weight of each point; zero marks padding of smaller tasks.
         class_mask: which classes exist, for tasks of different ways in one batch.
         gradient: how the posterior depends on `K` for back-propagation. "envelope" holds the sites fixed:
-            right for the bound at its optimum, and cheapest. "implicit" differentiates the optimum itself: right
-            for any loss of the posterior. "unroll" differentiates the steps taken; needs a fixed step size.
+            right for the bound at its optimum, and cheapest. "unroll" differentiates the steps taken; needs a fixed
+            step size. Predictions differentiable as those of the optimum: `predictive.training_latents`.
         prior_mean: mean of the prior at the points, (T, C, N); None is zero. The posterior is that of the latents
             without it: add the prior mean at the points, or at new ones, to its mean.
         max_std: upper bound of all prior standard deviations, if known; saves a synchronisation.
@@ -75,10 +75,8 @@ def mirror_descent(
         (True, [[0, 0, 1, 1]])
     """
     _check_options(step_size, start, gradient, max_steps)
-    if not is_tensor(K) and (gradient != "envelope" or not isinstance(step_size, str)):
-        raise InvalidInputError(
-            "Expected torch tensors with a fixed `step_size` or another `gradient`, but got arrays."
-        )
+    if not is_tensor(K) and not isinstance(step_size, str):
+        raise InvalidInputError("Expected torch tensors with a fixed `step_size`, but got arrays.")
     problem = make_problem(K, y, n_way, weight, class_mask, max_std, validate, prior_mean)
     frozen = problem._replace(K=detach(K))
     origin = None if isinstance(start, str) else _given(start, frozen, validate)
@@ -89,10 +87,6 @@ def mirror_descent(
         from mirrorshot.gp.steps import fixed_mirror_descent
 
         sites, info = fixed_mirror_descent(problem, origin, max_steps, step_size, is_unrolled=gradient == "unroll")
-    if gradient == "implicit":
-        from mirrorshot.gp.implicit import attach_implicit_gradient
-
-        sites = attach_implicit_gradient(problem, sites)
     posterior = condition(K, sites)
     return (posterior.check() if validate else posterior), info
 
@@ -104,7 +98,7 @@ def _check_options(step_size: float | str, start: object, gradient: str, max_ste
         if gradient == "unroll":
             raise InvalidInputError(
                 "Expected a fixed `step_size` (for example 1.0) with gradient='unroll', but got 'safeguarded'. Use "
-                "gradient='implicit' for the derivative of the optimum."
+                "`predictive.training_latents` for the derivative of the optimum."
             )
     elif not 0.0 < step_size <= 1.0:
         raise InvalidInputError(f"Expected `step_size` in (0, 1], but got {step_size}.")

@@ -10,7 +10,7 @@ The sites `u = (b, w)` are a fixed point `u = M(u, K)` of the mirror step. Their
 `a = c + (dM/du)^T a`, which is iterated as often as the steps: `a <- (1 - rho) a + rho (c + (dM/du)^T a)`. The steps
 are damped in the same way, so both converge at the same rate. Nothing is read back from a GPU.
 
-Rejected: GMRES (`implicit`), which needs fewer iterations but reads a residual back after each, and unrolling, which
+Rejected: GMRES, which needs fewer iterations but reads a residual back after each, and unrolling, which
 keeps the posterior of every step.
 """
 

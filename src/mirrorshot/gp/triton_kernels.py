@@ -94,17 +94,23 @@ def _grid(mean, var, alive) -> Any:
 
 
 @triton.jit
+def _point(exists, N, C, CLASSES: tl.constexpr) -> Any:
+    """Task and point of a program, the addresses of its classes, and which of these are within bounds and exist."""
+    program = tl.program_id(0).to(tl.int64)
+    task, point = program // N, program % N
+    label = tl.arange(0, CLASSES)
+    real = label < C
+    alive = tl.load(exists + task * C + label, mask=real, other=0) != 0
+    return task, point, (task * C + label) * N + point, real, alive
+
+
+@triton.jit
 def moments(
     mean, var, exists, Y, weight, shift, precision, prob_out, curvature_out, expected_out,
     step_size, N, C, STEP: tl.constexpr, CLASSES: tl.constexpr,
 ) -> Any:  # fmt: skip
     """Softmax moments at one point of one task and, with STEP, the mirror step of its sites."""
-    program = tl.program_id(0).to(tl.int64)
-    task, point = program // N, program % N
-    label = tl.arange(0, CLASSES)
-    real = label < C
-    here = (task * C + label) * N + point
-    alive = tl.load(exists + task * C + label, mask=real, other=0) != 0
+    task, point, here, real, alive = _point(exists, N, C, CLASSES)
     m_given = tl.load(mean + here, mask=real, other=0.0)
     top, m, s, n_z, step_z, low, n_u = _grid(m_given, tl.load(var + here, mask=real, other=0.0), alive)
     prob = tl.zeros([CLASSES], dtype=tl.float32)
@@ -158,12 +164,7 @@ def moments_backward(
     mean, var, exists, prob_bar, curvature_bar, mean_bar_out, var_bar_out, N, C, CLASSES: tl.constexpr
 ) -> Any:
     """Vector-Jacobian product of E[p] and E[p (1 - p)] at one point; see `softmax.integrals` for the formulas."""
-    program = tl.program_id(0).to(tl.int64)
-    task, point = program // N, program % N
-    label = tl.arange(0, CLASSES)
-    real = label < C
-    here = (task * C + label) * N + point
-    alive = tl.load(exists + task * C + label, mask=real, other=0) != 0
+    _, _, here, real, alive = _point(exists, N, C, CLASSES)
     m_given = tl.load(mean + here, mask=real, other=0.0)
     v = tl.load(var + here, mask=real, other=0.0)
     a = tl.load(prob_bar + here, mask=alive, other=0.0)[:, None]

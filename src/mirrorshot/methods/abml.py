@@ -73,14 +73,8 @@ class ABML(AdaptedMethod):
     one, as in public code, it is 24 for Conv4S at the start, beside a cross-entropy of 1.6, and pulls sigma up against
     the queries. So both terms of the prior have the weight `kl_weight`.
 
-    Args:
-        n_samples: sampled networks of each step and of the outer loss.
-        n_test_samples: sampled networks of a prediction.
-        kl_weight: weight of the divergence, beta.
-        n_iterations: tasks that share the hyper-prior.
-        kl_step: "proximal", or "gradient" as the references.
-        initial_log_sigma: mean of log sigma before training, which is drawn within 0.5 of it. With the references' -3.5
-            sigma is half the size of Conv4's weights.
+    Steps and outer loss sample `n_samples` networks, a prediction `n_test_samples`. Before training log sigma is drawn
+    within 0.5 of `initial_log_sigma`; with the references' -3.5 sigma is half the size of Conv4's weights.
     """
 
     # The paper gives no settings. With a step size of 0.01 and a weight of 0.1, as in public code, the prior pins the
@@ -95,10 +89,18 @@ class ABML(AdaptedMethod):
     )
 
     def __init__(
-        self, backbone: Backbone, *, n_samples: int = 5, n_test_samples: int = 10, kl_weight: float = 0.1,
-        n_iterations: int = 60_000, kl_step: KLStep = "proximal", initial_log_sigma: float = -3.5, seed: int = 0,
+        self,
+        backbone: Backbone,
+        *,
+        n_samples: int = 5,
+        n_test_samples: int = 10,
+        kl_weight: float = 0.1,
+        n_iterations: int = 60_000,
+        kl_step: KLStep = "proximal",
+        initial_log_sigma: float = -3.5,
+        seed: int = 0,
         **options: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(backbone, **options)
         check_at_least(1, n_steps=self.n_steps, n_test_steps=self.n_test_steps, n_iterations=n_iterations)
         check_at_least(1, n_samples=n_samples, n_test_samples=n_test_samples)

@@ -31,12 +31,9 @@ class FewShotMethod(nn.Module, abc.ABC):
     Options that a class documents are its own; those of its base classes come on top. The trainer fills in `n_way` and
     `n_base_classes`, and derives `seed`, that of the initial weights besides the network's, from that of the run.
 
-    Attributes:
-        network_dtype: type in which the backbone computes, for instance bfloat16; None: that of its parameters.
-        listener: called with the features of all items that `embed` has computed; for the trainer.
-        is_by_features: whether the method sees an item only through the features that a backbone with fixed weights
-            gives it, so that at test time they can be computed once for all tasks.
-        recipes: settings that the method recommends, on top of those of its base classes and of a preset.
+    `recipes` are settings that the method recommends, on top of those of its base classes and of a preset. With
+    `is_by_features` it sees an item only through the features that a backbone with fixed weights gives it, so that at
+    test time they can be computed once for all tasks.
     """
 
     is_by_features = True
@@ -47,8 +44,8 @@ class FewShotMethod(nn.Module, abc.ABC):
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = backbone
-        self.network_dtype: torch.dtype | None = None
-        self.listener: Callable[[Tensor], None] | None = None
+        self.network_dtype: torch.dtype | None = None  # in which the backbone computes; None: that of its parameters
+        self.listener: Callable[[Tensor], None] | None = None  # called with all features that `embed` computes
         self._seed = 0
         self._generator: torch.Generator | None = None
 

@@ -49,24 +49,15 @@ class BaselinePP(FeatureTransfer):
     """Baseline++: pre-training and heads of new tasks with cosine classifiers.
 
     Args:
-        scale: factor of the logits in training. None: 2 for up to 200 training classes and 10 for more.
-        head_scale: the same in the heads of new tasks.
+        scale: factor of the logits in training; in the heads of new tasks it is 2. None: 2 for up to 200 training
+            classes and 10 for more.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        scale: float | None = None,
-        head_scale: float = _SCALE,
-        seed: int = 0,
-        **options: Any,
-    ) -> None:
+    def __init__(self, backbone: Backbone, *, scale: float | None = None, seed: int = 0, **options: Any) -> None:
         super().__init__(backbone, seed=seed, **options)
         if scale is None:
             scale = _SCALE if self.n_base_classes <= _MANY_CLASSES else _SCALE_OF_MANY
-        check_positive(scale=scale, head_scale=head_scale)
-        self.head_scale = head_scale
+        check_positive(scale=scale)
         generator = torch.Generator().manual_seed(seed)
         self.classifier = CosineClassifier(backbone.out_features, self.n_base_classes, scale=scale, generator=generator)
 
@@ -76,14 +67,14 @@ class BaselinePP(FeatureTransfer):
 
     def _logits(self, head: Head, z: Float[Tensor, "T M D"]) -> Float[Tensor, "T M C"]:
         direction, magnitude = head
-        return cosine_logits(z, direction, magnitude[:, None, :], self.head_scale)
+        return cosine_logits(z, direction, magnitude[:, None, :], _SCALE)
 
     def _gradient(self, head: Head, z: Float[Tensor, "T B D"], residual: Float[Tensor, "T B C"]) -> Head:
         direction, magnitude = head
         length = direction.norm(dim=-1, keepdim=True)
         unit = direction / length
         # with r = dL/d logits and s = a r^T z/|z|: dL/dg = <v/|v|, s>, dL/dv = g / |v| (s - <v/|v|, s> v/|v|)
-        slope = self.head_scale * residual.mT @ _unit(z)
+        slope = _SCALE * residual.mT @ _unit(z)
         along = (unit * slope).sum(-1, keepdim=True)
         return magnitude[..., None] / length * (slope - along * unit), along[..., 0]
 

@@ -74,11 +74,6 @@ class BayesianMAML(FewShotMethod):
     Design note: the curvature of the energy in log lambda is half the number of weights, 4000 for Conv4, so that
     a step that is right for the weights throws it to infinity. Particles move it in units of the width of its
     posterior (`log lambda * sqrt(n_weights / 2)`), which is SVGD of the same posterior in another coordinate.
-
-    Args:
-        n_particles: how many particles hold the posterior.
-        n_steps: steps of a task, in training and at test.
-        step_size: of each step.
     """
 
     # Validation accuracy on Omniglot -> EMNIST at 1 shot: 0.496 with the published step size of 0.01 (10,000 tasks),
@@ -91,9 +86,15 @@ class BayesianMAML(FewShotMethod):
     has_precision = True
 
     def __init__(
-        self, backbone: Backbone, *, n_way: int = 5, n_particles: int = 10, n_steps: int = 5, step_size: float = 0.01,
+        self,
+        backbone: Backbone,
+        *,
+        n_way: int = 5,
+        n_particles: int = 10,
+        n_steps: int = 5,
+        step_size: float = 0.01,
         seed: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(backbone)
         check_at_least(2, n_way=n_way)
         check_at_least(1, n_particles=n_particles, n_steps=n_steps)

@@ -11,12 +11,12 @@ with the largest posterior mean.
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.gp.regression import Regression, regress, regression_mean
-from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.gp import Covariances, GPMethod, Points
 from mirrorshot.methods.shared import check_positive, class_log_softmax
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
@@ -29,20 +29,23 @@ class DKT(GPMethod):
     the posterior means; with `temperature`, at the temperature that `tune` fits to training tasks. Objective "ml" is
     the paper's.
 
-    Design note: one prior mean for all classes, where the published code has one per class slot: the numbering of the
-    classes of a task is arbitrary.
+    Design note: one prior mean for all classes, where the published code has one per class slot (`per_class_mean`): the
+    numbering of the classes of a task is arbitrary.
 
-    Args:
-        noise: variance of the noise; not learned.
-        batch_norm: whether the features are normalised over the batch before the kernel; with the cosine kernel that
-            is the paper's BNCosSim, without it its CosSim. At test the statistics are those of training.
-        per_class_mean: whether each class slot has a prior mean of its own.
+    The variance `noise` is not learned. `batch_norm` normalises the features over the batch before the kernel; with the
+    cosine kernel that is the paper's BNCosSim, without it its CosSim. At test the statistics are those of training.
     """
 
     def __init__(
-        self, backbone: Backbone, *, noise: float = 0.1, batch_norm: bool = False, per_class_mean: bool = False,
-        n_way: int = 5, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        noise: float = 0.1,
+        batch_norm: bool = False,
+        per_class_mean: bool = False,
+        n_way: int = 5,
+        **options: Any,
+    ) -> None:
         super().__init__(backbone, **options)
         check_positive(noise=noise)
         self.noise = noise
@@ -64,26 +67,23 @@ class DKT(GPMethod):
         z = masked_batch_norm(self.norm, torch.cat([support, query], 1), weight)
         return z[:, : support.shape[1]], z[:, support.shape[1] :]
 
-    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
+    def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
         """The evidence itself, mean over the classes."""
-        evidence = self._regress(K, y, weight, class_mask).log_evidence
-        return (evidence * class_mask).sum(-1) / class_mask.sum(-1)
+        evidence = self._regress(K, points).log_evidence
+        return (evidence * points.class_mask).sum(-1) / points.class_mask.sum(-1)
 
-    def _log_prob(
-        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
-    ) -> Float[Tensor, "T M C"]:
-        fit = self._regress(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
-        return class_log_softmax(regression_mean(fit, K_cross).mT, tasks.class_mask)
+    def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
+        fit = self._regress(prior.K, Points.of(tasks))
+        return class_log_softmax(regression_mean(fit, prior.cross).mT, tasks.class_mask)
 
-    def _regress(self, K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor) -> Regression:
-        n_way = class_mask.shape[1]
-        if len(self.mean) not in (1, n_way):
+    def _regress(self, K: Tensor, points: Points) -> Regression:
+        if len(self.mean) not in (1, points.n_way):
             raise InvalidInputError(
-                f"Expected tasks of {len(self.mean)} classes, one for each prior mean, but got {n_way}. Use "
+                f"Expected tasks of {len(self.mean)} classes, one for each prior mean, but got {points.n_way}. Use "
                 "per_class_mean=False for tasks of any number."
             )
-        targets = 2 * one_hot(y, n_way, K.dtype) - 1
-        return regress(K, targets, self.mean.to(K.dtype), weight, noise=self.noise)
+        targets = 2 * one_hot(points.y, points.n_way, K.dtype) - 1
+        return regress(K, targets, self.mean.to(K.dtype), points.weight, noise=self.noise)
 
 
 def masked_batch_norm(

@@ -17,7 +17,10 @@ from torch import Tensor
 from mirrorshot.methods.frozen_heads import FrozenFeatureMethod
 from mirrorshot.methods.shared import check_at_least, check_positive, class_log_softmax, support_one_hot
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
+
+_MOMENTUM, _WEIGHT_DECAY = 0.9, 1e-3
+_DAMPENING = 0.9  # as much as momentum: steps have the length of plain descent
 
 Head: TypeAlias = tuple[Tensor, ...]
 """Parameters of the layers of all tasks; tasks and classes come first."""
@@ -33,29 +36,16 @@ class FeatureTransfer(FrozenFeatureMethod):
     of tasks is its tasks one by one. Gradients of a head are written out, there is no graph of 700 steps; `loss`, which
     training does not use, has the gradient at a fixed head.
 
-    Args:
-        n_passes: passes over the support.
-        batch_size: points of one step; the last step of a pass takes the rest.
-        lr: learning rate of the head.
-        momentum: of the descent.
-        dampening: of the momentum; with as much of it as of momentum, steps have the length of plain descent.
-        weight_decay: of all parameters of the head.
+    A head is fitted by `n_passes` over the support, in steps of `batch_size` points; the last one takes the rest.
     """
 
     def __init__(
-        self, backbone: Backbone, *, n_passes: int = 100, batch_size: int = 4, lr: float = 0.01, momentum: float = 0.9,
-        dampening: float = 0.9, weight_decay: float = 1e-3, **options: Any,
-    ) -> None:  # fmt: skip
+        self, backbone: Backbone, *, n_passes: int = 100, batch_size: int = 4, lr: float = 0.01, **options: Any
+    ) -> None:
         super().__init__(backbone, **options)
         check_at_least(1, n_passes=n_passes, batch_size=batch_size)
         check_positive(lr=lr)
-        for name, value in (("momentum", momentum), ("dampening", dampening)):
-            if not 0.0 <= value < 1.0:
-                raise InvalidInputError(f"Expected `{name}` in [0, 1), but got {value}.")
-        if not 0.0 <= weight_decay < float("inf"):
-            raise InvalidInputError(f"Expected `weight_decay` not to be negative, but got {weight_decay}.")
         self.n_passes, self.batch_size, self.lr = n_passes, batch_size, lr
-        self.momentum, self.dampening, self.weight_decay = momentum, dampening, weight_decay
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of the outputs of a head that was fitted to the support."""
@@ -85,8 +75,8 @@ class FeatureTransfer(FrozenFeatureMethod):
         new_head, new_velocity = [], []
         for i, (p, g) in enumerate(zip(head, gradient, strict=True)):
             use = is_real.view(-1, *[1] * (p.ndim - 1))
-            g = g + self.weight_decay * p
-            v = g if velocity is None else self.momentum * velocity[i] + (1 - self.dampening) * g
+            g = g + _WEIGHT_DECAY * p
+            v = g if velocity is None else _MOMENTUM * velocity[i] + (1 - _DAMPENING) * g
             new_head.append(torch.where(use, p - self.lr * v, p))
             new_velocity.append(v if velocity is None else torch.where(use, v, velocity[i]))
         return tuple(new_head), tuple(new_velocity)

@@ -8,23 +8,21 @@ steps. These need `K^-1`, so the prior has a little white noise, which mirror de
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.gp import FullGaussian, GradientInfo, gradient_descent
-from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.gp import Covariances, GPMethod, Points
 from mirrorshot.methods.shared import check_positive
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.moments import log_predictive
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
 
 
 class GradientGP(GPMethod):
     """Gaussian process whose posterior is found by vanilla gradient descent.
 
     Args:
-        n_steps: gradient steps in training.
-        n_test_steps: gradient steps at test.
         step_size: length of the (first) step.
         form: "plain", the paper's fixed steps on mean and covariance, which leave the positive definite matrices
             easily (a task that does stays at its last valid posterior), or "cholesky", safeguarded.
@@ -33,15 +31,18 @@ class GradientGP(GPMethod):
     """
 
     def __init__(
-        self, backbone: Backbone, *, n_steps: int = 3, n_test_steps: int = 50, step_size: float = 1.0,
-        form: Literal["plain", "cholesky"] = "cholesky", noise: float = 0.01, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        n_steps: int = 3,
+        n_test_steps: int = 50,
+        step_size: float = 1.0,
+        form: Literal["plain", "cholesky"] = "cholesky",
+        noise: float = 0.01,
+        **options: Any,
+    ) -> None:
         super().__init__(backbone, **options)
-        if self.objective == "pl" or self.predictive_weight:
-            raise InvalidInputError(
-                "Expected `objective` to be 'ml' or 'cml', but got 'pl': gradient descent is not differentiated. "
-                "Use method mirror_gp."
-            )
+        self._refuse("pl", "gradient descent is not differentiated. Use method mirror_gp.")
         check_positive(noise=noise, n_steps=n_steps, n_test_steps=n_test_steps)
         self.n_steps, self.n_test_steps, self.step_size = n_steps, n_test_steps, step_size
         self.form, self.noise = form, noise
@@ -50,47 +51,39 @@ class GradientGP(GPMethod):
         """No: each step reads back whether it has left the positive definite matrices."""
         return False
 
-    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
+    def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
         K = self._with_noise(K)
-        q, info = self._climb(K, y, weight, class_mask, self.n_steps)
+        q, info = self._climb(K, points, self.n_steps)
         # q is held fixed: the bound depends on K through -KL(q | N(0, K)) alone
         moving = _cross_entropy(K, q)
         return info.elbo[:, -1].to(moving.dtype) + (moving - moving.detach()).sum(-1)
 
-    def _climb(
-        self, K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor, n_steps: int
-    ) -> tuple[FullGaussian, GradientInfo]:
-        return gradient_descent(
-            K, y, n_way=class_mask.shape[1], max_steps=n_steps, step_size=self.step_size, form=self.form,
-            weight=weight, class_mask=class_mask, validate=False,
-        )  # fmt: skip
+    def _climb(self, K: Tensor, points: Points, n_steps: int) -> tuple[FullGaussian, GradientInfo]:
+        options: dict[str, Any] = {"step_size": self.step_size, "form": self.form, "validate": False}
+        return gradient_descent(K, points.y, max_steps=n_steps, **options, **points.sizes)
 
     def _with_noise(self, K: Float[Tensor, "T _ N N"]) -> Float[Tensor, "T _ N N"]:
         diagonal = K.diagonal(dim1=-2, dim2=-1)
         # a point without variance (a zero feature under a cosine) needs some too
         return K + torch.diag_embed(self.noise * torch.maximum(diagonal, diagonal.mean(-1, keepdim=True)))
 
-    def _log_prob(
-        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
-    ) -> Float[Tensor, "T M C"]:
-        mean, var = self._latent(tasks, K, K_cross, prior_var)
+    def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
+        mean, var = self._latent(tasks, prior)
         return log_predictive(mean.mT, var.mT, tasks.class_mask[:, None, :])
 
     @torch.no_grad()
     def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]]:
         """Mean and variance of the latents of every query, after the steps at test."""
-        mean, var = self._latent(tasks, *self._task_covariances(tasks))
+        mean, var = self._latent(tasks, self._task_covariances(tasks))
         return mean.mT, var.mT
 
-    def _latent(
-        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor
-    ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
-        K = self._with_noise(K)
-        q, _ = self._climb(K, tasks.support_y, tasks.support_weight, tasks.class_mask, self.n_test_steps)
+    def _latent(self, tasks: TaskBatch, prior: Covariances) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
+        K = self._with_noise(prior.K)
+        q, _ = self._climb(K, Points.of(tasks), self.n_test_steps)
         # mu* = k*^T K^-1 m, var* = k** - k*^T K^-1 k* + k*^T K^-1 Sigma K^-1 k*
-        pull = torch.linalg.solve(K, K_cross)
+        pull = torch.linalg.solve(K, prior.cross)
         mean = (pull.mT @ q.mean[..., None])[..., 0]
-        var = prior_var - (pull * K_cross).sum(-2) + (pull * (q.covariance @ pull)).sum(-2)
+        var = prior.var - (pull * prior.cross).sum(-2) + (pull * (q.covariance @ pull)).sum(-2)
         return mean, var.clamp(min=0.0)
 
 

@@ -2,21 +2,22 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mirrorshot.gp.kernels import KERNELS, Kernel, make_kernel
 from mirrorshot.gp.kernels.trainable import TrainableKernel, trainable
 from mirrorshot.methods.base import FittedTemperature, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
-from mirrorshot.methods.shared import check_choice, check_positive
+from mirrorshot.methods.shared import check_choice
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Objective = Literal["ml", "cml", "pl"]
+SEPARATE_DRAWS = "draws for all points and for the support do not belong together."
 
 KERNEL_OPTIONS: dict[str, dict[str, Any]] = {
     "cosine": {"outputscale": 1.0},
@@ -26,6 +27,40 @@ KERNEL_OPTIONS: dict[str, dict[str, Any]] = {
     "polynomial": {"outputscale": 1.0, "power": 2, "normalise": True},
 }
 """Default initial values of kernels: on unit-norm features, as in the paper's code."""
+
+
+class Points(NamedTuple):
+    """Labelled points of a batch of tasks; those of weight zero are padding."""
+
+    y: Int[Tensor, "T N"]
+    weight: Float[Tensor, "T N"]
+    class_mask: Bool[Tensor, "T C"]
+
+    @property
+    def n_way(self) -> int:
+        """Number of classes."""
+        return self.class_mask.shape[1]
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Number and existence of classes, and weights, as keyword arguments of inference."""
+        return {"n_way": self.n_way, "weight": self.weight, "class_mask": self.class_mask}
+
+    @classmethod
+    def of(cls, tasks: TaskBatch, query_y: Int[Tensor, "T M"] | None = None) -> "Points":
+        """The support of tasks; with the labels of their queries, these as well."""
+        if query_y is None:
+            return cls(tasks.support_y, tasks.support_weight, tasks.class_mask)
+        weight = torch.cat([tasks.support_weight, tasks.query_weight], 1)
+        return cls(torch.cat([tasks.support_y, query_y], 1), weight, tasks.class_mask)
+
+
+class Covariances(NamedTuple):
+    """Prior covariances of a batch of tasks: of the support, of support with query, and variances of the query."""
+
+    K: Float[Tensor, "T _ N N"]
+    cross: Float[Tensor, "T _ N M"]
+    var: Float[Tensor, "T _ M"]
 
 
 class GPMethod(FittedTemperature):
@@ -46,7 +81,6 @@ class GPMethod(FittedTemperature):
         kernel: name of a kernel of `KERNELS`, or a kernel.
         kernel_options: arguments of the kernel of that name, on top of `KERNEL_OPTIONS`.
         objective: "ml", "cml" or "pl".
-        predictive_weight: how much of "pl" is added to "ml" or "cml".
         temperature: whether `tune` fits a predictive temperature.
     """
 
@@ -65,7 +99,6 @@ class GPMethod(FittedTemperature):
         kernel: str | Kernel | TrainableKernel = "cosine",
         kernel_options: Mapping[str, Any] | None = None,
         objective: Objective = "ml",
-        predictive_weight: float = 0.0,
         temperature: bool = True,
     ) -> None:
         super().__init__(backbone)
@@ -73,43 +106,30 @@ class GPMethod(FittedTemperature):
         given = _named_kernel(kernel, kernel_options or {}) if isinstance(kernel, str) else kernel
         self.kernel = trainable(given)
         self.is_centred = self.kernel.is_centred
-        if predictive_weight:
-            check_positive(predictive_weight=predictive_weight)
-        self.objective, self.predictive_weight, self.has_temperature = objective, predictive_weight, temperature
+        self.objective, self.has_temperature = objective, temperature
         self.register_buffer("log_temperature", torch.zeros(()))
 
     @abc.abstractmethod
-    def _bound(
-        self, K: Float[Tensor, "T _ N N"], y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor
-    ) -> Float[Tensor, " T"]:
+    def _bound(self, K: Float[Tensor, "T _ N N"], points: Points) -> Float[Tensor, " T"]:
         """Lower bound of the log-evidence of labelled points, differentiable in `K`."""
 
     @abc.abstractmethod
-    def _log_prob(
-        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
-    ) -> Float[Tensor, "T M C"]:
+    def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
         """Log-probabilities of the queries before any temperature."""
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Minus the objective, per point."""
         if self.objective == "pl":
-            log_prob = self._log_prob(tasks, *self._task_covariances(tasks), differentiable=True)
+            log_prob = self._log_prob(tasks, self._task_covariances(tasks), differentiable=True)
             return query_nll(log_prob, tasks, query_y)
         support, query = self.features(tasks)
         K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
-        y, weight = torch.cat([tasks.support_y, query_y], 1), torch.cat([tasks.support_weight, tasks.query_weight], 1)
-        total = self._bound(K, y, weight, tasks.class_mask)
-        n = support.shape[1]
+        points, n = Points.of(tasks, query_y), support.shape[1]
+        total = self._bound(K, points)
         if self.objective == "ml":
-            loss = -total / weight.sum(-1)
-        else:
-            given = self._bound(K[..., :n, :n], tasks.support_y, tasks.support_weight, tasks.class_mask)
-            loss = (given - total) / tasks.query_weight.sum(-1)
-        if self.predictive_weight:
-            blocks = K[..., :n, :n], K[..., :n, n:], K.diagonal(dim1=-2, dim2=-1)[..., n:]
-            log_prob = self._log_prob(tasks, *blocks, differentiable=True)
-            loss = loss + self.predictive_weight * query_nll(log_prob, tasks, query_y)
-        return loss
+            return -total / points.weight.sum(-1)
+        given = self._bound(K[..., :n, :n], Points.of(tasks))
+        return (given - total) / tasks.query_weight.sum(-1)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-probabilities of the queries, at the fitted temperature."""
@@ -118,17 +138,20 @@ class GPMethod(FittedTemperature):
             return log_prob
         return torch.log_softmax(log_prob / self.log_temperature.exp().to(log_prob.dtype), -1)
 
-    def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        return self._log_prob(tasks, *self._task_covariances(tasks), differentiable=False)
+    def _refuse(self, objective: Objective, why: str) -> None:
+        """Refuse an objective that the method cannot train on."""
+        if self.objective == objective:
+            others = " or ".join(repr(name) for name in get_args(Objective) if name != objective)
+            raise InvalidInputError(f"Expected `objective` to be {others}, but got {objective!r}: {why}")
 
-    def _task_covariances(
-        self, tasks: TaskBatch
-    ) -> tuple[Float[Tensor, "T _ N N"], Float[Tensor, "T _ N M"], Float[Tensor, "T _ M"]]:
-        """Covariances of the support, of support with query, and variances of the query."""
+    def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
+        return self._log_prob(tasks, self._task_covariances(tasks), differentiable=False)
+
+    def _task_covariances(self, tasks: TaskBatch) -> Covariances:
         support, query = self.features(tasks)
         centre = self._centre(tasks, support)
-        K, K_cross = self.kernel(support, centre=centre), self.kernel(support, query, centre=centre)
-        return K, K_cross, self.kernel.diagonal(query, centre=centre)
+        K, cross = self.kernel(support, centre=centre), self.kernel(support, query, centre=centre)
+        return Covariances(K, cross, self.kernel.diagonal(query, centre=centre))
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The network, and the kernel with its own learning rate."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mirrorshot.gp.linalg import cholesky_of_shifted
 from mirrorshot.methods.frozen_heads import FrozenFeatureMethod
-from mirrorshot.methods.shared import check_at_least, check_positive, class_log_softmax, support_one_hot
+from mirrorshot.methods.shared import check_positive, class_log_softmax, support_one_hot
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import NumericalError, TaskBatch
 
@@ -39,19 +39,13 @@ class LogisticHead(FrozenFeatureMethod):
     because the larger `C` and the features, the worse the condition. After each step it looks whether all tasks have
     converged; 5 to 10 steps are usual. `loss`, which training does not use, has the gradient at a fixed head.
 
-    Args:
-        C: weight of the cross-entropy against the penalty, as in scikit-learn: the larger, the surer.
-        normalise: whether features are scaled to length one.
-        max_steps: Newton steps after which to give up, with an error.
+    As in scikit-learn, the larger `C`, the surer. `normalise` scales features to length one.
     """
 
-    def __init__(
-        self, backbone: Backbone, *, C: float = 1.0, normalise: bool = True, max_steps: int = 100, **options: Any
-    ) -> None:
+    def __init__(self, backbone: Backbone, *, C: float = 1.0, normalise: bool = True, **options: Any) -> None:
         super().__init__(backbone, **options)
         check_positive(C=C)
-        check_at_least(1, max_steps=max_steps)
-        self.C, self.normalise, self.max_steps = C, normalise, max_steps
+        self.C, self.normalise = C, normalise
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of the outputs of the fitted regression."""
@@ -66,7 +60,7 @@ class LogisticHead(FrozenFeatureMethod):
         """Weights and bias of the regression of each task."""
         exact = z.double()
         problem = Problem(self.C * exact @ exact.mT, support_one_hot(tasks, exact.dtype), tasks.class_mask)
-        a, bias = fit_logistic(problem, max_steps=self.max_steps)
+        a, bias = fit_logistic(problem)
         return (self.C * a @ exact).to(z.dtype), bias.to(z.dtype)
 
 
@@ -115,7 +109,7 @@ def fit_logistic(problem: Problem, *, max_steps: int = 100) -> Point:
             return point
     raise NumericalError(
         f"Expected logistic regression to converge in {max_steps} Newton steps, but {int((~is_done).sum())} of "
-        f"{len(is_done)} tasks did not. Lower `C`, set `normalise`, or raise `max_steps`."
+        f"{len(is_done)} tasks did not. Lower `C`, or set `normalise`."
     )
 
 

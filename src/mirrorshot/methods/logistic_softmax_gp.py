@@ -13,17 +13,17 @@ ascends the bound, or the evidence given the draws, of support and query.
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mirrorshot.gp import logistic_softmax as ls
 from mirrorshot.gp.gaussian import GaussianPosterior, predict_latent
-from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.gp import SEPARATE_DRAWS, Covariances, GPMethod, Points
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.shared import check_choice, check_positive, class_log_prob
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.logistic import logistic_softmax_prob
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
 
 Inference = Literal["mean_field", "gibbs"]
 _STEPS = {"mean_field": (2, 30), "gibbs": (1, 50)}  # in training and at test, as published
@@ -53,18 +53,23 @@ class LogisticSoftmaxGP(GPMethod):
     recipes = (Recipe({"method_options": {"start": "labels"}}, preset="default"),)
 
     def __init__(
-        self, backbone: Backbone, *, inference: Inference = "mean_field", likelihood_temperature: float = 0.2,
-        n_steps: int | None = None, n_test_steps: int | None = None, n_chains: int = 20, prior_mean: float = 0.0,
-        start: ls.Start = "prior", **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        inference: Inference = "mean_field",
+        likelihood_temperature: float = 0.2,
+        n_steps: int | None = None,
+        n_test_steps: int | None = None,
+        n_chains: int = 20,
+        prior_mean: float = 0.0,
+        start: ls.Start = "prior",
+        **options: Any,
+    ) -> None:
         super().__init__(backbone, **options)
         check_choice(Inference, inference=inference)
         check_choice(ls.Start, start=start)
-        if inference == "gibbs" and self.objective == "cml":
-            raise InvalidInputError(
-                "Expected `objective` to be 'ml' or 'pl', but got 'cml': draws for all points and for the support do "
-                "not belong together. Use inference='mean_field'."
-            )
+        if inference == "gibbs":
+            self._refuse("cml", f"{SEPARATE_DRAWS} Use inference='mean_field'.")
         steps = _STEPS[inference]
         self.n_steps = steps[0] if n_steps is None else n_steps
         self.n_test_steps = steps[1] if n_test_steps is None else n_test_steps
@@ -73,10 +78,10 @@ class LogisticSoftmaxGP(GPMethod):
         self.inference, self.start, self.n_chains = inference, start, n_chains
         self.likelihood_temperature, self.prior_mean = likelihood_temperature, prior_mean
 
-    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
+    def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
         # the latents f / tau have covariance K / tau^2
         K, a = K / self.likelihood_temperature**2, self.prior_mean / self.likelihood_temperature
-        labels = ls.make_labels(y, weight, class_mask, K.dtype)
+        labels = ls.make_labels(*points, K.dtype)
         if self.inference == "mean_field":
             q = ls.mean_field(K, labels, n_steps=self.n_steps, prior_mean=a, start=self.start)
             return self._elbo(q, labels, a)
@@ -84,12 +89,10 @@ class LogisticSoftmaxGP(GPMethod):
         draw = ls.gibbs(K, labels, n_steps=self.n_steps, generator=self.generator, prior_mean=a)
         return self._mean_over_chains(ls.augmented_evidence(K, labels, draw, prior_mean=a))
 
-    def _log_prob(
-        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
-    ) -> Float[Tensor, "T M C"]:
-        K, K_cross, prior_var = (x / self.likelihood_temperature**2 for x in (K, K_cross, prior_var))
+    def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
+        K, K_cross, prior_var = (x / self.likelihood_temperature**2 for x in prior)
         mask, is_gibbs = tasks.class_mask, self.inference == "gibbs"
-        labels = ls.make_labels(tasks.support_y, tasks.support_weight, mask, K.dtype)
+        labels = ls.make_labels(*Points.of(tasks), K.dtype)
         if is_gibbs:
             K, K_cross, prior_var, mask = (self._chains(x) for x in (K, K_cross, prior_var, mask))
             labels = ls.Labels(*(self._chains(part) for part in labels))

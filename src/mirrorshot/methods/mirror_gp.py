@@ -20,7 +20,7 @@ from mirrorshot.gp.gaussian import GaussianPosterior, predict_latent
 from mirrorshot.gp.objective import make_problem
 from mirrorshot.gp.predictive import training_latents, training_log_prob
 from mirrorshot.gp.steps import Solution, can_fuse, fits_fused, solve
-from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.gp import Covariances, GPMethod, Points
 from mirrorshot.methods.recipe import Recipe
 from mirrorshot.methods.shared import check_at_least, check_choice, class_log_prob, in_parts
 from mirrorshot.networks.backbones import Backbone
@@ -48,7 +48,11 @@ class MirrorGP(GPMethod):
         Recipe(
             {
                 "method_options": {
-                    "objective": "ml", "n_steps": 3, "step_size": 1.0, "start": "prior", "gradient": "unroll",
+                    "objective": "ml",
+                    "n_steps": 3,
+                    "step_size": 1.0,
+                    "start": "prior",
+                    "gradient": "unroll",
                 },
                 "validate_every": 100,
                 "n_validation_tasks": 100,
@@ -58,18 +62,28 @@ class MirrorGP(GPMethod):
         Recipe(
             {
                 "method_options": {
-                    "objective": "cml", "n_steps": 2, "step_size": 0.7, "start": "amortised", "gradient": "envelope",
+                    "objective": "cml",
+                    "n_steps": 2,
+                    "step_size": 0.7,
+                    "start": "amortised",
+                    "gradient": "envelope",
                 },
             },
             preset="default",
         ),
         Recipe({"validate_every": 100}, preset="default", kind="characters"),
-    )  # fmt: skip
+    )
 
     def __init__(
-        self, backbone: Backbone, *, n_steps: int = 3, step_size: float = 1.0, start: Start = "prior",
-        gradient: TrainingGradient = "unroll", **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        n_steps: int = 3,
+        step_size: float = 1.0,
+        start: Start = "prior",
+        gradient: TrainingGradient = "unroll",
+        **options: Any,
+    ) -> None:
         super().__init__(backbone, **options)
         if not 0.0 < step_size <= 1.0:
             raise InvalidInputError(f"Expected `step_size` in (0, 1], but got {step_size}.")
@@ -82,24 +96,20 @@ class MirrorGP(GPMethod):
         self.register_buffer("amortised_own", torch.zeros(_N_FEATURES, 2))
         self.register_buffer("amortised_other", torch.zeros(_N_FEATURES, 2))
 
-    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
-        return training_elbo(
-            K, y, n_way=class_mask.shape[1], n_steps=self.n_steps, step_size=self.step_size,
-            start=self._start(K), gradient=self.gradient, weight=weight, class_mask=class_mask,
-        )  # fmt: skip
+    def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
+        options: dict[str, Any] = {"n_steps": self.n_steps, "step_size": self.step_size, "gradient": self.gradient}
+        return training_elbo(K, points.y, start=self._start(K), **options, **points.sizes)
 
     def _start(self, K: Tensor) -> Literal["prior"] | AmortisedSites:
         if self.start == "prior":
             return "prior"
         return AmortisedSites(*(getattr(self, f"amortised_{field}").to(K.dtype) for field in AmortisedSites._fields))
 
-    def _log_prob(
-        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
-    ) -> Float[Tensor, "T M C"]:
-        mean, var = self._latent(tasks, K, K_cross, prior_var, differentiable=differentiable)
+    def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
+        mean, var = self._latent(tasks, prior, differentiable=differentiable)
         if differentiable:
             return training_log_prob(mean, var, tasks.class_mask)
-        if can_fuse(K, tasks.n_way):
+        if can_fuse(prior.K, tasks.n_way):
             from mirrorshot.gp.fused import prob_fused
 
             return class_log_prob(prob_fused(mean, var, tasks.class_mask), tasks.class_mask)
@@ -108,25 +118,16 @@ class MirrorGP(GPMethod):
     @torch.no_grad()
     def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]]:
         """Mean and variance of the latents of every query, at the optimum of the bound."""
-        mean, var = self._latent(tasks, *self._task_covariances(tasks), differentiable=False)
+        mean, var = self._latent(tasks, self._task_covariances(tasks), differentiable=False)
         return mean.mT, var.mT
 
     def _latent(
-        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
+        self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool
     ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
-        if differentiable:
-            return training_latents(
-                K, K_cross, prior_var, tasks.support_y, n_way=tasks.n_way, weight=tasks.support_weight,
-                class_mask=tasks.class_mask,
-            )  # fmt: skip
-        if can_fuse(K, tasks.n_way):
-            solution = _solve_fused(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
-            return predict_latent(solution, K_cross, prior_var)
-        posterior, _ = mirror_descent(
-            K, tasks.support_y, n_way=tasks.n_way, max_steps=100, weight=tasks.support_weight,
-            class_mask=tasks.class_mask, validate=False,
-        )  # fmt: skip
-        return predict_latent(posterior, K_cross, prior_var.expand(-1, K.shape[1], -1))
+        points = Points.of(tasks)
+        if not differentiable:
+            return predict_latent(_optimum(prior.K, points), prior.cross, prior.var)
+        return training_latents(*prior, points.y, **points.sizes)
 
     def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
         """Prior covariance of support and query together, with the features of training (one view)."""
@@ -148,17 +149,16 @@ class MirrorGP(GPMethod):
         super().tune(tasks, query_y)
         if self.start == "amortised":
             K = torch.cat([self._training_covariance(part) for part in in_parts(tasks)])
-            y = torch.cat([tasks.support_y, query_y], 1)
-            weight, mask = torch.cat([tasks.support_weight, tasks.query_weight], 1), tasks.class_mask
-            if can_fuse(K, tasks.n_way):
-                solved: Solution | GaussianPosterior = _solve_fused(K, y, weight, mask)
-            else:
-                solved, _ = mirror_descent(K, y, n_way=tasks.n_way, weight=weight, class_mask=mask, validate=False)
-            for field, value in amortise(K, y, solved, weight=weight, class_mask=mask)._asdict().items():
+            points = Points.of(tasks, query_y)
+            weight, mask = points.weight, points.class_mask
+            fitted = amortise(K, points.y, _optimum(K, points), weight=weight, class_mask=mask)
+            for field, value in fitted._asdict().items():
                 getattr(self, f"amortised_{field}").copy_(value)
 
 
-def _solve_fused(K: Tensor, y: Tensor, weight: Tensor, class_mask: Tensor) -> Solution:
-    """The optimum, by the paper's 50 steps of rho = 0.5 in fused kernels that read nothing back."""
-    problem = make_problem(K.detach(), y, class_mask.shape[1], weight, class_mask, torch.inf, False)
+def _optimum(K: Float[Tensor, "T _ N N"], points: Points) -> Solution | GaussianPosterior:
+    """The posterior at the optimum; in fused kernels by the paper's 50 steps of rho = 0.5, which read nothing back."""
+    if not can_fuse(K, points.n_way):
+        return mirror_descent(K, points.y, max_steps=100, validate=False, **points.sizes)[0]
+    problem = make_problem(K.detach(), points.y, points.n_way, points.weight, points.class_mask, torch.inf, False)
     return solve(problem, None, n_steps=50, step_size=0.5)

@@ -12,15 +12,15 @@ likelihood of the query. Predictions are averages over the last draws of several
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.gp import one_vs_each as ove
-from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.gp import SEPARATE_DRAWS, Covariances, GPMethod, Points
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
 from mirrorshot.methods.shared import check_at_least, mean_of_softmax
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import TaskBatch
 
 
 class OneVsEachGP(GPMethod):
@@ -33,7 +33,6 @@ class OneVsEachGP(GPMethod):
     Args:
         n_steps: Gibbs steps in training. After one, as published, the draws have not seen the labels yet; each further
             one costs as much as the evidence.
-        n_test_steps: Gibbs steps at test.
         n_chains: chains of a task, each of which contributes its last draw.
         **options: those of `GPMethod`; there is no objective "cml".
     """
@@ -47,29 +46,24 @@ class OneVsEachGP(GPMethod):
         self, backbone: Backbone, *, n_steps: int = 1, n_test_steps: int = 50, n_chains: int = 20, **options: Any
     ) -> None:
         super().__init__(backbone, **options)
-        if self.objective == "cml":
-            raise InvalidInputError(
-                "Expected `objective` to be 'ml' or 'pl', but got 'cml': draws for all points and for the support do "
-                "not belong together. Use method mirror_gp or logistic_softmax_gp."
-            )
+        self._refuse("cml", f"{SEPARATE_DRAWS} Use method mirror_gp or logistic_softmax_gp.")
         check_at_least(1, n_steps=n_steps, n_test_steps=n_test_steps, n_chains=n_chains)
         self.n_steps, self.n_test_steps, self.n_chains = n_steps, n_test_steps, n_chains
 
-    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
+    def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
         """Mean evidence given the draws, over the chains."""
-        pairs = ove.make_pairs(K, y, weight, class_mask)
+        pairs = ove.make_pairs(K, *points)
         return ove.pairs_evidence(pairs, self._draws(pairs, self.n_steps)).mean(1)
 
-    def _log_prob(
-        self, tasks: TaskBatch, K: Tensor, K_cross: Tensor, prior_var: Tensor, *, differentiable: bool
-    ) -> Float[Tensor, "T M C"]:
+    def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            pairs = ove.make_pairs(K, tasks.support_y, tasks.support_weight, tasks.class_mask)
+            pairs = ove.make_pairs(prior.K, *Points.of(tasks))
             omega = self._draws(pairs, self.n_steps if differentiable else self.n_test_steps)
             pairs = pairs.repeat(self.n_chains)
             posterior = ove.condition_pairs(pairs, omega.flatten(0, 1))
-            cross, prior, mask = (x.repeat_interleave(self.n_chains, 0) for x in (K_cross, prior_var, tasks.class_mask))
-            scores = self._scores(*ove.predict_pairs(pairs, posterior, cross, prior), mask)
+            parts = prior.cross, prior.var, tasks.class_mask
+            cross, var, mask = (part.repeat_interleave(self.n_chains, 0) for part in parts)
+            scores = self._scores(*ove.predict_pairs(pairs, posterior, cross, var), mask)
             return self._combine(scores.unflatten(0, (-1, self.n_chains)), tasks)
 
     def _draws(self, pairs: ove.Pairs, n_steps: int) -> Tensor:

@@ -30,20 +30,22 @@ class LabelledItems(NamedTuple):
 class AdaptedMethod(FewShotMethod):
     """Base of methods that adapt all weights of a network to each task, by gradient steps on its support.
 
-    Args:
-        backbone: from items to features. The method takes it over and replaces its layers.
-        n_steps: gradient steps on the support.
-        step_size: their length.
-        n_test_steps: steps of `predict`; None: `n_steps`.
-        first_order: take the gradients of the steps as constants.
+    The method takes over the backbone and replaces its layers. `predict` takes `n_test_steps`; None: `n_steps`. With
+    `first_order` the gradients of the steps are constants.
     """
 
     is_by_features = False
 
     def __init__(
-        self, backbone: Backbone, *, n_way: int = 5, n_steps: int = 5, step_size: float = 0.01,
-        n_test_steps: int | None = None, first_order: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: Backbone,
+        *,
+        n_way: int = 5,
+        n_steps: int = 5,
+        step_size: float = 0.01,
+        n_test_steps: int | None = None,
+        first_order: bool = False,
+    ) -> None:
         super().__init__(backbone)
         check_at_least(2, n_way=n_way)
         check_at_least(0, n_steps=n_steps, n_test_steps=n_test_steps or 0)
@@ -88,9 +90,12 @@ def side_by_side(function: Callable[..., Tensor], *tensors: Tensor, in_turn: boo
 
 
 def call_network(
-    network: nn.Module, weights: Mapping[str, Tensor], norms: Iterable[str], x: Shaped[Tensor, "N ..."],
+    network: nn.Module,
+    weights: Mapping[str, Tensor],
+    norms: Iterable[str],
+    x: Shaped[Tensor, "N ..."],
     counts: Float[Tensor, " N"],
-) -> Float[Tensor, "N C"]:  # fmt: skip
+) -> Float[Tensor, "N C"]:
     """The network's output for the items of one task, with its own weights.
 
     `norms` names the `counts` of the network's `ItemNorm`s. On the CPU convolutions get weights in `channels_last`, the

@@ -41,10 +41,6 @@ class RelationNet(FewShotMethod):
 
     Design note: the first convolution is linear, so it is applied to prototypes and queries apart, and the results are
     added for each pair: 85 maps in place of 400, of half the channels.
-
-    Args:
-        loss: "mse" or "softmax".
-        momentum: of the running statistics of the relation network.
     """
 
     recipes = (

@@ -8,7 +8,7 @@ labelled items, and a query belongs to the nearest mean. The paper has no probab
 minus the squared distances over a temperature, which is fitted to training tasks.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,11 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.methods.frozen_heads import TemperedMethod
-from mirrorshot.methods.shared import check_choice, class_means, in_parts
+from mirrorshot.methods.shared import class_means, in_parts
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import TaskBatch
-
-Transform = Literal["cl2n", "l2n", "un"]
 
 
 class SimpleShot(TemperedMethod):
@@ -30,16 +28,12 @@ class SimpleShot(TemperedMethod):
 
     Design note: rejected was a running average during pre-training, which mixes the features of many earlier networks
     and of augmented images.
-
-    Option `transform` of the features: "cl2n" centres and scales to length one, "l2n" only scales, "un" leaves them.
     """
 
     centre: Tensor
 
-    def __init__(self, backbone: Backbone, *, transform: Transform = "cl2n", **options: Any) -> None:
+    def __init__(self, backbone: Backbone, **options: Any) -> None:
         super().__init__(backbone, **options)
-        check_choice(Transform, transform=transform)
-        self.transform = transform
         self.register_buffer("centre", torch.zeros(backbone.out_features))
 
     def _scores(
@@ -51,27 +45,20 @@ class SimpleShot(TemperedMethod):
         return 2 * z @ means.mT - means.square().sum(-1)[:, None, :]
 
     def _transformed(self, z: Float[Tensor, "T N D"]) -> Float[Tensor, "T N D"]:
-        if self.transform == "cl2n":
-            z = z - self.centre.to(z.dtype)
-        return z if self.transform == "un" else F.normalize(z, dim=-1)
+        return F.normalize(z - self.centre.to(z.dtype), dim=-1)
 
     @property
     def is_tuned(self) -> bool:
-        """Whether there is a temperature or a centre to fit."""
-        return super().is_tuned or self.transform == "cl2n"
+        """Yes: there is a centre to fit."""
+        return True
 
     @torch.no_grad()
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
         """Take the centre from the items of training tasks, then fit the temperature to their queries."""
-        if self.transform == "cl2n":
-            self.centre.copy_(self._mean_features(tasks))
-        super().tune(tasks, query_y)
-
-    def _mean_features(self, tasks: TaskBatch) -> Float[Tensor, " D"]:
-        """Mean over all items of the tasks, support and query, padding left out."""
         total = sum(
             (weight[..., None].to(z.dtype) * z).sum((0, 1))
             for part in in_parts(tasks)
             for z, weight in zip(self.features(part), (part.support_weight, part.query_weight), strict=True)
         )
-        return torch.as_tensor(total) / (tasks.support_weight.sum() + tasks.query_weight.sum())
+        self.centre.copy_(torch.as_tensor(total) / (tasks.support_weight.sum() + tasks.query_weight.sum()))
+        super().tune(tasks, query_y)

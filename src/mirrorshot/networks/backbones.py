@@ -51,22 +51,16 @@ class Identity(Backbone):
 
 
 class ImageBackbone(Backbone):
-    """Blocks one after the other, then the mean over the last map unless `exact`.
+    """Blocks one after the other, which take maps (T * N, c, h, w) and the number of tasks.
 
-    Args:
-        blocks: modules that take maps (T * N, c, h, w) and the number of tasks.
-        out_shape: shape of the features of one image.
-        in_channels: number of channels of the images.
-        size: height and width of the images, exactly or at least.
-        exact: features are the last map, so that their number depends on the size of the images.
-        norm: statistics of the batch normalisation in train mode. "episode": over all images of the call, the
-            references' way with one task in a step. "task": over the images of each task, so that a batch of tasks
-            has the features of its tasks one by one. In eval mode both use the running statistics.
+    With `exact` features are the last map, and images have exactly that `size`; else features are the mean over it, and
+    images are at least as large. `norm` is whose statistics batch normalisation takes in train mode: "episode", of all
+    images of the call, the references' way with one task in a step; or "task", of each task, so that a batch of tasks
+    has the features of its tasks one by one. In eval mode both use the running statistics.
 
-    Attributes:
-        average_flips: in eval mode, features are the mean of those of an image and of its mirror image. A kernel on
-            them is then the kernel averaged over both sides of both images: a prior under which the side that a bird
-            shows does not matter. False after construction.
+    With `average_flips`, which is set after construction, features in eval mode are the mean of those of an image and
+    of its mirror image. A kernel on them is the kernel averaged over both sides of both images: a prior under which the
+    side that a bird shows does not matter.
     """
 
     def __init__(
@@ -107,14 +101,8 @@ def conv4(
 ) -> ImageBackbone:
     """Four `ConvBlock`s of 64 channels: the references' Conv4, and Conv4S for images of 28 x 28.
 
-    Details as in Chen et al., A Closer Look at Few-shot Classification, 2019, https://arxiv.org/abs/1904.04232.
-
-    Args:
-        generator: source of the initial weights.
-        in_channels: number of channels of the images.
-        image_size: their height and width; the number of features depends on it.
-        maps: return maps (T, N, 64, h', w') for RelationNet (Conv4NP: two blocks lack padding, two lack pooling).
-        norm: as in `ImageBackbone`.
+    Details as in Chen et al., A Closer Look at Few-shot Classification, 2019, https://arxiv.org/abs/1904.04232. With
+    `maps` it returns maps (T, N, 64, h', w') for RelationNet (Conv4NP: two blocks lack padding, two lack pooling).
     """
     side = ((image_size - 2) // 2 - 2) // 2 if maps else image_size // 16
     if side < 1:

@@ -19,12 +19,10 @@ from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.published import Row, all_rows
 from mirrorshot.paper.released import released_options
-from mirrorshot.training.config import Config, field_types, merged, parse_override
+from mirrorshot.training.config import FREE, Config, field_types, merged
+from mirrorshot.training.overrides import parse_override
 from mirrorshot.training.presets import PRESETS, preset_settings
 from mirrorshot.types import DataError, InvalidInputError
-
-FREE = ("device", "save_every", "tensorboard")
-"""Settings that do not change the result of a cell."""
 
 
 class Cell(NamedTuple):
@@ -182,9 +180,15 @@ def save_result(path: Path, result: Mapping[str, Any], *, command: str, seed: in
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {
-        "commit": commit(), "command": command, "device": device_name(), "python": platform.python_version(),
-        "torch": torch.__version__, "seed": seed, "wall_time_s": round(time.perf_counter() - started, 1), **result,
-    }  # fmt: skip
+        "commit": commit(),
+        "command": command,
+        "device": device_name(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "seed": seed,
+        "wall_time_s": round(time.perf_counter() - started, 1),
+        **result,
+    }
     write_atomically(path, (json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
 
 

@@ -68,8 +68,8 @@ class Laboratory:
         index = sampler.index(range(first, first + n_tasks))
         rows = torch.cat([index.support, index.query], 1)
         used, place = rows.flatten().unique(return_inverse=True)
-        part = ClassSource(source.items[used], source.labels[used], source.class_names,
-                           None if source.sizes is None else source.sizes[used])  # fmt: skip
+        sizes = None if source.sizes is None else source.sizes[used]
+        part = ClassSource(source.items[used], source.labels[used], source.class_names, sizes)
         items = self._prepared(self._evaluated(part))[place].unflatten(0, rows.shape)
         n = index.support.shape[1]
         blocks = [part.unflatten(1, (N_WAY, -1)) for part in (items[:, :n], items[:, n:])]

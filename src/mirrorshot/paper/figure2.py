@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
-from mirrorshot.metrics import CalibrationBins
 from mirrorshot.paper.cells import Result
 from mirrorshot.paper.tables import Group, column_title
+from mirrorshot.training.evaluation.calibration import stored_bins
 from mirrorshot.types import DataError
 from mirrorshot.views import ReliabilityDisplay, reliability_figure
 
@@ -42,10 +40,3 @@ def calibration_figure(results: Mapping[str, Result]) -> "matplotlib.figure.Figu
         row = [ReliabilityDisplay(stored_bins(b), name=f"{title}\n{text}") for text, b in stored.items() if b]
         rows += [row] * bool(row)
     return reliability_figure(rows)
-
-
-def stored_bins(stored: Mapping[str, Sequence[float]]) -> CalibrationBins:
-    """Bins of equal width, as results store them."""
-    sums = [torch.tensor(stored[name], dtype=torch.float64) for name in ("counts", "confidence_sum", "correct_sum")]
-    n_bins = len(sums[0])
-    return CalibrationBins(torch.arange(n_bins + 1, dtype=torch.float64) / n_bins, *sums)

@@ -12,7 +12,7 @@ from mirrorshot.gp import amortise, gradient_descent, mirror_descent
 from mirrorshot.paper.episodes import N_WAY, Laboratory, best_elbo, covariances
 from mirrorshot.paper.natural_gradient import NaturalDescent, natural_descent
 from mirrorshot.paper.released import released_descent
-from mirrorshot.paper.tables import Record, Sheet, shots
+from mirrorshot.paper.tables import Record, Sheet, place, shots
 from mirrorshot.views.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, VERMILION
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
@@ -96,9 +96,15 @@ def measure_inner_loop(
         fixed, share = (float((a[:, 1:] > b[:, 1:]).all(1).double().mean()) for a, b in pairs)
         above[other] = {"fixed": fixed == 1.0, "share_of_fresh": share}
     return {
-        "data": data, "n_shot": n_shot, "n_steps": n_steps, "n_points": n_points, "optimum": float(optimum),
-        "smallest_eigenvalue": float(torch.linalg.eigvalsh(K).min()), "curves": curves, "mirror_above": above,
-    }  # fmt: skip
+        "data": data,
+        "n_shot": n_shot,
+        "n_steps": n_steps,
+        "n_points": n_points,
+        "optimum": float(optimum),
+        "smallest_eigenvalue": float(torch.linalg.eigvalsh(K).min()),
+        "curves": curves,
+        "mirror_above": above,
+    }
 
 
 def _first_close(gap: Tensor) -> int | None:
@@ -131,12 +137,11 @@ def inner_loop_sheet(record: Record) -> Sheet:
 
     rows, records = [], []
     for name, curve in record["curves"].items():
-        last, counts = curve["elbo"][-1] / n_points, ("steps_to_optimum", "steps_to_optimum_fresh_median")
-        rows.append([name, f"{last:.4f}", f"{optimum - last:.1e}", *(steps(curve[count]) for count in counts),
-                     f"{1e3 * curve['seconds']:.0f}"])  # fmt: skip
-        records.append({"data": record["data"], "n_shot": record["n_shot"], "loop": name, "elbo_per_point": last,
-                        "gap_per_point": optimum - last, **{count: curve[count] for count in counts},
-                        "seconds": curve["seconds"]})  # fmt: skip
+        last, gap = curve["elbo"][-1] / n_points, optimum - curve["elbo"][-1] / n_points
+        counts = {key: curve[key] for key in ("steps_to_optimum", "steps_to_optimum_fresh_median")}
+        rows.append([name, f"{last:.4f}", f"{gap:.1e}", *map(steps, counts.values()), f"{1e3 * curve['seconds']:.0f}"])
+        numbers = {"elbo_per_point": last, "gap_per_point": gap, **counts, "seconds": curve["seconds"]}
+        records.append({**place(record), "loop": name, **numbers})
     notes = [
         f"One fixed episode of {n_points} points, untrained network, float64; optimum "
         f"{optimum:.4f} nats per point, smallest eigenvalue of the prior covariance "
@@ -148,8 +153,14 @@ def inner_loop_sheet(record: Record) -> Sheet:
             f"{MIRROR} is above {other} at every step: {'yes' if above['fixed'] else 'no'} on the fixed episode, in "
             f"{above['share_of_fresh']:.0%} of the fresh ones."
         )
-    columns = ("inner loop", f"bound per point after {n_steps} steps", "gap", f"steps to {CLOSE:g} nats per point",
-               "the same, median of fresh episodes", "ms")  # fmt: skip
+    columns = (
+        "inner loop",
+        f"bound per point after {n_steps} steps",
+        "gap",
+        f"steps to {CLOSE:g} nats per point",
+        "the same, median of fresh episodes",
+        "ms",
+    )
     title = f"Inner loop: {record['data']}, {shots(record['n_shot'])}"
     return Sheet(title, columns, rows, records, notes)
 
@@ -160,8 +171,9 @@ def inner_loop_figure(record: Record) -> "matplotlib.figure.Figure":
     n, optimum = record["n_points"], record["optimum"]
     for name, curve in record["curves"].items():
         _, _, colour, line, marker = _LOOPS[name]
-        style = {"color": colour, "linestyle": line, "marker": marker, "label": name, "linewidth": 1.6, "markersize": 5,
-                 "markeredgecolor": colour if marker == "x" else "white"}  # fmt: skip
+        edge = colour if marker == "x" else "white"
+        style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5, "markeredgecolor": edge}
+        style |= {"label": name, "linewidth": 1.6}
         steps = range(len(curve["elbo"]))
         every = max(1, len(steps) // 8)
         gap = [max(_SMALLEST_GAP, (optimum - value) / n) for value in curve["elbo"]]

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from mirrorshot.gp import mirror_descent
 from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.gp.linalg import one_hot
+from mirrorshot.gp.predictive import training_latents
 from mirrorshot.methods.base import query_nll
-from mirrorshot.methods.gp import GPMethod
+from mirrorshot.methods.gp import Covariances, GPMethod
 from mirrorshot.paper.episodes import N_WAY, Labelled, Laboratory
 from mirrorshot.paper.figure3 import name_axes, panels
-from mirrorshot.paper.tables import Record, Sheet, shots
+from mirrorshot.paper.tables import Record, Sheet, place, shots
 from mirrorshot.softmax.moments import log_predictive, softmax_moments
 from mirrorshot.views.figures import BLUE, GREEN, ORANGE, VERMILION
 
@@ -41,7 +43,7 @@ _STYLES: dict[Inner, dict[str, Any]] = {
     "MD, to the optimum": {"color": ORANGE, "marker": "D", "linestyle": "--"},
 }
 INNER: tuple[Inner, ...] = tuple(_STYLES)
-_N_STEPS = 2
+_N_STEPS, _N_TO_OPTIMUM = 2, 60
 _FAR = 10**6  # number of the first task that no loop learns from
 
 
@@ -49,29 +51,29 @@ def predictive_loss(method: GPMethod, labelled: Labelled, inner: Inner, rho: flo
     """Minus the mean log-probability of the queries, given the support."""
     tasks, query_y = labelled
     support, query = method.features(tasks)
-    K, K_cross = method.kernel(support).double(), method.kernel(support, query).double()
-    prior_var = method.kernel.diagonal(query).double()
-    K = K + NOISE * torch.diag_embed(K.diagonal(dim1=-2, dim2=-1))
+    parts = method.kernel(support), method.kernel(support, query), method.kernel.diagonal(query)
+    K, cross, var = (part.double() for part in parts)
+    prior = Covariances(K + NOISE * torch.diag_embed(K.diagonal(dim1=-2, dim2=-1)), cross, var)
     if inner == "GD":
-        mean, var = gradient_predictions(K, tasks.support_y, K_cross, prior_var, n_steps=_N_STEPS, rho=rho)
+        mean, var = gradient_predictions(prior, tasks.support_y, n_steps=_N_STEPS, rho=rho)
+    elif inner == "MD, to the optimum":
+        mean, var = training_latents(*prior, tasks.support_y, n_way=N_WAY, n_steps=_N_TO_OPTIMUM)
     else:
         step_size = 1.0 if inner == "MD, rho = 1" else rho
-        options: dict[str, Any] = {"max_steps": _N_STEPS, "gradient": "unroll", "step_size": step_size}
-        if inner == "MD, to the optimum":
-            options = {"max_steps": 50, "gradient": "implicit"}
-        posterior, _ = mirror_descent(K, tasks.support_y, n_way=N_WAY, **options)
-        mean, var = predict_latent(posterior, K_cross, prior_var)
+        posterior, _ = mirror_descent(
+            prior.K, tasks.support_y, n_way=N_WAY, max_steps=_N_STEPS, step_size=step_size, gradient="unroll"
+        )
+        mean, var = predict_latent(posterior, prior.cross, prior.var)
     return query_nll(log_predictive(mean.mT, var.mT), tasks, query_y).mean()
 
 
 def gradient_predictions(
-    K: Float[Tensor, "T 1 N N"], y: Int[Tensor, "T N"], K_cross: Float[Tensor, "T 1 N M"],
-    prior_var: Float[Tensor, "T 1 M"], *, n_steps: int, rho: float,
-) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:  # fmt: skip
+    prior: Covariances, y: Int[Tensor, "T N"], *, n_steps: int, rho: float
+) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
     """Latents of the queries after plain gradient steps on mean and covariance, differentiable through the steps."""
-    Y = torch.nn.functional.one_hot(y, N_WAY).mT.to(K.dtype)
-    K_inv = torch.linalg.inv(K)
-    mean, Sigma = torch.zeros_like(Y), K.expand(-1, N_WAY, -1, -1)
+    Y = one_hot(y, N_WAY, prior.K.dtype)
+    K_inv = torch.linalg.inv(prior.K)
+    mean, Sigma = torch.zeros_like(Y), prior.K.expand(-1, N_WAY, -1, -1)
     for _ in range(n_steps):
         var = Sigma.diagonal(dim1=-2, dim2=-1).clamp(min=0.0)
         moments = softmax_moments(mean.mT, var.mT)
@@ -79,9 +81,9 @@ def gradient_predictions(
         # m + rho (g_m - K^-1 m),  Sigma + rho (diag(g_v) + Sigma^-1 / 2 - K^-1 / 2)
         slope = torch.diag_embed(g_v) + 0.5 * (torch.linalg.inv(Sigma) - K_inv)
         mean, Sigma = mean + rho * (g_m - (K_inv @ mean[..., None])[..., 0]), Sigma + rho * slope
-    pull = K_inv @ K_cross
-    explained = (pull * K_cross).sum(-2) - (pull * (Sigma @ pull)).sum(-2)
-    return (pull.mT @ mean[..., None])[..., 0], (prior_var - explained).clamp(min=0.0)
+    pull = K_inv @ prior.cross
+    explained = (pull * prior.cross).sum(-2) - (pull * (Sigma @ pull)).sum(-2)
+    return (pull.mT @ mean[..., None])[..., 0], (prior.var - explained).clamp(min=0.0)
 
 
 def measure_outer_loop(data: str, n_shot: int, *, n_iterations: int, n_fresh: int, n_held_out: int) -> Record:
@@ -104,8 +106,14 @@ def measure_outer_loop(data: str, n_shot: int, *, n_iterations: int, n_fresh: in
             if (i + 1) % every == 0:
                 fresh.append((i + 1, _loss_on(method, held_out, inner, rho)))
         curves[inner] = {"fixed": losses, "fresh_iterations": [i for i, _ in fresh], "fresh": [x for _, x in fresh]}
-    return {"data": data, "n_shot": n_shot, "rho": rho, "n_inner_steps": _N_STEPS, "n_held_out": n_held_out,
-            "curves": curves}  # fmt: skip
+    return {
+        "data": data,
+        "n_shot": n_shot,
+        "rho": rho,
+        "n_inner_steps": _N_STEPS,
+        "n_held_out": n_held_out,
+        "curves": curves,
+    }
 
 
 def _begin(laboratory: Laboratory) -> tuple[GPMethod, torch.optim.Adam]:
@@ -139,10 +147,10 @@ def outer_loop_sheet(record: Record) -> Sheet:
     rows, records = [], []
     mirror, gradient = (record["curves"][name] for name in ("MD", "GD"))
     for name, curve in record["curves"].items():
-        rows.append([name, *(f"{x:.4f}" for x in (curve["fixed"][0], curve["fixed"][-1], curve["fresh"][-1]))])
-        records.append({"data": record["data"], "n_shot": record["n_shot"], "inner_loop": name,
-                        "fixed_first": curve["fixed"][0], "fixed_last": curve["fixed"][-1],
-                        "fresh_last": curve["fresh"][-1]})  # fmt: skip
+        fixed, fresh = curve["fixed"], curve["fresh"]
+        losses = {"fixed_first": fixed[0], "fixed_last": fixed[-1], "fresh_last": fresh[-1]}
+        rows.append([name, *(f"{loss:.4f}" for loss in losses.values())])
+        records.append({**place(record), "inner_loop": name, **losses})
     n_fixed, n_fresh = len(mirror["fixed"]), mirror["fresh_iterations"][-1]
     below = sum(a < b for a, b in zip(mirror["fixed"], gradient["fixed"], strict=True))
     notes = [

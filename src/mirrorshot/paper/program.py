@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirrorshot.data import loaders
 from mirrorshot.data.benchmarks import DATASETS
+from mirrorshot.data.decoding import Progress
 from mirrorshot.paper import BUDGETS, TARGETS
-from mirrorshot.paper.cells import FREE, Cell, budget_suffix, read_results, row_of
+from mirrorshot.paper.cells import Cell, budget_suffix, read_results, row_of
 from mirrorshot.paper.experiments import EXPERIMENTS, measured, sheet_of
 from mirrorshot.paper.figure2 import figure_of_groups
 from mirrorshot.paper.published import ROWS, TABLE_1, known_rows
-from mirrorshot.paper.runner import Outcome, Places, Progress, Say, plan, run_cells
+from mirrorshot.paper.runner import Outcome, Places, Say, plan, run_cells
 from mirrorshot.paper.table1 import accuracy_sheets
 from mirrorshot.paper.table2 import calibration_sheets
 from mirrorshot.paper.table3 import study_sheets
 from mirrorshot.paper.tables import Sheet, grouped, untagged_cells, write_sheets
+from mirrorshot.training.config import FREE
 from mirrorshot.training.presets import PRESETS
 from mirrorshot.types import DataError, InvalidInputError
 from mirrorshot.views import save_figure
@@ -26,9 +28,21 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
 
 CELL_SHEETS = {
-    "table1": accuracy_sheets, "table2": calibration_sheets, "table3": study_sheets, "figure2": calibration_sheets
-}  # fmt: skip
+    "table1": accuracy_sheets,
+    "table2": calibration_sheets,
+    "table3": study_sheets,
+    "figure2": calibration_sheets,
+}
 """Targets that are made of cells, and the functions that make tables of them."""
+_OF_CELLS = {
+    "rows": "--method",
+    "changes": "--set",
+    "tag": "--tag",
+    "n_jobs": "--jobs",
+    "seeds": "--seeds",
+    "preset": "--preset",
+    "train_only": "--train-only",
+}  # fields of a request that experiments do not have
 _OPTIONS = {"data": "--dataset", "n_shot": "--shots", "seed": "--seeds", "method": "--method"}  # for --set of a name
 
 
@@ -89,9 +103,11 @@ def completed(request: Request) -> Request:
         _refuse_options_of_cells(request)
     data = request.data or (("glyphs",) * bool(target.data) if request.budget == "smoke" else target.data)
     request = request._replace(
-        data=data, shots=request.shots or target.shots, tag=normal_tag(request.tag, request.changes),
+        data=data,
+        shots=request.shots or target.shots,
+        tag=normal_tag(request.tag, request.changes),
         rows=tuple(_rows(request)) if is_of_cells else (),
-    )  # fmt: skip
+    )
     _check_data(data)
     for cell in cells_of(request) if is_of_cells else ():
         cell.config()
@@ -99,11 +115,8 @@ def completed(request: Request) -> Request:
 
 
 def _refuse_options_of_cells(request: Request) -> None:
-    given = {
-        "--method": request.rows, "--set": request.changes, "--tag": request.tag, "--jobs": request.n_jobs != 1,
-        "--seeds": request.seeds != (1,), "--preset": request.preset != "paper", "--train-only": request.train_only,
-    }  # fmt: skip
-    wrong = [name for name, value in given.items() if value]
+    defaults = Request._field_defaults
+    wrong = [option for name, option in _OF_CELLS.items() if getattr(request, name) != defaults[name]]
     if request.target == "departures" and (request.data or request.shots):
         name = "--dataset" if request.data else "--shots"
         raise InvalidInputError(f"Expected departures without {name}, since it draws its own tasks, but got it.")
@@ -203,10 +216,8 @@ def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress]
     if request.target == "figure2":
         plan(cells, request.places)
     else:
-        outcomes = run_cells(
-            cells, request.places, say=say, n_jobs=request.n_jobs, seconds=request.seconds, again=request.again,
-            train_only=request.train_only, progress=progress,
-        )  # fmt: skip
+        options = {name: getattr(request, name) for name in ("n_jobs", "seconds", "again", "train_only")}
+        outcomes = run_cells(cells, request.places, say=say, progress=progress, **options)
     results, files = read_results(folder), []
     if request.target == "figure2":
         groups = grouped(cells, results)

@@ -10,8 +10,11 @@ CUB, CROSS, CHARACTERS = "cub", "mini_imagenet_to_cub", "omniglot_to_emnist"
 DATA = (CUB, CROSS, CHARACTERS)
 """Data sets of tables 1 and 2, in their order."""
 DATA_TITLES = {
-    CUB: "CUB", CROSS: "mini-ImageNet -> CUB", CHARACTERS: "Omniglot -> EMNIST", "mini_imagenet": "mini-ImageNet"
-}  # fmt: skip
+    CUB: "CUB",
+    CROSS: "mini-ImageNet -> CUB",
+    CHARACTERS: "Omniglot -> EMNIST",
+    "mini_imagenet": "mini-ImageNet",
+}
 """Names of data sets in the paper."""
 
 

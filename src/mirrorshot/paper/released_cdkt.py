@@ -5,15 +5,24 @@ derivation in its starts, in the order of its updates and in terms without a gra
 so that each can be undone alone.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
-from mirrorshot.gp.logistic_softmax import Labels, MeanField, make_labels, mean_field_elbo
+from mirrorshot.gp.logistic_softmax import (
+    Labels,
+    MeanField,
+    bound_terms,
+    expected_count,
+    expected_omega,
+    make_labels,
+    mean_field_elbo,
+    tilt_of,
+)
+from mirrorshot.methods.gp import Covariances, Points
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
 from mirrorshot.methods.shared import class_log_softmax
 from mirrorshot.networks.backbones import Backbone
@@ -74,9 +83,9 @@ def released_steps(
     alpha, omega = _first_rates(labels, start, generator, departures)
     for _ in range(n_steps):
         tilt = _tilt(mean, var, departures)
-        gamma = _counts(mean, tilt, alpha, labels)
+        gamma = expected_count(mean, tilt, alpha, labels)
         alpha = 1 + gamma.sum(1, keepdim=True)
-        new_omega = (labels.Y + gamma) * torch.tanh(tilt / 2) / (2 * tilt)
+        new_omega = expected_omega(labels.Y + gamma, tilt)
         precision = omega if departures.lagging_omega else new_omega
         # Sigma = (K^-1 + diag omega)^-1,  mu = Sigma (Y - gamma) / 2
         posterior = condition(K, GaussianSites(labels.weight * (labels.Y - gamma) / 2, labels.weight * precision))
@@ -86,19 +95,14 @@ def released_steps(
 
 def released_objective(q: Factors, labels: Labels, departures: Departures) -> Float[Tensor, " T"]:
     """The number that the released code ascends, of each task. With all departures undone it is the bound."""
-    Y, weight, _ = labels
     mean, var = q.posterior.mean, q.posterior.var
-    tilt = q.tilt if departures.held_tilt else _tilt(mean, var, departures)
-    psi, log_classes = torch.digamma(q.alpha), labels.n_classes.log()
-    log_gamma = q.gamma.clamp(min=torch.finfo(q.gamma.dtype).tiny).log()
-    per_class = (Y - q.gamma) * mean / 2 - (Y + q.gamma) * (math.log(2) + _log_cosh(tilt / 2))
-    per_class = per_class + q.gamma * (1 - log_gamma + psi - log_classes)
+    tilt = q.tilt if departures.held_tilt else tilt_of(mean, var)
+    per_class, entropy = bound_terms(mean, tilt, q.gamma, q.alpha, labels)
     if not departures.dropped_quadratic:
         per_class = per_class - q.omega * (mean.square() + var - tilt.square()) / 2
-    entropy = q.alpha - log_classes + torch.lgamma(q.alpha) + (1 - q.alpha) * psi
     rates = q.alpha / labels.n_classes if departures.large_rates else q.alpha
     per_point = per_class.sum(1, keepdim=True) + entropy - rates
-    return (weight * per_point).sum((1, 2)) - kl_to_prior(q.posterior).sum(-1)
+    return (labels.weight * per_point).sum((1, 2)) - kl_to_prior(q.posterior).sum(-1)
 
 
 def released_elbo(q: MeanField, labels: Labels, *, prior_mean: float = 0.0) -> Float[Tensor, " T"]:
@@ -148,11 +152,11 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
         """Steps that go on from the task before are not replayed."""
         return not self.released_training and super().is_recordable(n_points, n_way)
 
-    def _bound(self, K: Tensor, y: Int[Tensor, "T N"], weight: Tensor, class_mask: Tensor) -> Float[Tensor, " T"]:
+    def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
         if not self.released_training:
-            return super()._bound(K, y, weight, class_mask)
+            return super()._bound(K, points)
         K = K / self.likelihood_temperature**2
-        labels = make_labels(y, weight, class_mask, K.dtype)
+        labels = make_labels(*points, K.dtype)
         if self._carried is None or self._carried.mean.shape != labels.Y.shape:
             self._carried = self._first_start(labels)
         q = released_steps(
@@ -168,11 +172,11 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
     def _elbo(self, q: MeanField, labels: Labels, a: float) -> Float[Tensor, " T"]:
         return (released_elbo if self.released_bound else mean_field_elbo)(q, labels, prior_mean=a)
 
-    def _log_prob(self, tasks: TaskBatch, *covariances: Tensor, differentiable: bool) -> Float[Tensor, "T M C"]:
+    def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
         trained = self.prior_mean
         self.prior_mean = trained if differentiable else self.test_prior_mean
         try:
-            return super()._log_prob(tasks, *covariances, differentiable=differentiable)
+            return super()._log_prob(tasks, prior, differentiable=differentiable)
         finally:
             self.prior_mean = trained
 
@@ -194,20 +198,10 @@ def _first_rates(
         return alpha, torch.empty_like(labels.Y).uniform_(0, 1, generator=generator)
     tilt = _tilt(*start, departures)
     alpha = labels.n_classes.expand_as(labels.weight)  # E lambda = 1
-    gamma = _counts(start.mean, tilt, alpha, labels)
-    return 1 + gamma.sum(1, keepdim=True), (labels.Y + gamma) * torch.tanh(tilt / 2) / (2 * tilt)
-
-
-def _counts(mean: Tensor, tilt: Tensor, alpha: Tensor, labels: Labels) -> Float[Tensor, "T C N"]:
-    # gamma = exp(psi(alpha) - mu / 2) / (2 C cosh(tilt / 2))
-    log_rate = torch.digamma(alpha) - labels.n_classes.log()
-    return labels.exists * torch.exp(log_rate - mean / 2 - math.log(2) - _log_cosh(tilt / 2))
+    gamma = expected_count(start.mean, tilt, alpha, labels)
+    return 1 + gamma.sum(1, keepdim=True), expected_omega(labels.Y + gamma, tilt)
 
 
 def _tilt(mean: Tensor, var: Tensor, departures: Departures) -> Float[Tensor, "T C N"]:
-    tilt = (mean.square() + var).clamp(min=1e-8).sqrt()
+    tilt = tilt_of(mean, var)
     return tilt.detach() if departures.held_tilt else tilt
-
-
-def _log_cosh(x: Tensor) -> Tensor:
-    return x + torch.log1p(torch.exp(-2 * x)) - math.log(2)

@@ -17,6 +17,7 @@ from joblib import Parallel, delayed
 
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.data.decoding import Progress
 from mirrorshot.files.lock import RunError, remove_run
 from mirrorshot.methods import method_options
 from mirrorshot.paper import BUDGETS
@@ -29,7 +30,6 @@ from mirrorshot.training.runs import evaluate_run, load_run
 from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 
 Say = Callable[[str], None]
-Progress = Callable[[int, int, str], None]
 Status = Literal["done", "trained", "has a result", "no time left", "failed"]
 N_QUERY = 15
 """Items of each class to classify in a test task."""
@@ -69,9 +69,16 @@ def plan(cells: Sequence[Cell], places: Places, *, again: bool = False) -> list[
 
 
 def run_cells(
-    cells: Sequence[Cell], places: Places, *, say: Say, n_jobs: int = 1, seconds: float = float("inf"),
-    again: bool = False, train_only: bool = False, progress: Callable[[str], Progress] | None = None,
-) -> list[Outcome]:  # fmt: skip
+    cells: Sequence[Cell],
+    places: Places,
+    *,
+    say: Say,
+    n_jobs: int = 1,
+    seconds: float = float("inf"),
+    again: bool = False,
+    train_only: bool = False,
+    progress: Callable[[str], Progress] | None = None,
+) -> list[Outcome]:
     """Run the cells that have no result; with `again` also the others, whose runs begin anew.
 
     Of several jobs each is a process of its own, so that a crash or a full memory costs one cell only. They are started
@@ -161,10 +168,15 @@ def _test(cell: Cell, places: Places, dataset: Dataset, trained: dict[str, Any],
     started, budget, folder = time.perf_counter(), BUDGETS[cell.budget], places.runs / cell.name
     run = load_run(folder, dataset, device="cuda" if torch.cuda.is_available() else "cpu")
     found = evaluate_run(
-        run, dataset, n_query=N_QUERY, n_tasks=budget.n_tasks, seeds=budget.seeds, n_validation_tasks=budget.n_tasks,
+        run,
+        dataset,
+        n_query=N_QUERY,
+        n_tasks=budget.n_tasks,
+        seeds=budget.seeds,
+        n_validation_tasks=budget.n_tasks,
         two_temperatures=cell.n_shot > 1 and cell.budget != "smoke",  # table 2 is of 5 shots; the search takes a minute
         progress=progress,
-    )  # fmt: skip
+    )
     log, path, seconds = read_log(folder), places.results / f"{cell.name}.json", time.perf_counter() - started
     record = {
         **trained,  # commit and device are those of the training

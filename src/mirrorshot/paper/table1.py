@@ -8,12 +8,12 @@ over tasks, and differences on the same tasks, in pairs.
 import statistics
 from collections.abc import Sequence
 
-import numpy as np
+import torch
 
 from mirrorshot.paper.cells import Result
 from mirrorshot.paper.published import TABLE_1, Value
 from mirrorshot.paper.tables import NOT_RUN, Group, Record, Sheet, columns_of, general_notes, run_notes, with_spread
-from mirrorshot.training.evaluation.results import Z_95
+from mirrorshot.training.evaluation.results import interval_95
 
 _PRESETS = (
     "Preset: `paper` has the settings of the paper, as far as it gives them; `default` has ours, for all methods: on "
@@ -27,10 +27,27 @@ INSIDE = (
 )
 _SEEDS = "Over training seeds: mean and standard deviation of n trained models; - where there is one."
 _PAIRS = "In pairs: the mean difference on the same tasks and its 95 % interval; - where the tasks are not stored."
-_COLUMNS = ("method", "preset", "paper", "ours, paper's protocol", "difference", "inside", "95 % over tasks",
-            "over training seeds", "minus MD-BFSC, in pairs")  # fmt: skip
-_OTHER_COLUMNS = ("method", "preset", "tag", "what was changed", "ours, paper's protocol", "95 % over tasks",
-                  "difference from the paper", "minus the preset, in pairs")  # fmt: skip
+_COLUMNS = (
+    "method",
+    "preset",
+    "paper",
+    "ours, paper's protocol",
+    "difference",
+    "inside",
+    "95 % over tasks",
+    "over training seeds",
+    "minus MD-BFSC, in pairs",
+)
+_OTHER_COLUMNS = (
+    "method",
+    "preset",
+    "tag",
+    "what was changed",
+    "ours, paper's protocol",
+    "95 % over tasks",
+    "difference from the paper",
+    "minus the preset, in pairs",
+)
 
 
 def accuracy_sheets(groups: Sequence[Group], *, show_missing: bool = True) -> list[Sheet]:
@@ -71,8 +88,7 @@ def _record(group: Group, reference: Result | None) -> Record:
     means = [100 * result.evaluation["accuracy"] for result in group.results]
     pair = paired(first, reference)
     return {
-        "data": cell.data, "n_shot": cell.n_shot, "row": cell.row, "method": group.title, "preset": cell.preset,
-        "budget": cell.budget, "tag": cell.tag.removeprefix("_"),
+        **group.about,
         **compared(TABLE_1.get(cell.row, {}).get((cell.data, cell.n_shot)), first),
         "clean": statistics.mean(means) if means else None,
         "clean_spread": statistics.stdev(means) if len(means) > 1 else None,
@@ -81,9 +97,8 @@ def _record(group: Group, reference: Result | None) -> Record:
         "paired_with": reference.cell.name if pair and reference else None,
         "paired": pair and pair[0],
         "paired_interval_95": pair and pair[1],
-        "command": cell.command(),
-        "settings": "; ".join(group.changes),
-    }  # fmt: skip
+        **group.origin("table1"),
+    }
 
 
 def compared(published: Value | None, result: Result | None) -> Record:
@@ -95,9 +110,13 @@ def compared(published: Value | None, result: Result | None) -> Record:
     if published is not None and published.spread is not None and difference is not None:
         is_inside = abs(difference) <= published.spread
     return {
-        "paper": published and published.mean, "paper_spread": published and published.spread,
-        "ours": ours, "ours_spread": spread, "difference": difference, "inside_paper_spread": is_inside,
-    }  # fmt: skip
+        "paper": published and published.mean,
+        "paper_spread": published and published.spread,
+        "ours": ours,
+        "ours_spread": spread,
+        "difference": difference,
+        "inside_paper_spread": is_inside,
+    }
 
 
 def paired(result: Result | None, reference: Result | None) -> tuple[float, float] | None:
@@ -107,11 +126,11 @@ def paired(result: Result | None, reference: Result | None) -> tuple[float, floa
     tasks = [r.record.get("task_accuracy") for r in (result, reference)]
     if None in tasks or result.evaluation["protocol"]["episodes"] != reference.evaluation["protocol"]["episodes"]:
         return None
-    a, b = (np.array([[float(x) for x in line.split()] for line in lines]) for lines in tasks if lines)
+    rows = [[[float(x) for x in line.split()] for line in lines] for lines in tasks if lines]
+    a, b = (torch.tensor(values, dtype=torch.float64) for values in rows)
     if a.shape != b.shape:
         return None
-    difference = 100 * (a - b)
-    return float(difference.mean()), float(Z_95 * difference.std() / np.sqrt(difference.size))
+    return float(100 * (a - b).mean()), interval_95(100 * (a - b))
 
 
 def _row(record: Record, group: Group) -> list[str]:

@@ -38,18 +38,17 @@ def calibration_sheets(groups: Sequence[Group], *, show_missing: bool = True) ->
 
 def calibration_record(group: Group) -> Record:
     """The errors of the paper and ours; None where there are none."""
-    cell, first = group.cell, group.first
     record: Record = {
-        "data": cell.data, "n_shot": cell.n_shot, "row": cell.row, "method": group.title, "preset": cell.preset,
-        "budget": cell.budget, "tag": cell.tag.removeprefix("_"), "is_run": first is not None,
-        "protocol_paper": "two temperatures" if cell.row in FITTED_ROWS else "raw",
-    }  # fmt: skip
+        **group.about,
+        "is_run": group.first is not None,
+        "protocol_paper": "two temperatures" if group.cell.row in FITTED_ROWS else "raw",
+    }
     for kind, pair in _errors(group).items():
         record[f"ece_{kind}"], record[f"mce_{kind}"] = pair or (None, None)
     same = record["protocol_paper"].replace(" ", "_")
     ours, paper = record[f"ece_{same}"], record["ece_paper"]
     record["ece_difference_same_protocol"] = None if ours is None or paper is None else ours - paper
-    return record | {"command": cell.command("table2"), "settings": "; ".join(group.changes)}
+    return record | group.origin("table2")
 
 
 def _errors(group: Group) -> dict[str, tuple[float, float] | None]:

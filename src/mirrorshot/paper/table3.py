@@ -40,11 +40,16 @@ def _record(study: str, value: Value, group: Group) -> Record:
     title, is_in_paper = _studied(study, cell)
     is_whole = first is not None and not first.record.get("is_resumed")
     return {
-        "study": study, "value": title, "row": cell.row, "preset": cell.preset, "budget": cell.budget, "tag": cell.tag,
+        "study": study,
+        "value": title,
+        "row": cell.row,
+        "preset": cell.preset,
+        "budget": cell.budget,
+        "tag": cell.tag,
         **compared(value if is_in_paper else None, first),
         "seconds": float(first.record["training_time_s"]) if first and is_whole else None,
-        "command": cell.command("table3"), "settings": "; ".join(group.changes),
-    }  # fmt: skip
+        **group.origin("table3"),
+    }
 
 
 def _studied(study: str, cell: Cell) -> tuple[str, bool]:

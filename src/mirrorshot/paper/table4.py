@@ -19,7 +19,7 @@ from mirrorshot.gp.logistic_softmax import make_labels, mean_field
 from mirrorshot.gp.objective import make_problem
 from mirrorshot.gp.steps import solve
 from mirrorshot.paper.published import RELEASED_ON_H200, TABLE_4
-from mirrorshot.paper.tables import Record, Sheet, shots
+from mirrorshot.paper.tables import Record, Sheet, place, shots
 from mirrorshot.training import build_method
 from mirrorshot.training.build import build_stream, place_method, training_sampler
 from mirrorshot.training.config import Config
@@ -123,9 +123,9 @@ def timing_sheet(record: Record) -> Sheet:
         row = [name]
         for part, paper in zip(("inner", "outer", "epoch"), TABLE_4[name], strict=True):
             row += ["NA" if paper is None else f"{paper:.4f}", f"{ours[part]:.4f}"]
-            records.append({"data": record["data"], "n_shot": record["n_shot"], "method": name, "part": part,
-                            "paper": paper, "ours": ours[part],
-                            "times_faster": None if paper is None else paper / ours[part]})  # fmt: skip
+            faster = None if paper is None else paper / ours[part]
+            numbers = {"paper": paper, "ours": ours[part], "times_faster": faster}
+            records.append({**place(record), "method": name, "part": part, **numbers})
         rows.append(row)
     notes = [
         f"Paper: Quadro RTX 6000, one task, CUB. Ours: {record['device']}, {record['data']}, median of "

@@ -90,6 +90,11 @@ def with_spread(mean: float | None, spread: float | None, digits: int = 2) -> st
     return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
+def place(record: Record) -> Record:
+    """Data set and number of shots of an experiment, the head of a record."""
+    return {"data": record["data"], "n_shot": record["n_shot"]}
+
+
 def shots(n_shot: int) -> str:
     """A number of shots in words: "1 shot", "5 shots"."""
     return f"{n_shot} shot{'s' if n_shot > 1 else ''}"
@@ -127,6 +132,17 @@ class Group(NamedTuple):
         preset = self.cell._replace(changes=()).config()
         stored = self.first.record["config"] if self.first else self.cell.config().to_dict()
         return [text.removeprefix("method_options.") for text in different_settings(preset, stored, "preset")]
+
+    @property
+    def about(self) -> Record:
+        """Data set, row, preset and tag, the head of a record."""
+        cell = self.cell
+        head = {"data": cell.data, "n_shot": cell.n_shot, "row": cell.row, "method": self.title}
+        return head | {"preset": cell.preset, "budget": cell.budget, "tag": cell.tag.removeprefix("_")}
+
+    def origin(self, target: str) -> Record:
+        """Command and settings, the end of a record."""
+        return {"command": self.cell.command(target), "settings": "; ".join(self.changes)}
 
 
 def grouped(cells: Sequence[Cell], results: Sequence[Result]) -> list[Group]:

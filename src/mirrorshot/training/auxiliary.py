@@ -25,10 +25,7 @@ _SCALE = 10.0
 class AuxiliaryLoss(nn.Module):
     """Cross-entropy of a classifier over all training classes, on the features of the tasks of a step.
 
-    Args:
-        method: an episodic method that embeds all items of a step at once.
-        stream: its training data.
-        config: settings of the run; `seed` gives the initial weights, `auxiliary_smoothing` smooths the labels.
+    The method is an episodic one that embeds all items of a step at once; `stream` has its training data.
     """
 
     def __init__(self, method: FewShotMethod, stream: Stream, config: Config) -> None:

@@ -23,7 +23,8 @@ def build_method(config: Config, dataset: Dataset) -> FewShotMethod:
     backbone = _build_backbone(config, dataset)
     options = dict(config.method_options)
     if config.method in METHODS and "seed" in method_options(config.method):
-        options.setdefault("seed", head_seed(config.seed))
+        # the seed of the network is that of the run itself
+        options.setdefault("seed", zlib.crc32(f"{config.seed} head".encode()))
     method = make_method(config.method, backbone, **options)
     hold_subtracted_biases(method)
     return method
@@ -50,11 +51,6 @@ def _build_backbone(config: Config, dataset: Dataset) -> Backbone:
             raise InvalidInputError(f"Expected images for average_flips=true, but {dataset.name} has embeddings.")
         backbone.average_flips = True
     return backbone
-
-
-def head_seed(seed: int) -> int:
-    """Return the seed of the weights of a method besides its network, whose seed is that of the run itself."""
-    return zlib.crc32(f"{seed} head".encode())
 
 
 def place_method(method: FewShotMethod, config: Config, device: torch.device) -> FewShotMethod:

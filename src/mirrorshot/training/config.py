@@ -1,36 +1,30 @@
-"""Settings of a training run: typed, from presets, a TOML file and the command line, and written into every run.
+"""Settings of a training run: typed, checked, and written into every run.
 
 The command line imports this module before torch, so that `--help` is quick.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import functools
 import json
 import math
-import sys
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, Union
 
-from mirrorshot.files.regular import open_regular
 from mirrorshot.types import InvalidInputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Norm = Literal["episode", "task"]
 Optimizer = Literal["adam", "muon"]
+
+FREE = ("device", "save_every", "tensorboard")
+"""Settings that do not change the result of a run; they may change when it is resumed."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +139,7 @@ class Config:
             >>> Config().replace(n_shot=5, method_options={"n_steps": 2}).method_options
             {'n_steps': 2}
         """
-        _check_names(changes)
+        check_names(changes)
         if "method_options" in changes:
             changes["method_options"] = merged(self.method_options, changes["method_options"])
         return dataclasses.replace(self, **changes)
@@ -170,51 +164,8 @@ def field_types() -> dict[str, Any]:
 
 def from_dict(settings: Mapping[str, Any]) -> Config:
     """Make settings from a plain dict, the inverse of `Config.to_dict`."""
-    _check_names(settings)
+    check_names(settings)
     return Config(**settings)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read the settings in a TOML file; raises `InvalidInputError` if it has others, or cannot be read."""
-    try:
-        with open_regular(path) as file:
-            text = file.read().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"Expected a TOML file of settings, but {path} cannot be read: {error}.") from error
-    try:
-        settings = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInputError(f"Expected {path} to be TOML, but got: {error}.") from error
-    _check_names(settings, where=f" in {path}")
-    return settings
-
-
-def parse_override(text: str) -> dict[str, Any]:
-    """Parse one `name=value` of the command line; a dot leads into `method_options`.
-
-    Example:
-        >>> parse_override("lr=3e-4"), parse_override("method_options.kernel=rbf")
-        ({'lr': 0.0003}, {'method_options': {'kernel': 'rbf'}})
-    """
-    name, equals, raw = text.partition("=")
-    head, dot, tail = name.strip().partition(".")
-    if not equals or not head:
-        raise InvalidInputError(f"Expected name=value, for instance lr=3e-4, but got {text!r}.")
-    _check_names({head: None})
-    value: Any = raw.strip()
-    if field_types()[head] is not str:
-        with contextlib.suppress(json.JSONDecodeError):  # else a bare word; the type check says if it does not fit
-            value = json.loads(value)
-    if not dot:
-        return {head: value}
-    if head != "method_options":
-        raise InvalidInputError(f"Expected a dot only in method_options.name, but got {name!r}.")
-    keys = tail.split(".")
-    if not all(keys):
-        raise InvalidInputError(f"Expected a name after each dot, but got {name!r}.")
-    for key in reversed(keys):
-        value = {key: value}
-    return {head: value}
 
 
 def merged(old: Any, new: Any) -> Any:
@@ -234,7 +185,8 @@ def _check_json(options: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _check_names(settings: Mapping[str, Any], where: str = "") -> None:
+def check_names(settings: Mapping[str, Any], where: str = "") -> None:
+    """Refuse settings that do not exist; `where` says in which file they are."""
     known = list(field_types())
     for name in settings:
         if name not in known:

@@ -48,19 +48,18 @@ class Run(NamedTuple):
 
 
 def load_run(
-    folder: Path, dataset: Dataset, *, checkpoint: Which = "best", device: torch.device | str = "cpu",
+    folder: Path,
+    dataset: Dataset,
+    *,
+    checkpoint: Which = "best",
+    device: torch.device | str = "cpu",
     average_flips: bool | None = None,
-) -> Run:  # fmt: skip
-    """Load the trained method of a run.
+) -> Run:
+    """Load the trained method of a run, for items of the shape of those of `dataset`.
 
-    Args:
-        folder: folder of the run.
-        dataset: data to use the method on, which give the shape of the items.
-        checkpoint: the weights that were best on the validation tasks, or the last ones.
-        device: where to compute.
-        average_flips: features are the mean of those of an image and of its mirror image. None: as in training.
-
-    Raises `RunError` if there is no run, `CheckpointError` if it has no checkpoint yet or takes other items.
+    The checkpoint "best" has the weights that were best on the validation tasks. `average_flips` is that of `Config`;
+    None: as in training. Raises `RunError` if there is no run, `CheckpointError` if it has no checkpoint yet or takes
+    other items.
     """
     if checkpoint not in ("best", "last"):
         raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")
@@ -206,16 +205,13 @@ def _read_rule(info: Mapping[str, Any], folder: Path) -> TaskTemperature | None:
     if given is None:
         return None
     names = TaskTemperature._fields
-    if not isinstance(given, dict) or set(given) != set(names) or not all(map(_is_finite, given.values())):
+    numbers = list(given.values()) if isinstance(given, dict) and set(given) == set(names) else [None]
+    if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
         raise CheckpointError(
             f"Expected the temperature rule of the run in {folder} to have finite numbers {', '.join(names)}, but got "
             f"{str(given)[:80]}."
         )
     return TaskTemperature(**given)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, float | int) and math.isfinite(value)
 
 
 def _integers(content: Any) -> Iterator[int]:

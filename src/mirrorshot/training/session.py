@@ -7,32 +7,30 @@ from pathlib import Path
 import torch
 
 from mirrorshot.data.benchmarks import Dataset, load_dataset
+from mirrorshot.data.decoding import Progress
 from mirrorshot.training.build import check_shares
-from mirrorshot.training.config import Config, from_dict
+from mirrorshot.training.config import FREE, Config, from_dict
 from mirrorshot.training.folder import RunFolder, read_config
-from mirrorshot.training.trainer import Progress, Trainer, TrainResult
+from mirrorshot.training.trainer import Trainer, TrainResult
 from mirrorshot.training.world import World, join_world
 from mirrorshot.types import InvalidInputError
 
-_FREE = ("device", "save_every", "tensorboard")  # settings that may change when a run is resumed
-
 
 def train(
-    config: Config | None, folder: Path, *, resume: bool = False, progress: Progress | None = None,
+    config: Config | None,
+    folder: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
     dataset: Dataset | None = None,
-) -> TrainResult:  # fmt: skip
+) -> TrainResult:
     """Meta-train a method and keep the weights that are best on validation tasks.
 
-    Args:
-        config: settings. With `resume` None, which takes those of the run, or the same ones; only `device`,
-            `save_every` and `tensorboard` may differ.
-        folder: folder of the run.
-        resume: resume the run in that folder, exactly as if it had not stopped.
-        progress: called with episodes done, episodes in all, and a line of text.
-        dataset: None: `config.data` is loaded.
+    `resume` resumes the run in that folder, exactly as if it had not stopped. Its settings are then those of the run:
+    `config` is None, or differs in `device`, `save_every` and `tensorboard` alone. Without `dataset`, `config.data` is
+    loaded. `progress` is called with episodes done, episodes in all, and a line of text.
 
-    Raises:
-        NumericalError: a loss or gradient was not finite. The state before that step is kept in `failed.safetensors`.
+    Raises `NumericalError` if a loss or gradient is not finite; the state before that step is in `failed.safetensors`.
     """
     if resume or config is None:
         config = _same_settings(config, from_dict(read_config(folder)), folder)
@@ -55,7 +53,7 @@ def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
         return own
     ours, theirs = given.to_dict(), own.to_dict()
     different = [
-        f"{n} ({ours[n]!r}, not {theirs[n]!r})" for n in sorted(ours) if n not in _FREE and ours[n] != theirs[n]
+        f"{n} ({ours[n]!r}, not {theirs[n]!r})" for n in sorted(ours) if n not in FREE and ours[n] != theirs[n]
     ]
     if different:
         raise InvalidInputError(

@@ -30,20 +30,21 @@ class Stream(abc.ABC):
     """Draws the items of every step, and prepares them on the device.
 
     The items of a step depend on the seed and its number only, not on the number of processes: each takes its share of
-    the groups. The random numbers of the augmentation depend on the first step of the block, too.
-
-    Args:
-        sampler: draws tasks, and has the source of the items.
-        preprocess: from images to the input of the backbone. None: items are embeddings.
-        groups_per_step: tasks, or single items, of one step, over all processes.
-        seed: seed of the augmentation.
-        rank, world_size: number of this process, and of all.
+    the groups. The random numbers of the augmentation depend on the first step of the block, too. Groups are tasks or
+    single items, `groups_per_step` over all processes; `seed` is that of the augmentation. Without `preprocess` items
+    are embeddings.
     """
 
     def __init__(
-        self, sampler: EpisodeSampler, preprocess: Preprocess | None, groups_per_step: int,
-        *, seed: int, rank: int = 0, world_size: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        sampler: EpisodeSampler,
+        preprocess: Preprocess | None,
+        groups_per_step: int,
+        *,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         self.sampler, self.preprocess, self.groups_per_step, self.seed = sampler, preprocess, groups_per_step, seed
         self.share = slice(rank * groups_per_step // world_size, (rank + 1) * groups_per_step // world_size)
         self.source: ClassSource = sampler.source

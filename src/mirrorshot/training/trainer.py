@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.data.decoding import Progress
 from mirrorshot.files.checkpoint import save_checkpoint
 from mirrorshot.methods.calibrated import TaskTemperature
 from mirrorshot.training import build
@@ -21,7 +21,6 @@ from mirrorshot.training.validation import Score, Validator
 from mirrorshot.training.world import World
 from mirrorshot.types import InvalidInputError, NumericalError
 
-Progress = Callable[[int, int, str], None]
 _WORTH_COMPILING = 64  # pixels of a side: below, validation is too quick to win back the time of compiling
 _TELL_EVERY = 1.0  # seconds between reports of progress within a block
 _FINAL_TUNING = 4  # times as many tasks as before a validation
@@ -60,7 +59,7 @@ class Trainer:
             method.accelerate()
             self.stream.compile()
             if dataset.image_size >= _WORTH_COMPILING:
-                self.validator.accelerate()
+                self.validator.method.accelerate()  # for batches of one size
         self.learner = Learner(method.train(), config, self.stream, world_size=world.size)
         self.step = 0
         self.best: dict[str, Any] = {}
@@ -147,10 +146,15 @@ class Trainer:
         """Log the scores of the present weights, and keep these if they are the best."""
         n_episodes = self.step * self.config.tasks_per_step
         record: dict[str, Any] = {
-            "step": self.step, "episodes": n_episodes, "seconds": round(seconds, 3), "loss": float(stats.loss),
-            "gradient": float(stats.norm), "val_accuracy": score.accuracy, "val_nll": score.nll,
+            "step": self.step,
+            "episodes": n_episodes,
+            "seconds": round(seconds, 3),
+            "loss": float(stats.loss),
+            "gradient": float(stats.norm),
+            "val_accuracy": score.accuracy,
+            "val_nll": score.nll,
             **self.validator.describe(),
-        }  # fmt: skip
+        }
         record = {name: value if math.isfinite(value) else None for name, value in record.items()}
         if not self.best or _rank(record) > _rank(self.best):
             self.best = record

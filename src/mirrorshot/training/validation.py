@@ -38,10 +38,6 @@ class Validator:
         self._head = self.method.on_features()
         self._tuning, self._validation, self._world = tuning, validation, world
 
-    def accelerate(self) -> None:
-        """Compile the copy, for batches of one size."""
-        self.method.accelerate()
-
     def weights(self) -> dict[str, Tensor]:
         """Return a copy of all parameters and buffers."""
         return {name: tensor.clone() for name, tensor in self.method.state_dict().items()}

@@ -99,12 +99,20 @@ def load_characters(n_classes: int | None) -> Dataset:
 def demo_config(method: str, settings: DemoSettings, seed: int) -> Config:
     """Settings of a training; the same for all methods but for their own options."""
     return Config(
-        method=method, method_options=METHODS[method], n_way=N_WAY, n_shot=1, n_query=10,
-        n_episodes=settings.n_episodes, kernel_lr=1e-2, ema=0.98,
+        method=method,
+        method_options=METHODS[method],
+        n_way=N_WAY,
+        n_shot=1,
+        n_query=10,
+        n_episodes=settings.n_episodes,
+        kernel_lr=1e-2,
+        ema=0.98,
         validate_every=-(-settings.n_episodes // settings.n_validations),
-        n_validation_tasks=settings.n_validation_tasks, n_tune_tasks=max(1, settings.n_validation_tasks // 2),
-        seed=seed, device="cpu",
-    )  # fmt: skip
+        n_validation_tasks=settings.n_validation_tasks,
+        n_tune_tasks=max(1, settings.n_validation_tasks // 2),
+        seed=seed,
+        device="cpu",
+    )
 
 
 def _evaluate(
@@ -112,11 +120,17 @@ def _evaluate(
 ) -> dict[str, Evaluation]:
     return {
         name: evaluate_run(
-            run, features, n_shot=n_shot, n_query=N_QUERY, n_tasks=settings.n_tasks, seeds=SEEDS,
-            n_validation_tasks=settings.n_temperature_tasks, progress=stage(f"Testing {name}, {n_shot} per class"),
+            run,
+            features,
+            n_shot=n_shot,
+            n_query=N_QUERY,
+            n_tasks=settings.n_tasks,
+            seeds=SEEDS,
+            n_validation_tasks=settings.n_temperature_tasks,
+            progress=stage(f"Testing {name}, {n_shot} per class"),
         )
         for name, (run, features) in ready.items()
-    }  # fmt: skip
+    }
 
 
 def _cards(runs: dict[str, Run], dataset: Dataset) -> dict[str, list[EpisodeDisplay]]:

@@ -89,12 +89,16 @@ def as_record(result: DemoResult) -> dict[str, Any]:
             for name, evaluation in found.items()
         ],
         "differences": [
-            {"n_shot": n_shot, "method": OURS, "minus": OTHER,
-             "accuracy": paired_difference(found[OURS], found[OTHER])._asdict(),
-             "nll": paired_difference(found[OURS], found[OTHER], "nll")._asdict()}
+            {
+                "n_shot": n_shot,
+                "method": OURS,
+                "minus": OTHER,
+                "accuracy": paired_difference(found[OURS], found[OTHER])._asdict(),
+                "nll": paired_difference(found[OURS], found[OTHER], "nll")._asdict(),
+            }
             for n_shot, found in result.evaluations.items()
         ],
-    }  # fmt: skip
+    }
 
 
 def _compare(n_shot: int, found: Mapping[str, Evaluation]) -> str:

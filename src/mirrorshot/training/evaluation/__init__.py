@@ -1,11 +1,11 @@
 """Evaluation of trained methods: the paper's protocol, with calibration, and comparisons in pairs."""
 
+from mirrorshot.data.decoding import Progress
 from mirrorshot.training.evaluation.calibration import Calibration, calibration_of
 from mirrorshot.training.evaluation.predictions import (
     Latents,
     Predictions,
     Prepare,
-    Progress,
     predict_latents,
     predict_tasks,
 )
@@ -14,7 +14,18 @@ from mirrorshot.training.evaluation.results import Evaluation, PairedDifference,
 from mirrorshot.training.evaluation.temperatures import Tempered
 
 __all__ = [
-    "evaluate", "Evaluation", "Protocol", "Calibration", "calibration_of", "Tempered",
-    "predict_tasks", "Predictions", "predict_latents", "Latents", "Prepare", "Progress",
-    "paired_difference", "PairedDifference",
-]  # fmt: skip
+    "evaluate",
+    "Evaluation",
+    "Protocol",
+    "Calibration",
+    "calibration_of",
+    "Tempered",
+    "predict_tasks",
+    "Predictions",
+    "predict_latents",
+    "Latents",
+    "Prepare",
+    "Progress",
+    "paired_difference",
+    "PairedDifference",
+]

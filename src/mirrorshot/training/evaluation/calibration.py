@@ -1,7 +1,7 @@
 """Calibration of predictions over the queries of all tasks, with intervals over tasks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,8 +19,16 @@ MIN_COUNT = 100
 
 _BOOTSTRAPPED = ("accuracy", "nll", "brier", "ece", "mce", "debiased_ece")
 _MAIN = ("nll", "brier", "ece", "mce")
-_SCORES = ("accuracy", "adaptive_ece", "class_ece", "debiased_ece", "aurc", "excess_aurc", "correctness_auroc",
-           "mce_full_bins")  # fmt: skip
+_SCORES = (
+    "accuracy",
+    "adaptive_ece",
+    "class_ece",
+    "debiased_ece",
+    "aurc",
+    "excess_aurc",
+    "correctness_auroc",
+    "mce_full_bins",
+)
 _BIN_SUMS = ("counts", "confidence_sum", "correct_sum")
 _SEED = 20240721  # of the resamples
 _N_COVERAGES = 100
@@ -68,13 +76,11 @@ class Calibration(NamedTuple):
         """Invert `record`. A number that was not finite is infinity if it is the NLL, else NaN."""
         main = {name: _or(record[name], math.inf if name == "nll" else math.nan) for name in _MAIN}
         scores = {name: _or(record[name], math.nan) for name in _SCORES if name in record}
-        sums = [torch.tensor(record["bins"][name], dtype=torch.float64) for name in _BIN_SUMS]
-        edges = torch.arange(len(sums[0]) + 1, dtype=torch.float64) / len(sums[0])
         ends, risk = record.get("bin_intervals_95"), record.get("risk_at_coverage")
         rows = None if ends is None else [[_or(value, math.nan) for value in row] for row in ends]
         return cls(
             **main,
-            bins=CalibrationBins(edges, *sums),
+            bins=stored_bins(record["bins"]),
             scores=scores,
             intervals={
                 name: Interval((scores | main)[name], _or(low, math.inf), _or(high, math.inf))
@@ -117,6 +123,13 @@ def calibration_of(predictions: Predictions) -> Calibration:
         bin_intervals=torch.stack(metrics.bootstrap_bins(statistics, _generator(), N_RESAMPLES)),
         risk=metrics.risk_coverage(prob, y, weight, _N_COVERAGES).risk,
     )
+
+
+def stored_bins(sums: Mapping[str, Sequence[float]]) -> CalibrationBins:
+    """Return the bins of equal width whose sums a record has."""
+    stored = [torch.tensor(sums[name], dtype=torch.float64) for name in _BIN_SUMS]
+    n_bins = len(stored[0])
+    return CalibrationBins(torch.arange(n_bins + 1, dtype=torch.float64) / n_bins, *stored)
 
 
 def finite(value: float) -> float | None:

@@ -3,21 +3,19 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from mirrorshot.data import ClassSource, EpisodeSampler
+from mirrorshot.data.decoding import Progress
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 
 Prepare = Callable[[Tensor], Tensor]
 """From gathered items (n, *item), for instance images as bytes, to the input of the backbone, on its device."""
-
-Progress = Callable[[int, int, str], None]
-"""Called with the number of tasks done, the number of all tasks, and a label."""
 
 _Part = TypeVar("_Part")
 
@@ -38,43 +36,46 @@ class Latents(NamedTuple):
 
 
 def predict_tasks(
-    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare, batch_size: int,
+    method: FewShotMethod,
+    sampler: EpisodeSampler,
+    numbers: Sequence[int],
+    *,
+    prepare: Prepare,
+    batch_size: int,
     progress: Progress | None = None,
-) -> Predictions:  # fmt: skip
+) -> Predictions:
     """Predict the queries of the tasks of these numbers, in eval mode and without gradients.
 
     `progress` is called after each batch of `batch_size` tasks. `evaluate` has an example.
     """
-
-    def predict(tasks: TaskBatch, y: Tensor) -> Predictions:
-        log_prob = method.predict(tasks)
-        expected = (*tasks.query_x.shape[:2], tasks.n_way)
-        if log_prob.shape != expected:
-            raise InvalidInputError(
-                f"Expected `predict` of {type(method).__name__} to return shape {expected}, "
-                f"but got {tuple(log_prob.shape)}."
-            )
-        return Predictions(log_prob.cpu(), y.cpu(), tasks.query_weight.cpu())
-
-    parts = _of_batches(predict, method, sampler, numbers, prepare, batch_size, progress)
+    parts = []
+    with _eval_mode(method), torch.no_grad():
+        options: dict[str, Any] = {"prepare": prepare, "batch_size": batch_size, "progress": progress}
+        for tasks, y in _batches(method, sampler, numbers, **options):
+            log_prob = method.predict(tasks)
+            expected = (*tasks.query_x.shape[:2], tasks.n_way)
+            if log_prob.shape != expected:
+                raise InvalidInputError(
+                    f"Expected `predict` of {type(method).__name__} to return shape {expected}, "
+                    f"but got {tuple(log_prob.shape)}."
+                )
+            parts.append(Predictions(log_prob.cpu(), y.cpu(), tasks.query_weight.cpu()))
     return Predictions(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def predict_latents(
-    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], *, prepare: Prepare, batch_size: int,
-    progress: Progress | None = None,
-) -> Latents | None:  # fmt: skip
+    method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], **options: Any
+) -> Latents | None:
     """Compute the latents of some tasks, with the arguments of `predict_tasks`; None for methods without latents."""
-
-    def predict(tasks: TaskBatch, _: Tensor) -> Latents | None:
-        found = method.predict_latent(tasks)
-        if found is None:
-            return None
-        absent = ~tasks.class_mask[:, None, :]
-        return Latents(found[0].masked_fill(absent, -torch.inf), found[1].masked_fill(absent, 0.0))
-
-    parts = _of_batches(predict, method, sampler, numbers, prepare, batch_size, progress)
-    return Latents(*map(torch.cat, zip(*parts, strict=True))) if parts else None
+    parts = []
+    with _eval_mode(method), torch.no_grad():
+        for tasks, _ in _batches(method, sampler, numbers, **options):
+            found = method.predict_latent(tasks)
+            if found is None:
+                return None
+            absent = ~tasks.class_mask[:, None, :]
+            parts.append(Latents(found[0].masked_fill(absent, -torch.inf), found[1].masked_fill(absent, 0.0)))
+    return Latents(*map(torch.cat, zip(*parts, strict=True)))
 
 
 class Passes:
@@ -84,9 +85,14 @@ class Passes:
     """
 
     def __init__(
-        self, method: FewShotMethod, sizes: tuple[int, int, int], prepare: Prepare, batch_size: int,
-        progress: Progress | None, total: int,
-    ) -> None:  # fmt: skip
+        self,
+        method: FewShotMethod,
+        sizes: tuple[int, int, int],
+        prepare: Prepare,
+        batch_size: int,
+        progress: Progress | None,
+        total: int,
+    ) -> None:
         self.method, self.sizes, self.prepare, self.batch_size = method, sizes, prepare, batch_size
         self._report, self._done, self._total = progress, 0, total
 
@@ -120,26 +126,25 @@ class Passes:
         return lambda done, of, _: report(before + done * size // of, total, label)
 
 
-def _of_batches(
-    compute: Callable[[TaskBatch, Tensor], _Part | None], method: FewShotMethod, sampler: EpisodeSampler,
-    numbers: Sequence[int], prepare: Prepare, batch_size: int, progress: Progress | None,
-) -> list[_Part]:  # fmt: skip
-    """Compute the results of all batches of tasks; none if `compute` returns None for the first one."""
+def _batches(
+    method: FewShotMethod,
+    sampler: EpisodeSampler,
+    numbers: Sequence[int],
+    *,
+    progress: Progress | None = None,
+    batch_size: int,
+    prepare: Prepare,
+) -> Iterator[tuple[TaskBatch, Int[Tensor, "T M"]]]:
+    """Yield the tasks a batch at a time, and report progress after each."""
     if batch_size < 1 or len(numbers) == 0:
         raise InvalidInputError(
             f"Expected `batch_size` and the number of tasks to be at least 1, but got {batch_size} and {len(numbers)}."
         )
-    parts: list[_Part] = []
-    with _eval_mode(method), torch.no_grad():
-        for start in range(0, len(numbers), batch_size):
-            batch = numbers[start : start + batch_size]
-            part = compute(*_draw_batch(method, sampler, batch, prepare))
-            if part is None:
-                return []
-            parts.append(part)
-            if progress is not None:
-                progress(start + len(batch), len(numbers), "tasks")
-    return parts
+    for start in range(0, len(numbers), batch_size):
+        batch = numbers[start : start + batch_size]
+        yield _draw_batch(method, sampler, batch, prepare)
+        if progress is not None:
+            progress(start + len(batch), len(numbers), "tasks")
 
 
 @contextmanager

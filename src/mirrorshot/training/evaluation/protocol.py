@@ -8,11 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.data import ClassSource
+from mirrorshot.data.decoding import Progress
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.metrics import PAPER_GRID, apply_temperature, fit_temperature
 from mirrorshot.training.evaluation import temperatures
 from mirrorshot.training.evaluation.calibration import calibration_of
-from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare, Progress
+from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare
 from mirrorshot.training.evaluation.results import Evaluation, Protocol, interval_95
 from mirrorshot.types import InvalidInputError
 
@@ -35,24 +36,11 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a method on the episodes of several seeds.
 
-    The same data, seeds and sizes give the same episodes to every method. Calibration is that of the queries of all
-    tasks, as they are and, with `validation`, at one temperature fitted there by NLL.
-
-    Args:
-        method: the trained method.
-        test: classes that were not trained on.
-        n_way: classes of a task.
-        n_shot: labelled items of each class.
-        n_query: items of each class to classify.
-        n_tasks: tasks for each seed.
-        seeds: one pass over `n_tasks` tasks for each; the paper has 5 passes.
-        prepare: from gathered items (n, *item) to the input of the backbone, on the device of the method.
-        batch_size: tasks at a time.
-        validation: classes to fit the temperature on, neither trained on nor tested. None: no temperature.
-        n_validation_tasks: tasks to fit it on, drawn with the first seed.
-        two_temperatures: also calibrate as the paper's released code does, with a likelihood temperature and a second
-            one chosen by the ECE and by the MCE of the validation tasks; see `mirrorshot.metrics.two_temperatures`.
-        progress: called after each batch.
+    The same data, seeds and sizes give the same episodes to every method: `n_tasks` for each seed. Calibration is that
+    of the queries of all tasks, as they are and, with `validation` classes, at one temperature fitted by NLL to
+    `n_validation_tasks` of these, drawn with the first seed. `two_temperatures` also calibrates as the paper's released
+    code does, with a likelihood temperature and a second one, chosen by the ECE and by the MCE of the validation tasks
+    (`mirrorshot.metrics.two_temperatures`). `batch_size` is tasks at a time.
 
     Raises `NumericalError` if a prediction is NaN, `DataError` if the data have too few classes or items.
 
@@ -71,9 +59,16 @@ def evaluate(
     passes = Passes(method, (n_way, n_shot, n_query), prepare, batch_size, progress, total)
     fitted_on = (0, 0) if validation is None else (n_validation_tasks, validation.n_classes)
     protocol = Protocol(
-        n_way, n_shot, n_query, n_tasks, tuple(map(int, seeds)), test.n_classes, test.n_items, *fitted_on,
+        n_way,
+        n_shot,
+        n_query,
+        n_tasks,
+        tuple(map(int, seeds)),
+        test.n_classes,
+        test.n_items,
+        *fitted_on,
         _fingerprint(test),
-    )  # fmt: skip
+    )
     validated = validation and passes.predictions(validation, seeds[0], n_validation_tasks, "validation")
     tested = [passes.predictions(test, seed, n_tasks, f"test, seed {seed}") for seed in seeds]
     found = _summary(protocol, tested, fit_temperature(*validated) if validated else None)
@@ -85,9 +80,12 @@ def evaluate(
 
 
 def _tempered(
-    validated: Predictions, fitted: Latents | None, tested: Sequence[Predictions], latents: Sequence[Latents | None],
+    validated: Predictions,
+    fitted: Latents | None,
+    tested: Sequence[Predictions],
+    latents: Sequence[Latents | None],
     passes: Passes,
-) -> tuple[temperatures.Tempered, ...]:  # fmt: skip
+) -> tuple[temperatures.Tempered, ...]:
     progress = passes.progress("two temperatures", len(PAPER_GRID))
     report = None if progress is None else lambda done, of: progress(done, of, "")
     pairs = temperatures.fit_two_temperatures(fitted, validated, report)
@@ -139,9 +137,13 @@ def _fingerprint(source: ClassSource) -> str:
 
 
 def _check_arguments(
-    test: ClassSource, validation: ClassSource | None, n_tasks: int, n_validation_tasks: int, seeds: Sequence[int],
+    test: ClassSource,
+    validation: ClassSource | None,
+    n_tasks: int,
+    n_validation_tasks: int,
+    seeds: Sequence[int],
     two_temperatures: bool,
-) -> None:  # fmt: skip
+) -> None:
     if two_temperatures and validation is None:
         raise InvalidInputError(
             "Expected `validation` classes to choose the two temperatures on, but got None. Pass them, or leave out "
