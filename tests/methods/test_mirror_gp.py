@@ -57,6 +57,16 @@ def test_pl_is_the_cross_entropy_of_the_predictions(drawn):
     assert torch.allclose(method.loss(tasks, query_y), expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("objective", ["ml", "cml"])
+def test_a_mixture_is_the_weighted_sum_of_its_objectives(drawn, objective):
+    tasks, query_y = drawn
+    bound, pl, mixture = (
+        make(objective=name, predictive_weight=weight).loss(tasks, query_y)
+        for name, weight in ((objective, 0.0), ("pl", 0.0), (objective, 0.3))
+    )
+    assert torch.allclose(mixture, bound + 0.3 * pl, atol=1e-9)
+
+
 @pytest.mark.parametrize("objective", ["ml", "cml", "pl"])
 def test_the_gradient_in_the_kernel_is_that_of_finite_differences(few, objective):
     tasks, query_y = few
@@ -140,6 +150,7 @@ def test_a_network_in_half_precision_leaves_the_gaussian_process_in_single():
         ({"step_size": 1.5}, r"`step_size` in \(0, 1\], but got 1.5"),
         ({"n_steps": 0}, "`n_steps` to be at least 1"),
         ({"start": "warm"}, "'prior' or 'amortised', but got 'warm'"),
+        ({"predictive_weight": -1.0}, "`predictive_weight` to be positive, but got -1.0"),
         ({"objective": "map"}, "'ml', 'cml' or 'pl', but got 'map'"),
         ({"kernel": "gauss"}, "one of cosine, rbf.*but got 'gauss'"),
         ({"kernel_options": {"colour": 1}}, "arguments of kernel 'cosine'"),

@@ -12,7 +12,7 @@ from mirrorshot.gp.kernels import KERNELS, Kernel, make_kernel
 from mirrorshot.gp.kernels.trainable import TrainableKernel, trainable
 from mirrorshot.methods.base import FittedTemperature, query_nll
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
-from mirrorshot.methods.shared import check_choice
+from mirrorshot.methods.shared import check_choice, check_positive
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
@@ -81,6 +81,7 @@ class GPMethod(FittedTemperature):
         kernel: name of a kernel of `KERNELS`, or a kernel.
         kernel_options: arguments of the kernel of that name, on top of `KERNEL_OPTIONS`.
         objective: "ml", "cml" or "pl".
+        predictive_weight: how much of "pl" is added to "ml" or "cml".
         temperature: whether `tune` fits a predictive temperature.
     """
 
@@ -99,6 +100,7 @@ class GPMethod(FittedTemperature):
         kernel: str | Kernel | TrainableKernel = "cosine",
         kernel_options: Mapping[str, Any] | None = None,
         objective: Objective = "ml",
+        predictive_weight: float = 0.0,
         temperature: bool = True,
     ) -> None:
         super().__init__(backbone)
@@ -106,7 +108,9 @@ class GPMethod(FittedTemperature):
         given = _named_kernel(kernel, kernel_options or {}) if isinstance(kernel, str) else kernel
         self.kernel = trainable(given)
         self.is_centred = self.kernel.is_centred
-        self.objective, self.has_temperature = objective, temperature
+        if predictive_weight:
+            check_positive(predictive_weight=predictive_weight)
+        self.objective, self.predictive_weight, self.has_temperature = objective, predictive_weight, temperature
         self.register_buffer("log_temperature", torch.zeros(()))
 
     @abc.abstractmethod
@@ -127,9 +131,14 @@ class GPMethod(FittedTemperature):
         points, n = Points.of(tasks, query_y), support.shape[1]
         total = self._bound(K, points)
         if self.objective == "ml":
-            return -total / points.weight.sum(-1)
-        given = self._bound(K[..., :n, :n], Points.of(tasks))
-        return (given - total) / tasks.query_weight.sum(-1)
+            loss = -total / points.weight.sum(-1)
+        else:
+            loss = (self._bound(K[..., :n, :n], Points.of(tasks)) - total) / tasks.query_weight.sum(-1)
+        if self.predictive_weight:
+            prior = Covariances(K[..., :n, :n], K[..., :n, n:], K.diagonal(dim1=-2, dim2=-1)[..., n:])
+            log_prob = self._log_prob(tasks, prior, differentiable=True)
+            loss = loss + self.predictive_weight * query_nll(log_prob, tasks, query_y)
+        return loss
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-probabilities of the queries, at the fitted temperature."""
@@ -140,7 +149,7 @@ class GPMethod(FittedTemperature):
 
     def _refuse(self, objective: Objective, why: str) -> None:
         """Refuse an objective that the method cannot train on."""
-        if self.objective == objective:
+        if objective == self.objective or (objective == "pl" and self.predictive_weight):
             others = " or ".join(repr(name) for name in get_args(Objective) if name != objective)
             raise InvalidInputError(f"Expected `objective` to be {others}, but got {objective!r}: {why}")
 
