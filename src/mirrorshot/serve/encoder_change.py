@@ -16,7 +16,7 @@ from mirrorshot.serve.database import Database
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.images import Encoders
 from mirrorshot.serve.records import EncoderChange
-from mirrorshot.serve.store import as_bytes, touch
+from mirrorshot.serve.statements import as_bytes, touch
 from mirrorshot.types import MirrorshotError
 
 OWNER = "encoder changes"  # all of them share the turns of one user, so that others hardly wait

@@ -71,8 +71,8 @@ def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None
     """
     if before.encoder != rows.encoder:
         return None
-    old, new = (dict(zip(part.ids, labels, strict=True)) for part, labels in
-                ((before, before.model.labels), (rows, rows.labels)))  # fmt: skip
+    old = dict(zip(before.ids, before.model.labels, strict=True))
+    new = dict(zip(rows.ids, rows.labels, strict=True))
     gone = [place for place, number in enumerate(before.ids) if new.get(number) != old[number]]
     come = [place for place, number in enumerate(rows.ids) if old.get(number) != new[number]]
     if len(gone) + len(come) > max(2, len(rows.ids) // 8):
