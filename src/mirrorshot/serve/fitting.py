@@ -12,6 +12,7 @@ import numpy as np
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.encoders import Encoder
 from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.forms import PictureAnswer
 from mirrorshot.serve.images import read_previews
 from mirrorshot.serve.records import Rows
 from mirrorshot.tool import Model
@@ -20,13 +21,17 @@ from mirrorshot.tool.model import NOVELTY_RATE
 
 
 class Fitted(NamedTuple):
-    """A model, its novelty threshold, and the `support`, encoder (identity) and example ids that it was fitted on."""
+    """A model, and the `support`, encoder (identity) and example ids that it was fitted on.
+
+    `told` keeps its answers about stored images by their ids: they stay the same until the examples change.
+    """
 
     support: int
     encoder: str
     ids: list[int]
     model: Model
     novelty_threshold: float
+    told: dict[int, PictureAnswer]
 
     @property
     def n_bytes(self) -> int:
@@ -61,7 +66,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
         head, rows = updated
     previews = read_previews(rows.previews)
     model = Model(encoder, unique_names(rows.names), rows.labels, rows.embeddings, head, previews)
-    return Fitted(rows.support, str(rows.encoder), rows.ids, model, head.novelty_threshold(NOVELTY_RATE))
+    return Fitted(rows.support, str(rows.encoder), rows.ids, model, head.novelty_threshold(NOVELTY_RATE), {})
 
 
 def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None:

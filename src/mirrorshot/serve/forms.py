@@ -234,6 +234,14 @@ class Bin(BaseModel):
     accuracy: float | None
 
 
+class Checked(BaseModel):
+    """An example predicted from the others: the highest probability, and whether it is that of its own class."""
+
+    picture_id: int
+    probability: float
+    is_right: bool
+
+
 class Calibration(BaseModel):
     """Each example predicted from the others: are the probabilities right?
 
@@ -246,3 +254,4 @@ class Calibration(BaseModel):
     confidence: float | None
     ece: float | None
     bins: list[Bin]
+    examples: list[Checked]
