@@ -105,7 +105,6 @@ def test_a_person_builds_a_classifier_and_takes_it_home(page, digits, tmp_path):
     expect(page.locator(".advice")).to_contain_text("of them will be right")
 
     # after loading again everything is as it was
-    page.wait_for_timeout(500)
     is_settled(page)
     shown = sorted(tile.text_content() for tile in tiles.all())
     page.reload()

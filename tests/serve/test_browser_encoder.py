@@ -20,7 +20,7 @@ def gate(encoders, monkeypatch):
 
     def waiting(encoder, image):
         if encoder.startswith("pixels"):
-            assert permits.acquire(timeout=120)
+            assert permits.acquire(timeout=300)
             if permits.problem:
                 raise DataError(permits.problem)
         return encode(encoder, image)

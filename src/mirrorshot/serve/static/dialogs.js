@@ -34,8 +34,8 @@ export async function askToAccept(images, { classes }, checks) {
 function errors(found, checks) {
   const expected = expectation(found.map(({ answer }) => answer.probability), checks);
   if (!expected) return " at or above that.";
-  const [about, least, most] = [expected.mean, expected.high, expected.low].map((share) => Math.round(expected.n * (1 - share)));
-  return `, of which about ${about} will be wrong (${least} to ${most} in 95 of 100 cases).`;
+  const [about, least, most] = [expected.mean, expected.high, expected.low].map((share) => expected.n * (1 - share));
+  return `, of which about ${Math.round(about)} will be wrong (${Math.floor(least)} to ${Math.ceil(most)} in 95 of 100 cases).`;
 }
 
 function trust(checks) {
@@ -48,7 +48,7 @@ function trust(checks) {
 
 function tally(found, order) {
   return h("p", { class: "row tally" }, [...grouped(found)].map(([name, part]) => h("span", { class: "row" },
-    h("span", { class: "dot", "aria-hidden": "true", style: { "--hue": String(hue(order.get(name) ?? 0)) } }), `${name} ${part.length}`)));
+    h("span", { class: "dot", "aria-hidden": "true", style: { "--hue": String(hue(order.get(name) ?? 0)) } }), `${name}: ${part.length}`)));
 }
 
 function thumbs(found) {

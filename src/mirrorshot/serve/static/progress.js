@@ -11,6 +11,7 @@ const NOVEL = 0.05, SOME = 20; // share of images like the examples that look li
 export function drawProgress({ images, found, overview, calibration, misfits, checks }, act) {
   byId("progress").hidden = images.length === 0;
   if (images.length === 0) return;
+  const unlike = strangers(images);
   const parts = [["labelled", found.example], ["accepted", found.accepted], ["none", found.none], ["sure", found.sure],
     ["open", found.todo - found.sure]];
   redraw(byId("progress-body"),
@@ -18,18 +19,18 @@ export function drawProgress({ images, found, overview, calibration, misfits, ch
     h("dl", { class: "figures" },
       figure("Labelled", found.example + found.none, "labelled"), figure("Accepted", found.accepted, "accepted"),
       figure("Sure", found.sure, "sure"), figure("To look at", found.todo - found.sure, "open")),
-    overview.is_ready && h("p", { class: "advice" }, advice(found, expectation(openProbabilities(images), checks), checks)),
-    strangers(images), misfit(overview, calibration, misfits, images.length, act));
+    overview.is_ready && h("p", { class: "advice" }, advice(found, expectation(openProbabilities(images), checks), checks, unlike)),
+    unlike && note(unlike), misfit(overview, calibration, misfits, images.length, act));
 }
 
 const figure = (name, n, kind) => h("div", {}, h("dt", {}, h("span", { class: `key ${kind}`, "aria-hidden": "true" }), name), h("dd", {}, String(n)));
 
 export const range = ({ mean, low, high }) => `${percent(mean)} [${Math.round(100 * low)}, ${Math.round(100 * high)}]`;
 
-function advice(found, expected, checks) {
+function advice(found, expected, checks, unlike) {
   if (!expected) return found.todo === 0 ? "Every image has a label. Export them under “Labels …”, or download the model." : "";
   const begin = ["If you accept the ", plural(expected.n, "open answer"), " now, about ", h("strong", {}, range(expected)), " of them will be right. "];
-  if (expected.low >= ENOUGH) return [...begin, "You can stop here: accept them."];
+  if (expected.low >= ENOUGH && !unlike) return [...begin, "You can stop here: accept them."];
   const unsure = found.todo - found.sure;
   if (unsure > 0 && checks.length < SOME) return [...begin, `Label some of the ${unsure} that are not sure; every label also checks the answers.`];
   return [...begin, "Accept the sure ones, and label the others."];
@@ -41,8 +42,8 @@ function strangers(images) {
   const n = answered.filter(({ answer }) => answer.verdict === "none").length;
   const usual = answered.length * NOVEL;
   if (answered.length < SOME || n <= usual + 2 * Math.sqrt(usual * (1 - NOVEL))) return null;
-  return note(`${n} of ${answered.length} images are unlike all examples, more than the usual 1 in 20: they are of other classes, or made in another way. ` +
-    "Label some of them (“None of these”).");
+  return `${n} of ${answered.length} images are unlike all examples, where 1 in 20 is usual: they are of other classes, or made in another way. ` +
+    "Label some of them (“None of these”).";
 }
 
 function misfit(overview, calibration, misfits, n, act) {
