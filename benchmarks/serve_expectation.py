@@ -2,9 +2,9 @@
 
     MIRRORSHOT_DATA=FOLDER python benchmarks/serve_expectation.py   # minutes, writes results/serve_expectation.json
 
-Sessions have 5 classes of 5 examples, 200 further images of these classes and 12 of another one. The page accepts the
-answers of probability 0.90 or more that are not "none of these". Its interval (`static/expectation.js`, run in
-Chromium) is compared with the truth, before and after 20 of these answers, drawn at random, are checked.
+Sessions have 5 classes of 5 examples, 200 further images of these classes and 12 of another one. The page accepts all
+answers, or those of probability 0.90 or more, that are not "none of these". Its interval (`static/expectation.js`, run
+in Chromium) is compared with the truth, before and after 20 of these answers, drawn at random, are checked.
 
 - digits: scikit-learn's digits, examples drawn at random.
 - digits of one writer: examples of each class follow each other in the data set, which is ordered by writer.
@@ -12,6 +12,7 @@ Chromium) is compared with the truth, before and after 20 of these answers, draw
 """
 
 import argparse
+import itertools
 import os
 import shutil
 import tempfile
@@ -33,11 +34,13 @@ from mirrorshot.encoders import make_encoder
 from mirrorshot.tool.model import NOVELTY_RATE
 from serve import serving
 
-N_SESSIONS, N_WAY, N_SHOT, N_POOL, N_OTHER, N_CHECKS, THRESHOLD = 100, 5, 5, 200, 12, 20, 0.9
+N_SESSIONS, N_WAY, N_SHOT, N_POOL, N_OTHER, N_CHECKS = 100, 5, 5, 200, 12, 20
+THRESHOLDS = (0.0, 0.9)
 EXPECT = """async (sessions) => {
     const { expectation } = await import("./static/expectation.js");
     return sessions.map(({ probabilities, checks }) => expectation(probabilities, checks));
 }"""
+SHARES = ("wrong_by_probabilities", "wrong", "expected_wrong", "width", "coverage")
 Draw = Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]]
 
 
@@ -59,9 +62,13 @@ def session(X: NDArray[Any], y: NDArray[Any], draw: Draw, rng: np.random.Generat
     head = FewShotClassifier().fit(X[support], y[support])
     prob = head.predict_proba(X[pool])
     right = head.classes_[prob.argmax(1)] == y[pool]
-    offered = (prob.max(1) >= THRESHOLD) & (head.novelty(X[pool]) <= head.novelty_threshold(NOVELTY_RATE))
-    order = rng.permutation(np.flatnonzero(offered))
+    order = rng.permutation(np.flatnonzero(head.novelty(X[pool]) <= head.novelty_threshold(NOVELTY_RATE)))
     return {"probability": prob.max(1)[order], "right": right[order]}
+
+
+def above(found: dict[str, Any], threshold: float) -> dict[str, Any]:
+    kept = found["probability"] >= threshold
+    return {name: values[kept] for name, values in found.items()}
 
 
 def with_checks(found: dict[str, Any], n: int) -> dict[str, Any]:
@@ -96,7 +103,7 @@ def sets(folder: Path | None) -> dict[str, tuple[NDArray[Any], NDArray[Any], Dra
         rows = np.concatenate([np.flatnonzero(packed["labels"] == c)[:50] for c in np.unique(packed["labels"])])
         drawings = [Image.fromarray(255 - packed["images"][i]) for i in rows]
         found["EMNIST"] = (np.asarray(glyphs.encode(drawings)), packed["labels"][rows], at_random)
-        photos, labels = photographs(folder, "cub192.npz", 45)
+        photos, labels = photographs(folder, "cub192.npz", 40)
         found["CUB"] = (np.asarray(make_encoder("efficientnet-lite2").encode(photos)), labels, at_random)
     return found
 
@@ -105,7 +112,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("MIRRORSHOT_DATA"))
     folder = parser.parse_args().data
-    started, result, rows = time.perf_counter(), {}, []
+    started, rows = time.perf_counter(), []
+    result: dict[str, list[dict[str, Any]]] = {}
     path = shutil.which("chromium") or shutil.which("google-chrome")
     with tempfile.TemporaryDirectory() as data, serving(Path(data)) as (url, _), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"] if os.geteuid() == 0 else [])
@@ -113,19 +121,19 @@ def main() -> None:
         page.goto(url)
         for name, (X, y, draw) in sets(Path(folder) if folder else None).items():
             rng = np.random.default_rng(0)
-            sessions = [session(X, y, draw, rng) for _ in range(N_SESSIONS)]
-            sessions = [found for found in sessions if len(found["right"]) >= 2 * N_CHECKS]
-            result[name] = {}
-            for n in (0, N_CHECKS):
+            drawn = [session(X, y, draw, rng) for _ in range(N_SESSIONS)]
+            result[name] = []
+            for threshold, n in itertools.product(THRESHOLDS, (0, N_CHECKS)):
+                sessions = [above(found, threshold) for found in drawn]
+                sessions = [found for found in sessions if len(found["right"]) >= 2 * N_CHECKS]
                 told = page.evaluate(EXPECT, [with_checks(found, n) for found in sessions])
-                row = result[name][f"{n}_checks"] = {"n_sessions": len(sessions), **summary(sessions, told, n)}
-                shares = ("wrong_by_probabilities", "wrong", "expected_wrong", "width", "coverage")
-                rows.append([name, str(n), *(f"{100 * row[key]:.1f}" for key in shares)])
+                row = {"threshold": threshold, "n_checks": n, "n_sessions": len(sessions)}
+                result[name].append(row | summary(sessions, told, n))
+                shares = [f"{100 * result[name][-1][key]:.1f}" for key in SHARES]
+                rows.append([name, f"{threshold:.2f}", str(n), *shares])
         browser.close()
-    print(
-        table(["images", "checks", "wrong by probabilities, %", "wrong, %", "expected, %", "width", "covered, %"], rows)
-    )
-    save("serve_expectation", {"sets": result, "threshold": THRESHOLD}, seed=0, started=started)
+    print(table(["images", "threshold", "checks", *(name.replace("_", " ") for name in SHARES)], rows))
+    save("serve_expectation", {"sets": result}, seed=0, started=started)
 
 
 if __name__ == "__main__":

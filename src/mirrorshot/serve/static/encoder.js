@@ -77,6 +77,7 @@ const seconds = (left) => (left === null ? "" : left > 90 ? `, about ${Math.roun
 export function drawChange({ encoder, encoder_change: change }, { watch, former, isOffline }, act) {
   const place = byId("encoder-change");
   place.hidden = !change && !former;
+  place.classList.toggle("failed", Boolean(change?.problem));
   if (place.hidden) return redraw(byId("change-body"));
   const button = (id, text, onclick, kind = "quiet") => h("button", { id, type: "button", class: kind, onclick }, text);
   if (!change) return redraw(byId("change-body"), h("p", { class: "grow" }, `Your images are encoded as: ${titleOf(encoder)}.`),
