@@ -20,8 +20,8 @@ function decide(ids, what, text) {
   const places = state.list.map(({ id }, place) => (chosen.has(id) ? place : -1)).filter((place) => place >= 0);
   const following = places.length ? state.list.slice(places.at(-1) + 1).find(({ id }) => !chosen.has(id)) ?? state.list[places[0] - 1] : undefined;
   view.current = view.current === null ? null : following?.id ?? null;
+  if (isInGrid && view.current !== null) focusTile(view.current); // before its neighbour goes: to lose the focus costs a layout
   change(become(ids, what), text);
-  if (isInGrid && view.current !== null) focusTile(view.current);
 }
 
 /** Keep whether the answers about open images were right, now that the user says what they are. */
