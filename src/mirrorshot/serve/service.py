@@ -202,7 +202,9 @@ class Service:
         if pool.encoder != fitted.encoder:  # it has changed in the meantime
             return await self.answers(session._replace(support=pool.support))
         decided = await self.on_disk(self.reader.decided, session.key)
-        return await self.computed(session.key, answers.all_answers, fitted, pool, decided)
+        found = await self.computed(session.key, answers.all_answers, fitted, pool, decided)
+        self.cache.weigh(session.key)
+        return found
 
     async def write_labels(self, session: Session, form: Format) -> bytes:
         """All images with their labels, and the answers if there are any, as a file."""
