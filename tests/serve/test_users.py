@@ -145,4 +145,16 @@ def test_the_cache_keeps_what_was_used_last(encoders):
     assert cache.get("first", 1) is None  # of other labels
     cache.forget("first")
     cache.forget("third")
-    assert (len(cache), cache._n_bytes) == (0, 0)
+    assert (len(cache), cache._sizes) == (0, {})
+
+
+def test_answers_count_for_the_size_of_the_cache(encoders):
+    encoder = encoders.get(next(iter(encoders.identities.values())))
+    first, second = (fit(rows(seed), encoder, {}) for seed in range(2))
+    cache = Cache(first.n_bytes + second.n_bytes)
+    cache.put("first", first)
+    cache.put("second", second)
+    second.told[1] = None
+    cache.weigh("second")
+    cache.weigh("nobody")
+    assert (cache.earlier("first"), cache.earlier("second")) == (None, second)

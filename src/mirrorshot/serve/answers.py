@@ -10,7 +10,7 @@ from mirrorshot.classifier import decisions
 from mirrorshot.classifier.predict import loo_proba
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
 from mirrorshot.serve.fitting import Fitted
-from mirrorshot.serve.forms import Answer, Answers, Bin, Calibration, PictureAnswer, Share, Suspect, Verdict
+from mirrorshot.serve.forms import Answer, Answers, Bin, Calibration, Checked, PictureAnswer, Share, Suspect, Verdict
 from mirrorshot.serve.records import Rows
 from mirrorshot.tool import Encoded, Items, Prediction
 
@@ -63,15 +63,20 @@ def all_answers(fitted: Fitted, pool: Rows, decided: Set[int] = frozenset()) -> 
 def _pool_answers(fitted: Fitted, pool: Rows, decided: Set[int]) -> tuple[list[PictureAnswer], int | None]:
     if not pool.ids:
         return [], None
-    predictions = predict(fitted, pool.names, pool.embeddings)
-    found = [
-        PictureAnswer(picture_id=number, **answer(prediction).model_dump())
-        for number, prediction in zip(pool.ids, predictions, strict=True)
-    ]
+    _tell(fitted, pool.take([row for row, number in enumerate(pool.ids) if number not in fitted.told]))
+    found = [fitted.told[number] for number in pool.ids]
     open_rows = [row for row, number in enumerate(pool.ids) if number not in decided]
     if not open_rows:
         return found, None
     return found, pool.ids[open_rows[int(fitted.model.head.suggest(pool.embeddings[open_rows], 1)[0])]]
+
+
+def _tell(fitted: Fitted, new: Rows) -> None:
+    """Answer about images that the model has not seen yet."""
+    if not new.ids:
+        return
+    for number, prediction in zip(new.ids, predict(fitted, new.names, new.embeddings), strict=True):
+        fitted.told[number] = PictureAnswer(picture_id=number, **answer(prediction).model_dump())
 
 
 def _suspects(fitted: Fitted) -> list[Suspect]:
@@ -91,7 +96,7 @@ def calibration(fitted: Fitted) -> Calibration:
     kept = decisions.kept_without(y, weight, weight, len(head.classes))
     n = int(kept.sum())
     if n == 0:
-        return Calibration(support=fitted.support, n=0, accuracy=None, confidence=None, ece=None, bins=[])
+        return Calibration(support=fitted.support, n=0, accuracy=None, confidence=None, ece=None, bins=[], examples=[])
     prob = loo_proba(head, np.ones_like(weight))[kept]
     bins = calibration_bins(prob, y[kept], n_bins=N_BINS)
     edges, counts, sure, right = bins
@@ -110,5 +115,9 @@ def calibration(fitted: Fitted) -> Calibration:
                 accuracy=float(right[i] / counts[i]) if counts[i] else None,
             )
             for i in range(N_BINS)
+        ],
+        examples=[
+            Checked(picture_id=fitted.ids[row], probability=float(share.max()), is_right=bool(share.argmax() == y[row]))
+            for row, share in zip(np.flatnonzero(kept), prob, strict=True)
         ],
     )

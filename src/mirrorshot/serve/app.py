@@ -18,7 +18,8 @@ from mirrorshot.serve.errors import RequestError, database_failed, disk_failed
 from mirrorshot.serve.guard import Guard
 from mirrorshot.serve.images import Encoders
 from mirrorshot.serve.records import Session
-from mirrorshot.serve.routes import Entrance, router, session_id_of
+from mirrorshot.serve.requests import Entrance, session_id_of
+from mirrorshot.serve.routes import router
 from mirrorshot.serve.service import Service
 from mirrorshot.serve.settings import Settings
 from mirrorshot.serve.tokens import Door, Rate

@@ -1,7 +1,7 @@
-"""Changes of a user's encoder: stored images are encoded anew in the background, then exchanged in one transaction.
+"""Changes of a user's encoder: the server encodes stored images anew in the background, then exchanges the embeddings.
 
-Until the last image is done the user works with the former encoder. What is done is on the disk, so a restart goes on
-where the server stopped, and the former embeddings are kept, so changing back takes no work.
+The exchange is one transaction. Until then the user works with the former encoder. Finished embeddings are on the disk,
+so a restarted server resumes the change; the former embeddings are kept, so changing back takes no work.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from mirrorshot.serve.database import Database
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.images import Encoders
 from mirrorshot.serve.records import EncoderChange
-from mirrorshot.serve.store import as_bytes, touch
+from mirrorshot.serve.statements import as_bytes, touch
 from mirrorshot.types import MirrorshotError
 
 OWNER = "encoder changes"  # all of them share the turns of one user, so that others hardly wait
@@ -25,7 +25,7 @@ Run = Callable[[str, Callable[[], bool]], Awaitable[bool]]
 
 
 class EncoderChanges:
-    """Requests for another encoder, and the background work for them; `run` runs a piece of work in a thread."""
+    """Requested changes and the background work for them; `run` runs a piece of work in a thread."""
 
     def __init__(self, database: Database, encoders: Encoders, run: Run) -> None:
         self._database, self._encoders, self._run = database, encoders, run
@@ -33,9 +33,9 @@ class EncoderChanges:
         self._wanted: set[str] = set()  # whose requests no task has seen yet
 
     def request(self, key: str, encoder: str | None) -> int:
-        """Note that a user wants an encoder; None: that which suits the first image. Return the version after it.
+        """Request an encoder for a user; None: the first image decides. Return the version.
 
-        The present encoder ends a change that is under way. Without images there is nothing to be done later.
+        The present encoder cancels a change in progress. Without images the encoder changes at once.
         """
         with self._database.write() as db:
             db.execute("DELETE FROM encoder_change WHERE session = ?", (key,))
@@ -50,7 +50,7 @@ class EncoderChanges:
             return touch(db, key, is_support=False)
 
     def status(self, key: str) -> EncoderChange | None:
-        """The change that is under way, or has failed; None if there is none."""
+        """The change that is in progress or has failed; None if there is none."""
         with self._database.snapshot() as db:
             row = db.execute("SELECT encoder, problem FROM encoder_change WHERE session = ?", (key,)).fetchone()
             if row is None:
@@ -60,18 +60,18 @@ class EncoderChanges:
             return EncoderChange(row["encoder"], n_done, n, row["problem"])
 
     def resume(self) -> None:
-        """Go on with the changes that a stopped server has left."""
+        """Resume the changes that were in progress when the server stopped."""
         for row in self._database.read("SELECT session FROM encoder_change WHERE problem IS NULL"):
             self.start(row["session"])
 
     def start(self, key: str) -> None:
-        """Work in the background for the change that a user has requested, if there is one."""
+        """Start the background work for the change that a user has requested, if there is one."""
         self._wanted.add(key)
         if key not in self._tasks:
             self._tasks[key] = asyncio.get_running_loop().create_task(self._work(key))
 
     def stop(self) -> None:
-        """End the background work; a restarted server goes on with it."""
+        """Stop the background work; a restarted server resumes it."""
         for task in self._tasks.values():
             task.cancel()
 
@@ -101,7 +101,7 @@ class EncoderChanges:
         return True
 
     def _next(self, key: str) -> tuple[str, int, bytes] | None:
-        """Encoder, id and small copy of an image that has to be encoded; its preview if it came before copies."""
+        """Encoder, id and copy of the next image to encode; its preview if it was stored without a copy."""
         query = (
             "SELECT encoder_change.encoder, picture.id, ifnull(copy.image, picture.preview) FROM encoder_change "
             "JOIN picture USING (session) LEFT JOIN copy ON copy.picture = picture.id LEFT JOIN encoded ON "
@@ -112,7 +112,7 @@ class EncoderChanges:
         return (str(rows[0][0]), int(rows[0][1]), bytes(rows[0][2])) if rows else None
 
     def _finish(self, key: str) -> bool:
-        """Exchange the embeddings, unless an image has come in the meantime; return whether there is more to do."""
+        """Exchange the embeddings, unless an image was added in the meantime; return whether there is more to do."""
         with self._database.write() as db:
             row = db.execute(
                 "SELECT encoder FROM encoder_change WHERE session = ? AND problem IS NULL", (key,)

@@ -31,6 +31,13 @@ def not_found(what: str, number: object) -> RequestError:
     return RequestError(404, f"Expected the id of a {what} of yours, but got {number}. Load the page again.")
 
 
+def unknown_session() -> RequestError:
+    """The session does not exist (any more)."""
+    return RequestError(
+        401, "Expected the id of a session, but got none that is known. Begin one with POST /api/sessions."
+    )
+
+
 def too_many(what: str, limit: int) -> RequestError:
     """A bound is reached."""
     return RequestError(409, f"Expected at most {limit} {what}, but that is how many you have. Remove some first.")

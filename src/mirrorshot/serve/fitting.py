@@ -12,6 +12,7 @@ import numpy as np
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.encoders import Encoder
 from mirrorshot.serve.errors import RequestError
+from mirrorshot.serve.forms import PictureAnswer
 from mirrorshot.serve.images import read_previews
 from mirrorshot.serve.records import Rows
 from mirrorshot.tool import Model
@@ -20,19 +21,23 @@ from mirrorshot.tool.model import NOVELTY_RATE
 
 
 class Fitted(NamedTuple):
-    """A model, its novelty threshold, and the `support`, encoder (identity) and example ids that it was fitted on."""
+    """A model, and the `support`, encoder (identity) and example ids that it was fitted on.
+
+    `told` keeps its answers about stored images by their ids: they stay the same until the examples change.
+    """
 
     support: int
     encoder: str
     ids: list[int]
     model: Model
     novelty_threshold: float
+    told: dict[int, PictureAnswer]
 
     @property
     def n_bytes(self) -> int:
-        """Approximate size in memory: two triangular matrices for each class, and the embeddings."""
-        n, d = self.model.embeddings.shape
-        return int(8 * (2 * len(self.model.classes) * n * n + 3 * n * d) + 2**14)
+        """Approximate size in memory: two triangular matrices for each class, the embeddings, and the answers."""
+        (n, d), n_classes = self.model.embeddings.shape, len(self.model.classes)
+        return int(8 * (2 * n_classes * n * n + 3 * n * d) + len(self.told) * (1000 + 650 * n_classes) + 2**14)
 
 
 def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before: Fitted | None = None) -> Fitted:
@@ -61,7 +66,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
         head, rows = updated
     previews = read_previews(rows.previews)
     model = Model(encoder, unique_names(rows.names), rows.labels, rows.embeddings, head, previews)
-    return Fitted(rows.support, str(rows.encoder), rows.ids, model, head.novelty_threshold(NOVELTY_RATE))
+    return Fitted(rows.support, str(rows.encoder), rows.ids, model, head.novelty_threshold(NOVELTY_RATE), {})
 
 
 def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None:
@@ -71,8 +76,8 @@ def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None
     """
     if before.encoder != rows.encoder:
         return None
-    old, new = (dict(zip(part.ids, labels, strict=True)) for part, labels in
-                ((before, before.model.labels), (rows, rows.labels)))  # fmt: skip
+    old = dict(zip(before.ids, before.model.labels, strict=True))
+    new = dict(zip(rows.ids, rows.labels, strict=True))
     gone = [place for place, number in enumerate(before.ids) if new.get(number) != old[number]]
     come = [place for place, number in enumerate(rows.ids) if old.get(number) != new[number]]
     if len(gone) + len(come) > max(2, len(rows.ids) // 8):
@@ -92,7 +97,8 @@ class Cache:
     """The most recently used models, up to a number of bytes but at least one, and a lock for each user."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes, self._n_bytes = max_bytes, 0
+        self._max_bytes = max_bytes
+        self._sizes: dict[str, int] = {}
         self._fitted: OrderedDict[str, Fitted] = OrderedDict()
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._change = threading.Lock()
@@ -122,10 +128,18 @@ class Cache:
         """Keep a model, and drop the least recently used ones beyond the bound."""
         with self._change:
             self._drop(key)
-            self._fitted[key] = fitted
-            self._n_bytes += fitted.n_bytes
-            while self._n_bytes > self._max_bytes and len(self._fitted) > 1:
-                self._drop(next(iter(self._fitted)))
+            self._keep(key, fitted)
+
+    def weigh(self, key: str) -> None:
+        """Measure the model of a user again, which has grown by its answers."""
+        with self._change:
+            if key in self._fitted:
+                self._keep(key, self._fitted[key])
+
+    def _keep(self, key: str, fitted: Fitted) -> None:
+        self._fitted[key], self._sizes[key] = fitted, fitted.n_bytes
+        while sum(self._sizes.values()) > self._max_bytes and len(self._fitted) > 1:
+            self._drop(next(iter(self._fitted)))
 
     def forget(self, key: str) -> None:
         """Drop the model of a user."""
@@ -133,9 +147,8 @@ class Cache:
             self._drop(key)
 
     def _drop(self, key: str) -> None:
-        dropped = self._fitted.pop(key, None)
-        if dropped is not None:
-            self._n_bytes -= dropped.n_bytes
+        self._fitted.pop(key, None)
+        self._sizes.pop(key, None)
 
     def __len__(self) -> int:
         return len(self._fitted)

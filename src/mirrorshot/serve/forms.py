@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mirrorshot.files.texts import checked_class_name
+from mirrorshot.serve.records import EncoderChange, Picture
 from mirrorshot.types import InvalidInputError
 
 MAX_LABEL = 60
@@ -46,7 +47,7 @@ class Place(_Body):
 
 
 class Change(_Body):
-    """What an image becomes: an example (`class_id`), accepted as a class, none of the classes, or nothing of these."""
+    """The new state of an image: an example (`class_id`), accepted as a class, none of the classes, or unlabelled."""
 
     picture_id: Id
     class_id: Id | None = None
@@ -61,7 +62,7 @@ class Change(_Body):
 
 
 class Changes(_Body):
-    """Changes that are made together, or not at all."""
+    """Changes of which all are made, or none."""
 
     changes: Annotated[list[Change], Field(min_length=1, max_length=MAX_CHANGES)]
 
@@ -111,26 +112,18 @@ class ClassInfo(NewClass):
     n_examples: int
 
 
-class PictureInfo(BaseModel):
-    """An image of the user.
+class NewPicture(BaseModel):
+    """The image is stored, or (`is_new` is false) was stored before.
 
-    `class_id`: it is an example of that class. `accepted_id`: the user accepts that class for it, and the classifier
-    does not learn from it. `is_none`: the user says that it is none of the classes.
+    `encoder` has encoded it, `best` is the encoder that is made for such images.
     """
 
     id: int
     name: str
     class_id: int | None
-    accepted_id: int | None = None
-    is_none: bool = False
-
-
-class NewPicture(PictureInfo):
-    """An image was stored, or (`is_new` is false) is there already. `suits`: the encoder is meant for such images."""
-
-    encoder: str
     is_new: bool
-    suits: bool
+    encoder: str
+    best: str
 
 
 class Imported(BaseModel):
@@ -154,13 +147,12 @@ class Bounds(BaseModel):
     pool: int
 
 
-class EncoderChange(BaseModel):
-    """A change of the encoder that is under way: `n_done` of `n` images are encoded anew. `problem`: it has failed."""
+class EncoderState(BaseModel):
+    """The encoder (null until the first image), those of this server, and the change in progress or that has failed."""
 
-    encoder: str
-    n_done: int
-    n: int
-    problem: str | None
+    encoder: str | None
+    encoders: list[str]
+    change: EncoderChange | None
 
 
 class Overview(BaseModel):
@@ -176,7 +168,7 @@ class Overview(BaseModel):
     encoders: list[str]
     encoder_change: EncoderChange | None
     classes: list[ClassInfo]
-    pictures: list[PictureInfo]
+    pictures: list[Picture]
     limits: Bounds
 
 
@@ -242,6 +234,14 @@ class Bin(BaseModel):
     accuracy: float | None
 
 
+class Checked(BaseModel):
+    """An example predicted from the others: the highest probability, and whether it is that of its own class."""
+
+    picture_id: int
+    probability: float
+    is_right: bool
+
+
 class Calibration(BaseModel):
     """Each example predicted from the others: are the probabilities right?
 
@@ -254,3 +254,4 @@ class Calibration(BaseModel):
     confidence: float | None
     ece: float | None
     bins: list[Bin]
+    examples: list[Checked]

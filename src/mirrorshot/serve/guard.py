@@ -12,10 +12,9 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
 from mirrorshot.serve.budget import Budget, Reserve
-from mirrorshot.serve.errors import RequestError, database_failed
+from mirrorshot.serve.errors import RequestError, database_failed, unknown_session
 from mirrorshot.serve.records import Session
 from mirrorshot.serve.settings import Limits, Settings
-from mirrorshot.serve.store import unknown_session
 from mirrorshot.serve.tokens import TOKEN_HEADER, Door
 
 Message = MutableMapping[str, Any]

@@ -86,11 +86,11 @@ class Encoders:
 
 
 class Received(NamedTuple):
-    """A decoded image as it is stored, the identity of its encoder, and whether that is meant for such images."""
+    """A decoded image as it is stored, the identity of its encoder, and of the encoder that is made for such images."""
 
     encoder: str
     new: New
-    suits: bool
+    best: str
 
 
 def identity(encoder: Encoder) -> str:
@@ -131,7 +131,7 @@ def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, con
     best = encoders.decide(image)
     chosen = encoder or best
     new = New(plain_name(name), encoders.encode(chosen, image), preview, make_copy(image))
-    return Received(chosen, new, chosen == best)
+    return Received(chosen, new, best)
 
 
 def make_copy(image: Image.Image) -> bytes:

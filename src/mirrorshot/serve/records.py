@@ -1,5 +1,6 @@
 """Records of the store: users, their images, and embeddings."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,29 +25,21 @@ class Session(NamedTuple):
     parameters: dict[str, Any]
 
 
-class Picture(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Picture:
     """An image of a user.
 
     Attributes:
         id: of the image.
         name: as it was uploaded.
-        class_id: class that it is an example of; None if it is none.
-        accepted_id: class that the user has accepted for it, without making it an example.
+        class_id: the class that it is an example of; null if it is not an example.
+        accepted_id: the class that the user has accepted for it; the classifier does not learn from it.
         is_none: whether the user says that it is none of the classes.
     """
 
     id: int
     name: str
     class_id: int | None
-    accepted_id: int | None = None
-    is_none: bool = False
-
-
-class Change(NamedTuple):
-    """What an image is to become; at most one of the last three is set. See `Picture`."""
-
-    picture_id: int
-    class_id: int | None = None
     accepted_id: int | None = None
     is_none: bool = False
 
@@ -92,8 +85,16 @@ class New(NamedTuple):
     copy: bytes = b""
 
 
-class EncoderChange(NamedTuple):
-    """A change of the encoder: its new identity, how many images are encoded, of how many, and why it has failed."""
+@dataclasses.dataclass(frozen=True)
+class EncoderChange:
+    """A change of the encoder in progress.
+
+    Attributes:
+        encoder: the new one.
+        n_done: number of images that are encoded anew.
+        n: number of all images.
+        problem: why the change has failed; null while it is in progress.
+    """
 
     encoder: str
     n_done: int

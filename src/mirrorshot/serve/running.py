@@ -1,4 +1,4 @@
-"""Start and stop of the server: read the model, open the port, print the address; end in time."""
+"""Start and stop of the server: read the model, open the port, print the address, stop within seconds of a signal."""
 
 import multiprocessing
 import os

@@ -4,36 +4,39 @@ Work runs in threads, so that the event loop never waits; a request takes as few
 busy machine every turn waits for a core.
 """
 
+import dataclasses
 import os
-import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
-from PIL import Image
-
-from mirrorshot.files.checkpoint import CheckpointWriteError
-from mirrorshot.serve import answers
+from mirrorshot.serve import answers, forms
 from mirrorshot.serve.backup import Backups
 from mirrorshot.serve.database import Database
 from mirrorshot.serve.encoder_change import EncoderChanges
-from mirrorshot.serve.errors import RequestError, disk_failed
+from mirrorshot.serve.errors import RequestError, unknown_session
 from mirrorshot.serve.fitting import Cache, Fitted, fit
-from mirrorshot.serve.forms import Answer, Answers, Calibration, Imported
-from mirrorshot.serve.images import N_WORKERS, Encoders, Received, identity, make_preview, receive, start_workers
+from mirrorshot.serve.images import (
+    N_WORKERS,
+    Encoders,
+    Received,
+    name_of,
+    receive,
+    start_workers,
+)
 from mirrorshot.serve.labels import Format, match, read_labels, write_labels
-from mirrorshot.serve.records import New, Session
+from mirrorshot.serve.models import examples_of, remove_stale, saved
+from mirrorshot.serve.reader import Reader
+from mirrorshot.serve.records import EncoderChange, Session
 from mirrorshot.serve.scheduler import Scheduler
 from mirrorshot.serve.settings import Settings
-from mirrorshot.serve.store import Store, session_key, unknown_session
+from mirrorshot.serve.store import Store, session_key
 from mirrorshot.tool import Model
-from mirrorshot.types import DataError
 
 _T = TypeVar("_T")
 _DISK_THREADS = 4
 _CLOSE_SECONDS = 1.0  # for work that runs when the server stops
-_DOWNLOAD = "download-"  # how names of files that are being sent begin
 
 
 class Service:
@@ -42,12 +45,12 @@ class Service:
     def __init__(self, settings: Settings, encoders: Encoders, model: Model | None = None) -> None:
         self.settings, self.encoders = settings, encoders
         self.database = Database(settings.data_folder, settings.limits.store_bytes)
-        self.store = Store(self.database, settings.limits)
+        self.store, self.reader = Store(self.database, settings.limits), Reader(self.database)
         self.backups = Backups(self.database)
         self.cache = Cache(settings.limits.cache_bytes)
         self.workers = start_workers(settings.limits.pixels)
-        _remove_stale(settings.data_folder)
-        self._begin_with = _examples_of(model, settings) if model is not None else (None, {}, ())
+        remove_stale(settings.data_folder)
+        self._begin_with = examples_of(model, settings.limits) if model is not None else (None, {}, ())
         n_cores = os.cpu_count() or 1
         self.closers: list[Callable[[], object]] = [self.workers.close]  # called when the server stops
         self._fit = Scheduler(n_cores, "fit")  # apart: nobody else waits for a long fit
@@ -85,12 +88,54 @@ class Service:
 
     async def find_session(self, session_id: str) -> Session | None:
         """The user with that session id; None if there is none."""
-        return await self.on_disk(self.store.find, session_key(session_id))
+        return await self.on_disk(self.reader.find, session_key(session_id))
 
     async def delete_session(self, session: Session) -> None:
         """Forget a user."""
         await self.on_disk(self.store.delete_session, session.key)
         self.cache.forget(session.key)
+
+    async def overview(self, session: Session) -> forms.Overview:
+        """Everything that a user has."""
+        change = await self.on_disk(self.changes.status, session.key)  # first: afterwards it may have ended
+        found = await self.on_disk(self.reader.contents, session.key)
+        state = self._encoder_state(found.session, change)
+        n_examples = Counter(picture.class_id for picture in found.pictures)
+        limits = self.settings.limits
+        return forms.Overview(
+            version=found.session.version,
+            support=found.session.support,
+            is_ready=sum(n_examples[number] > 0 for number in found.classes) >= 2,
+            encoder=state.encoder,
+            encoders=state.encoders,
+            encoder_change=state.change,
+            classes=[forms.ClassInfo(id=n, name=name, n_examples=n_examples[n]) for n, name in found.classes.items()],
+            pictures=found.pictures,
+            limits=forms.Bounds(**{name: getattr(limits, name) for name in forms.Bounds.model_fields}),
+        )
+
+    async def encoder_state(self, session: Session) -> forms.EncoderState:
+        """The encoder of a user by name, those of this server, and how far a change is."""
+        change = await self.on_disk(self.changes.status, session.key)
+        return self._encoder_state(await self.find(session), change)
+
+    def _encoder_state(self, session: Session, change: EncoderChange | None) -> forms.EncoderState:
+        return forms.EncoderState(
+            encoder=None if session.encoder is None else name_of(session.encoder),
+            encoders=list(self.encoders.identities),
+            change=change and dataclasses.replace(change, encoder=name_of(change.encoder)),
+        )
+
+    async def find(self, session: Session) -> Session:
+        """The session as it is now.
+
+        Raises:
+            RequestError: it is deleted.
+        """
+        now = await self.on_disk(self.reader.find, session.key)
+        if now is None:
+            raise unknown_session()
+        return now
 
     async def set_encoder(self, session: Session, name: str) -> int:
         """Choose an encoder by name; only those that the server was started with can be named."""
@@ -112,7 +157,7 @@ class Service:
             encoder = session.encoder
             while True:
                 got = receive(self.workers, self.encoders, encoder, content, name)
-                now = self.store.find(session.key)
+                now = self.reader.find(session.key)
                 if now is None:
                     raise unknown_session()
                 if now.encoder in (None, got.encoder):
@@ -129,55 +174,55 @@ class Service:
         if found is not None:
             return found
         async with self.cache.turn(session.key):
-            now = await self.on_disk(self.store.find, session.key)
-            if now is None:
-                raise unknown_session()
+            now = await self.find(session)
             found = self.cache.get(now.key, now.support)
             if found is None:
-                rows = await self.on_disk(self.store.rows, now.key, labelled=True, with_previews=True)
+                rows = await self.on_disk(self.reader.rows, now.key, labelled=True, with_previews=True)
                 encoder = None if rows.encoder is None else self.encoders.get(rows.encoder)
                 before, parameters = self.cache.earlier(now.key), now.parameters
                 found = await self._fit.run(now.key, lambda: fit(rows, encoder, parameters, before))
                 self.cache.put(now.key, found)
             return found
 
-    async def predict(self, session: Session, content: bytes, name: str) -> Answer:
+    async def predict(self, session: Session, content: bytes, name: str) -> forms.Answer:
         """The answer about an image that is not stored."""
         fitted = await self.fitted(session)
 
-        def work() -> Answer:
+        def work() -> forms.Answer:
             new = receive(self.workers, self.encoders, fitted.encoder, content, name).new
             (prediction,) = answers.predict(fitted, [new.name], new.embedding[None])
             return answers.answer(prediction)
 
         return await self._images.run(session.key, work)
 
-    async def answers(self, session: Session) -> Answers:
+    async def answers(self, session: Session) -> forms.Answers:
         """Answers about the unlabelled images and about the labels."""
         fitted = await self.fitted(session)
-        pool = await self.on_disk(self.store.rows, session.key, labelled=False)
+        pool = await self.on_disk(self.reader.rows, session.key, labelled=False)
         if pool.encoder != fitted.encoder:  # it has changed in the meantime
             return await self.answers(session._replace(support=pool.support))
-        decided = await self.on_disk(self.store.decided, session.key)
-        return await self.computed(session.key, answers.all_answers, fitted, pool, decided)
+        decided = await self.on_disk(self.reader.decided, session.key)
+        found = await self.computed(session.key, answers.all_answers, fitted, pool, decided)
+        self.cache.weigh(session.key)
+        return found
 
     async def write_labels(self, session: Session, form: Format) -> bytes:
         """All images with their labels, and the answers if there are any, as a file."""
-        contents = await self.on_disk(self.store.contents, session.key)
-        digests = await self.on_disk(self.store.digests, session.key)
+        contents = await self.on_disk(self.reader.contents, session.key)
+        digests = await self.on_disk(self.reader.digests, session.key)
         labelled = {picture.class_id for picture in contents.pictures} - {None}
         found = (await self.answers(session)).answers if len(labelled) >= 2 else []
         told = {answer.picture_id: answer for answer in found}
         return await self.computed(session.key, write_labels, form, contents, digests, told)
 
-    async def import_labels(self, session: Session, content: bytes, kind: str) -> Imported:
+    async def import_labels(self, session: Session, content: bytes, kind: str) -> forms.Imported:
         """Label images as a file says."""
         labels = await self.computed(session.key, read_labels, content, kind)
-        contents = await self.on_disk(self.store.contents, session.key)
-        digests = await self.on_disk(self.store.digests, session.key)
+        contents = await self.on_disk(self.reader.contents, session.key)
+        digests = await self.on_disk(self.reader.digests, session.key)
         found = match(labels, contents.pictures, digests)
         version, counts = await self.on_disk(self.store.import_labels, session.key, found.labels)
-        return Imported(
+        return forms.Imported(
             version=version,
             n_examples=counts["example"],
             n_accepted=counts["accepted"],
@@ -186,46 +231,11 @@ class Service:
             unmatched=[name[:120] for name in found.unmatched[:5]],
         )
 
-    async def calibration(self, session: Session) -> Calibration:
+    async def calibration(self, session: Session) -> forms.Calibration:
         """How well calibrated the classifier is, by leaving one out."""
         return await self.computed(session.key, answers.calibration, await self.fitted(session))
 
     async def model_file(self, session: Session) -> bytes:
         """The classifier as a model file."""
-        return await self.computed(session.key, self._saved, (await self.fitted(session)).model)
-
-    def _saved(self, model: Model) -> bytes:
-        path = self.settings.data_folder / f"{_DOWNLOAD}{secrets.token_hex(8)}"
-        try:
-            model.save(path)
-            return path.read_bytes()
-        except CheckpointWriteError as error:
-            cause = error.__cause__
-            raise disk_failed(cause if isinstance(cause, OSError) else OSError(str(error))) from error
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _remove_stale(folder: Path) -> None:
-    """Remove downloads that a server was writing when it was killed."""
-    for path in folder.glob(f"*{_DOWNLOAD}*"):
-        if path.stat().st_mtime < time.time() - 3600.0:
-            path.unlink(missing_ok=True)
-
-
-def _examples_of(model: Model, settings: Settings) -> tuple[str, dict[str, Any], list[tuple[str, New]]]:
-    """Encoder, parameters and examples of a model, for new users."""
-    limits, parameters = settings.limits, model.head.get_params(deep=False)
-    if not isinstance(parameters["kernel"], str):
-        raise DataError("Expected a model with a kernel that has a name, but got one that was made by hand.")
-    if len(model.classes) > limits.classes or len(model.names) > limits.examples:
-        raise DataError(
-            f"Expected a model of at most {limits.classes} classes and {limits.examples} examples, but got "
-            f"{len(model.classes)} and {len(model.names)}. Raise --max-classes or --max-examples."
-        )
-    thumbnails = model.thumbnails if model.thumbnails is not None else [None] * len(model.names)
-    previews = [
-        make_preview(Image.new("L", (8, 8), 200) if small is None else Image.fromarray(small)) for small in thumbnails
-    ]
-    new = [New(*parts) for parts in zip(model.names, model.embeddings, previews, strict=True)]
-    return identity(model.encoder), parameters, list(zip(model.labels, new, strict=True))
+        fitted = await self.fitted(session)
+        return await self.computed(session.key, saved, fitted.model, self.settings.data_folder)

@@ -33,6 +33,7 @@ export const api = {
   overview: () => call("GET", "session"),
   answers: () => call("GET", "answers"),
   calibration: () => call("GET", "calibration"),
+  encoder: () => call("GET", "encoder"),
   chooseEncoder: (name) => call("PUT", "encoder", { json: { name } }),
   addClass: (name) => call("POST", "classes", { json: { name } }),
   renameClass: (id, name) => call("PATCH", `classes/${id}`, { json: { name } }),

@@ -6,28 +6,36 @@ const SHOWN = 8;
 
 export function drawClasses({ overview, images }, act) {
   const { classes, limits } = overview;
-  if (!differs(byId("class-list"), classes, images.map(({ id, name, class_id, accepted_id, suspect }) => class_id !== null || accepted_id !== null
-    ? [id, class_id !== null && name, class_id, accepted_id, suspect?.suggested] : 0).filter(Boolean))) return;
+  const place = byId("class-list");
   const n = images.filter(({ status }) => status === "example").length;
   byId("classes-count").textContent = n ? plural(n, "example") : "";
   byId("new-name").disabled = classes.length >= limits.classes;
-  redraw(byId("class-list"),
-    classes.length === 0 && h("ol", { class: "card steps" },
-      h("li", {}, "Name at least two classes, for instance “seven” and “nine”. For “this or something else”, make a class of other things."),
-      h("li", {}, "Drop images into each. One is enough to begin; five make it useful."),
-      h("li", {}, "Drop the other images. Answer about the one that would teach most, accept the answers that are sure, and export the labels.")),
-    classes.map((found, index) => classCard(found, index, images, act)));
+  if (differs(place, classes.map(({ id }) => id)))
+    redraw(place, classes.length === 0 ? steps() : classes.map(({ id }) => byId(`card-${id}`) ?? newCard(id, act)));
+  classes.forEach((found, index) => drawCard(found, index, images, act));
 }
 
-function classCard(found, index, images, act) {
+const newCard = (id, act) => takesDrops(h("article", { id: `card-${id}`, class: "card class", "aria-labelledby": `class-${id}` }),
+  (files) => act.upload(files, id), (picture) => act.label([picture], id));
+
+const steps = () => h("ol", { class: "card steps" },
+  h("li", {}, "Name at least two classes, for instance “seven” and “nine”. For “this or something else”, make a class of other things."),
+  h("li", {}, "Drop images into each. One is enough to begin; five make it useful."),
+  h("li", {}, "Drop the other images. Answer about the one that would teach most, accept the answers that are sure, and export the labels."));
+
+/** Draw the card of a class, if anything on it has changed. */
+function drawCard(found, index, images, act) {
   const examples = images.filter(({ class_id }) => class_id === found.id);
   // suspicious ones first, so that they are seen
   examples.sort((a, b) => Number(Boolean(b.suspect)) - Number(Boolean(a.suspect)) || b.id - a.id);
   const accepted = images.filter(({ accepted_id }) => accepted_id === found.id).length;
+  const place = byId(`card-${found.id}`);
+  if (!differs(place, found.name, index, accepted, examples.length, examples.slice(0, SHOWN).map(({ id, name, suspect }) => [id, name, suspect?.suggested]))) return;
   const onfiles = (files) => act.upload(files, found.id);
   const onpicture = (id) => act.label([id], found.id);
   const rest = examples.length - SHOWN;
-  const card = h("article", { class: "card class", style: { "--hue": String(hue(index)) }, "aria-labelledby": `class-${found.id}` },
+  place.style.setProperty("--hue", String(hue(index)));
+  redraw(place,
     h("div", { class: "head" },
       h("h3", { id: `class-${found.id}` }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "name", title: found.name }, found.name),
         index < 9 && h("kbd", { "aria-hidden": "true" }, String(index + 1))),
@@ -42,7 +50,6 @@ function classCard(found, index, images, act) {
         onclick: () => act.view({ filter: "done", classId: found.id }) }, `+${rest}`))),
     dropZone({ id: `files-${found.id}`, text: "Drop images, or choose them",
       label: `Add images to class ${found.name}`, onfiles, onpicture }));
-  return takesDrops(card, onfiles, onpicture);
 }
 
 function exampleButton(image, act) {

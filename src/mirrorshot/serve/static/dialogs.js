@@ -1,36 +1,59 @@
 /** Questions in the middle of the page: accept many answers, files of labels, keys. */
 
-import { dialog, h, hue, percent, plural, preview } from "./dom.js";
+import { SAMPLE } from "./checks.js";
+import { dialog, h, hue, percent, plural, preview, redraw } from "./dom.js";
+import { expectation, thresholdFor } from "./expectation.js";
 
-const SHOWN = 24;
+const SHOWN = 24, WRONG = 0.02; // thumbnails of a preview; share of wrong answers that the first threshold aims at
 
-/** Ask for a threshold and show what it accepts; resolves to the images, or to none. */
-export async function askToAccept(images, overview) {
+/** Ask for a threshold and show what it accepts; resolves to the images, and to what to do with them ("accept", "check" or null). */
+export async function askToAccept(images, { classes }, checks) {
   const open = images.filter(({ status, answer }) => status === "open" && answer && answer.verdict !== "none")
     .sort((a, b) => a.answer.probability - b.answer.probability);
-  const slider = h("input", { id: "threshold", type: "range", min: "50", max: "99", step: "1", value: "95", oninput: () => draw() });
+  const first = thresholdFor(open.map(({ answer }) => answer.probability), checks, WRONG);
+  const slider = h("input", { id: "threshold", type: "range", min: "50", max: "99", step: "1", value: String(first), oninput: () => draw() });
   const value = h("output", { for: "threshold" });
   const summary = h("div", { "aria-live": "polite" });
-  const order = new Map(overview.classes.map(({ name }, index) => [name, index]));
+  const order = new Map(classes.map(({ name }, index) => [name, index]));
   const chosen = () => open.filter(({ answer }) => answer.probability >= Number(slider.value) / 100);
   const draw = () => {
     const found = chosen();
-    const byClass = Map.groupBy ? Map.groupBy(found, ({ answer }) => answer.label) : grouped(found);
-    const mean = found.reduce((sum, { answer }) => sum + answer.probability, 0) / Math.max(1, found.length);
     value.textContent = `${slider.value} %`;
-    summary.replaceChildren(
-      h("p", {}, h("strong", {}, plural(found.length, "answer")), found.length ? `, of which about ${percent(mean)} should be right. The least sure come first:` : " at or above that."),
-      h("p", { class: "row tally" }, [...byClass].map(([name, part]) => h("span", { class: "row" },
-        h("span", { class: "dot", "aria-hidden": "true", style: { "--hue": String(hue(order.get(name) ?? 0)) } }), `${name} ${part.length}`))),
-      h("ul", { class: "thumbs", tabindex: "0", "aria-label": "The least sure of them" }, found.slice(0, SHOWN).map((image) =>
-        h("li", { title: image.name }, preview(image, 56), h("span", { class: "under" }, image.answer.label), h("span", { class: "under" }, percent(image.answer.probability))))));
+    redraw(summary, h("p", { id: "expected" }, h("strong", {}, plural(found.length, "answer")), errors(found, checks)),
+      h("p", { class: "hint" }, trust(checks)), tally(found, order), found.length > 0 && h("p", { class: "hint" }, "The least sure come first:"), thumbs(found));
   };
   draw();
-  const pressed = await dialog("Accept answers", h("div", { class: "field" },
-    h("p", { class: "hint" }, "Accepted answers are labels for your export. The classifier does not learn from them, so it cannot talk itself into a mistake."),
+  const action = await dialog("Accept answers", h("div", { class: "field" },
+    h("p", { class: "hint" }, "Accepted answers are labels for your export. The classifier does not learn from them, so it cannot confirm its own mistakes."),
     h("label", { for: "threshold" }, "Accept answers with a probability of at least ", value), slider, summary),
-    [{ label: "Cancel", value: "" }, { label: "Accept them", value: "accept", kind: "primary" }]);
-  return pressed ? chosen() : [];
+    [{ label: "Cancel", value: "" }, { label: `Check ${SAMPLE} at random`, value: "check" }, { label: "Accept them", value: "accept", kind: "primary" }]);
+  return { action, chosen: action ? chosen() : [] };
+}
+
+/** The expected number of wrong answers, with its interval. */
+function errors(found, checks) {
+  const expected = expectation(found.map(({ answer }) => answer.probability), checks);
+  if (!expected) return " at or above that.";
+  const [about, least, most] = [expected.mean, expected.high, expected.low].map((share) => expected.n * (1 - share));
+  return `, of which about ${Math.round(about)} will be wrong (${Math.floor(least)} to ${Math.ceil(most)} in 95 of 100 cases).`;
+}
+
+function trust(checks) {
+  if (checks.length === 0)
+    return `The examples alone cannot tell whether these images are like them. Check ${SAMPLE} at random to know better.`;
+  const right = checks.filter((check) => check.right).length;
+  const expected = checks.reduce((sum, { probability }) => sum + probability, 0);
+  return `Of ${plural(checks.length, "answer")} that you have checked by labelling, ${right} were right; by their probabilities, ${expected.toFixed(1)} should have been.`;
+}
+
+function tally(found, order) {
+  return h("p", { class: "row tally" }, [...grouped(found)].map(([name, part]) => h("span", { class: "row" },
+    h("span", { class: "dot", "aria-hidden": "true", style: { "--hue": String(hue(order.get(name) ?? 0)) } }), `${name}: ${part.length}`)));
+}
+
+function thumbs(found) {
+  return h("ul", { class: "thumbs", tabindex: "0", "aria-label": "The least sure of them" }, found.slice(0, SHOWN).map((image) =>
+    h("li", { title: image.name }, preview(image, 56), h("span", { class: "under" }, image.answer.label), h("span", { class: "under" }, percent(image.answer.probability)))));
 }
 
 function grouped(images) {

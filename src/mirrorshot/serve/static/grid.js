@@ -1,77 +1,111 @@
-/** The images as a grid: filters, order, selection, and keys. */
+/** The images as a grid. Only the rows near the screen are in the document, so that a change of one image stays quick. */
 
-import { byId, differs, draggable, h, percent, plural, preview } from "./dom.js";
-import { counts, FILTERS, SORTS } from "./model.js";
+import { byId, draggable, h, percent, plural, preview } from "./dom.js";
 
+const HEAD = 110, AHEAD = 500, FIRST = 24, FOOT = 80; // pixels: under the toolbar, around the screen, below the grid; tiles before sizes are known
 const tiles = new Map();
-const HEAD = 110; // pixels that the toolbar may cover
+const size = { columns: 1, row: 0, top: 0, scroll: 0, height: innerHeight };
+let list = [], view = null, range = [0, 0];
 
-export function drawToolbar(images, view, { overview, undoText }, act) {
-  const bar = byId("toolbar");
-  bar.hidden = images.length === 0;
-  const found = counts(images);
-  const { filter, classId, sort } = view;
-  if (!differs(bar, found, filter, classId, sort, overview.classes, undoText)) return;
-  const focused = bar.contains(document.activeElement) ? document.activeElement.id : "";
-  bar.replaceChildren(
-    h("div", { class: "chips", role: "group", "aria-label": "Show" }, FILTERS.filter(([key]) => found[key] > 0 || ["todo", "all"].includes(key) || key === view.filter)
-      .map(([key, name]) => h("button", { id: `filter-${key}`, type: "button", class: "chip", "aria-pressed": String(view.filter === key),
-        onclick: () => act.view({ filter: key }) }, name, h("span", { class: "n" }, String(found[key]))))),
-    h("div", { class: "row controls" },
-      h("label", {}, h("span", { class: "unseen" }, "Class"), h("select", { id: "filter-class", onchange: (event) =>
-        act.view({ classId: event.target.value ? Number(event.target.value) : null }) },
-        h("option", { value: "" }, "any class"), overview.classes.map(({ id, name }) =>
-          h("option", { value: String(id), selected: view.classId === id }, name)))),
-      h("label", {}, h("span", { class: "unseen" }, "Order"), h("select", { id: "sort", onchange: (event) => act.view({ sort: event.target.value }) },
-        Object.entries(SORTS).map(([key, [name]]) => h("option", { value: key, selected: view.sort === key }, name)))),
-      h("button", { id: "undo", type: "button", class: "quiet", disabled: undoText === null, "aria-keyshortcuts": "u Control+z",
-        title: undoText === null ? "Nothing to undo" : `Undo: ${undoText}`, onclick: act.undo }, "Undo", h("kbd", { "aria-hidden": "true" }, "U")),
-      h("button", { id: "accept", type: "button", class: "primary", disabled: found.sure === 0, onclick: act.acceptMany }, "Accept sure answers …")));
-  if (focused) byId(focused)?.focus({ preventScroll: true });
-}
+const grid = byId("grid");
 
-export function drawGrid(images, list, view) {
-  const grid = byId("grid");
-  const hadFocus = grid.contains(document.activeElement);
+export function drawGrid(images, shownList, shownView) {
+  [list, view] = [shownList, shownView];
   grid.hidden = list.length === 0;
   byId("images-count").textContent = images.length ? `${list.length} of ${plural(images.length, "image")}` : "";
   byId("images-hint").textContent = images.length === 0
     ? "Each gets an answer with probabilities. You will be asked about the one whose label would teach most."
     : list.length === 0 ? "Nothing here. Choose another filter." : "";
-  const current = list.some(({ id }) => id === view.current) ? view.current : list[0]?.id;
-  const wanted = list.map((image) => updated(image, view.selected.has(image.id), image.id === current));
   const known = new Set(images.map(({ id }) => id));
   for (const id of tiles.keys()) if (!known.has(id)) tiles.delete(id);
-  if (grid.children.length !== wanted.length || wanted.some((tile, index) => grid.children[index] !== tile)) grid.replaceChildren(...wanted);
-  if (hadFocus && current !== undefined) focusTile(current);
+  const hadFocus = grid.contains(document.activeElement);
+  drawRange();
+  if (hadFocus && list.length) focusTile(currentId());
+  requestAnimationFrame(measure);
 }
 
+const currentId = () => (list.some(({ id }) => id === view.current) ? view.current : list[0]?.id);
+
+/** Places in the list of the rows near the screen. */
+function near() {
+  if (!size.row) return [0, Math.min(list.length, FIRST)];
+  const rows = Math.ceil(list.length / size.columns);
+  const at = (y) => Math.min(rows, Math.max(0, Math.floor((y - size.top) / size.row)));
+  const [first, last] = [at(size.scroll - AHEAD), at(size.scroll + size.height + AHEAD) + 1];
+  return [first * size.columns, Math.min(list.length, last * size.columns)];
+}
+
+/** Put the tiles near the screen into the document, and room for the others around them. */
+function drawRange() {
+  range = near();
+  const [first, last] = range;
+  const current = currentId();
+  const isCurrentThere = list.slice(first, last).some(({ id }) => id === current);
+  const wanted = list.slice(first, last).map((image, index) =>
+    updated(image, first + index, image.id === current || (!isCurrentThere && index === 0)));
+  const hadFocus = grid.contains(document.activeElement);
+  const keep = new Set(wanted);
+  for (const tile of [...grid.children]) if (!keep.has(tile)) tile.remove();
+  wanted.forEach((tile, index) => { if (grid.children[index] !== tile) grid.insertBefore(tile, grid.children[index] ?? null); });
+  const rows = (n) => Math.ceil(n / size.columns) * size.row;
+  grid.style.setProperty("--above", `${rows(first)}px`);
+  grid.style.setProperty("--below", `${rows(list.length - last) + FOOT}px`);
+  if (hadFocus && !grid.contains(document.activeElement)) grid.focus({ preventScroll: true }); // keys go on from the current image
+}
+
+/** Read sizes after the layout, and draw again if other rows are near the screen now. */
+function measure() {
+  const tile = grid.firstElementChild;
+  if (!tile || grid.hidden) return;
+  const style = getComputedStyle(grid);
+  size.columns = Math.max(1, style.gridTemplateColumns.split(" ").length);
+  size.row = tile.offsetHeight + parseFloat(style.rowGap);
+  Object.assign(size, { scroll: scrollY, height: innerHeight, top: grid.getBoundingClientRect().top + scrollY });
+  const [first, last] = near();
+  if (first < range[0] || last > range[1]) drawRange();
+}
+
+let isWaiting = false;
+function later() {
+  if (isWaiting) return;
+  isWaiting = true;
+  requestAnimationFrame(() => { isWaiting = false; measure(); });
+}
+addEventListener("scroll", later, { passive: true });
+new ResizeObserver(later).observe(grid);
+
 /** Draw some of the tiles that are shown. */
-export function drawTiles(changed, view) {
-  for (const image of changed) updated(image, view.selected.has(image.id), image.id === view.current);
+export function drawTiles(changed) {
+  const places = new Map(list.slice(...range).map(({ id }, index) => [id, range[0] + index]));
+  for (const image of changed) if (places.has(image.id)) updated(image, places.get(image.id), image.id === view.current);
 }
 
 export function focusTile(id) {
+  const place = list.findIndex((image) => image.id === id);
+  if (place < 0) return;
+  if (size.row) {
+    const top = size.top + Math.floor(place / size.columns) * size.row;
+    if (top < size.scroll + HEAD || top + size.row > size.scroll + size.height) {
+      const isAbove = top < size.scroll + HEAD;
+      scrollTo(0, isAbove ? top - HEAD : top + size.row + FOOT - size.height);
+      size.scroll = scrollY;
+      drawRange();
+    }
+  }
   const tile = tiles.get(id);
-  if (!tile?.isConnected) return;
-  if (document.activeElement !== tile) tile.focus({ preventScroll: true });
-  const { top, bottom } = tile.getBoundingClientRect();
-  if (top < HEAD || bottom > innerHeight) tile.scrollIntoView({ block: "nearest" });
+  if (tile?.isConnected && document.activeElement !== tile) tile.focus({ preventScroll: true });
 }
 
-function updated(image, isSelected, isCurrent) {
+function updated(image, place, isCurrent) {
+  const isSelected = view.selected.has(image.id);
   const state = JSON.stringify([image.name, image.status, image.label, image.hue, image.answer?.label, image.answer?.probability, image.answer?.verdict,
     image.suspect?.suggested, isSelected, isCurrent]);
-  let tile = tiles.get(image.id);
-  if (tile?.dataset.state === state) return tile;
-  if (!tile) {
-    tile = draggable(h("li", { id: `tile-${image.id}`, role: "option" }, preview(image, 112), h("span", { class: "unseen" }), h("span", { class: "caption" }),
-      h("span", { class: "mark", "aria-hidden": "true" }), h("span", { class: "unseen" })), image);
-    tiles.set(image.id, tile);
-  }
+  const tile = tiles.get(image.id) ?? newTile(image);
+  if (tile.ariaPosInSet !== String(place + 1)) tile.ariaPosInSet = String(place + 1);
+  if (tile.ariaSetSize !== String(list.length)) tile.ariaSetSize = String(list.length);
+  if (tile.dataset.state === state) return tile;
   const [text, share, mark] = caption(image);
   tile.dataset.state = state;
-  tile.dataset.id = String(image.id);
   tile.className = `tile ${image.status} ${image.answer?.verdict ?? ""} ${image.suspect ? "suspect" : ""}`;
   tile.setAttribute("aria-selected", String(isSelected));
   tile.title = image.name;
@@ -86,6 +120,14 @@ function updated(image, isSelected, isCurrent) {
   return tile;
 }
 
+function newTile(image) {
+  const tile = draggable(h("li", { id: `tile-${image.id}`, role: "option" }, preview(image, 112), h("span", { class: "unseen" }), h("span", { class: "caption" }),
+    h("span", { class: "mark", "aria-hidden": "true" }), h("span", { class: "unseen" })), image);
+  tile.dataset.id = String(image.id);
+  tiles.set(image.id, tile);
+  return tile;
+}
+
 const MARKS = { example: ["●", "labelled"], accepted: ["✓", "accepted"], none: ["✕", "none of these"] };
 
 function caption({ status, label, answer, suspect }) {
@@ -97,29 +139,5 @@ function caption({ status, label, answer, suspect }) {
   return [answer.label, percent(answer.probability), { sign: "", title: answer.verdict === "sure" ? "sure" : "not sure" }];
 }
 
-export function drawSelection(list, view, overview, act) {
-  const bar = byId("selection");
-  const ids = [...view.selected];
-  bar.hidden = ids.length === 0;
-  if (ids.length === 0) return bar.replaceChildren();
-  const focused = bar.contains(document.activeElement) ? document.activeElement.id : "";
-  bar.replaceChildren(
-    h("span", { class: "n" }, `${ids.length} selected`),
-    h("label", {}, h("span", { class: "unseen" }, "Label the selected images as"), h("select", { id: "label-selected",
-      onchange: (event) => event.target.value && act.label(ids, Number(event.target.value)) },
-      h("option", { value: "" }, "Label as …"), overview.classes.map(({ id, name }) => h("option", { value: String(id) }, name)))),
-    button("accept-selected", "Accept answers", () => act.accept(ids)), button("none-selected", "None of these", () => act.none(ids)),
-    button("open-selected", "No label", () => act.open(ids)), button("remove-selected", "Remove", () => act.remove(ids)),
-    button("clear-selected", "Clear", () => act.select([])));
-  if (focused) byId(focused)?.focus();
-}
-
-const button = (id, text, onclick) => h("button", { id, type: "button", class: "quiet", onclick }, text);
-
 /** Moves of the arrow keys within the grid, as a number of tiles. */
-export function step(key) {
-  const children = [...byId("grid").children];
-  const columns = Math.max(1, children.findIndex((tile) => tile.offsetTop > children[0].offsetTop));
-  const perRow = children.length && children.at(-1).offsetTop === children[0].offsetTop ? children.length : columns;
-  return { ArrowRight: 1, ArrowLeft: -1, ArrowDown: perRow, ArrowUp: -perRow, Home: -Infinity, End: Infinity }[key];
-}
+export const step = (key) => ({ ArrowRight: 1, ArrowLeft: -1, ArrowDown: size.columns, ArrowUp: -size.columns, Home: -Infinity, End: Infinity })[key];

@@ -7,6 +7,7 @@ export const FILTERS = [
   ["unsure", "Not sure", ({ status, answer }) => status === "open" && answer?.verdict === "unsure"],
   ["novel", "None of these", ({ status, answer }) => status === "none" || (status === "open" && answer?.verdict === "none")],
   ["sure", "Sure", ({ status, answer }) => status === "open" && answer?.verdict === "sure"],
+  ["sample", "Random sample", ({ status, isSampled }) => status === "open" && isSampled],
   ["suspect", "Suspicious", ({ suspect }) => suspect !== undefined],
   ["done", "Labelled", ({ status }) => status !== "open"],
   ["all", "All", () => true],
@@ -25,7 +26,8 @@ const statusOf = ({ class_id, accepted_id, is_none }) =>
   class_id !== null ? "example" : accepted_id !== null ? "accepted" : is_none ? "none" : "open";
 
 /** Everything that the drawing needs to know about each image. */
-export function describe({ overview, answers }) {
+export function describe({ overview, answers }, sample) {
+  const sampled = new Set(sample);
   const told = new Map((answers?.answers ?? []).map((answer) => [answer.picture_id, answer]));
   const doubts = new Map((answers?.suspects ?? []).map((suspect) => [suspect.picture_id, suspect]));
   const order = new Map(overview.classes.map(({ id }, index) => [id, index]));
@@ -39,6 +41,7 @@ export function describe({ overview, answers }) {
     const index = order.get(shownId);
     return {
       ...picture, name: names.get(picture.id), status, answer, labelId, shownId,
+      isSampled: sampled.has(picture.id),
       suspect: status === "example" ? doubts.get(picture.id) : undefined,
       label: labelId !== null ? overview.classes[order.get(labelId)]?.name : undefined,
       hue: index === undefined ? undefined : hue(index),
@@ -53,22 +56,16 @@ export function shown(images, { filter, classId, sort }) {
     .sort((a, b) => compare(a, b) || b.id - a.id);
 }
 
-/** How right the labels would be if all answers were accepted now, with a 95 % interval. */
-export function expectation(images, calibration) {
-  const open = images.filter(({ status, answer }) => status === "open" && answer);
-  if (open.length === 0) return null;
-  const shares = open.map(({ answer }) => answer.probability);
-  const mean = shares.reduce((sum, p) => sum + p, 0) / shares.length;
-  const chance = shares.reduce((sum, p) => sum + p * (1 - p), 0) / shares.length ** 2;
-  // the examples, each predicted from the others, tell how well the probabilities are known
-  const { n, confidence } = calibration ?? { n: 0, confidence: 0.5 };
-  const known = (confidence * (1 - confidence) + 0.01) / (n + 1);
-  const half = 1.96 * Math.sqrt(chance + known);
-  return { n: open.length, mean, low: Math.max(0, mean - half), high: Math.min(1, mean + half) };
+/** Number of images that each filter shows, and of each status. */
+export function counts(images) {
+  const found = Object.fromEntries([...FILTERS.map(([key]) => key), "example", "accepted", "none"].map((key) => [key, 0]));
+  for (const image of images) {
+    for (const [key, , keep] of FILTERS) if (keep(image)) found[key] += 1;
+    if (image.status !== "open") found[image.status] += 1;
+  }
+  return found;
 }
 
-export const counts = (images) => {
-  const found = Object.fromEntries(FILTERS.map(([key, , keep]) => [key, images.filter(keep).length]));
-  for (const status of ["example", "accepted", "none"]) found[status] = images.filter((image) => image.status === status).length;
-  return found;
-};
+/** Probabilities of the answers about open images, without those that look like none of the classes. */
+export const openProbabilities = (images) => images.filter(({ status, answer }) => status === "open" && answer && answer.verdict !== "none")
+  .map(({ answer }) => answer.probability);

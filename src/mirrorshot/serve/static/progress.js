@@ -1,14 +1,17 @@
 /** How far the user is: labelled, accepted, sure, what to expect, when to stop, and whether the encoder fits. */
 
 import { byId, h, percent, plural, redraw } from "./dom.js";
-import { counts, expectation } from "./model.js";
+import { titleOf } from "./encoder.js";
+import { expectation } from "./expectation.js";
+import { openProbabilities } from "./model.js";
 
 const ENOUGH = 0.95; // lower end of the interval from which on labelling may stop
+const NOVEL = 0.05, SOME = 20; // share of images like the examples that look like none of the classes; images before it is compared
 
-export function drawProgress(images, { overview, calibration, misfits }) {
+export function drawProgress({ images, found, overview, calibration, misfits, checks }, act) {
   byId("progress").hidden = images.length === 0;
   if (images.length === 0) return;
-  const found = counts(images);
+  const unlike = strangers(images);
   const parts = [["labelled", found.example], ["accepted", found.accepted], ["none", found.none], ["sure", found.sure],
     ["open", found.todo - found.sure]];
   redraw(byId("progress-body"),
@@ -16,30 +19,45 @@ export function drawProgress(images, { overview, calibration, misfits }) {
     h("dl", { class: "figures" },
       figure("Labelled", found.example + found.none, "labelled"), figure("Accepted", found.accepted, "accepted"),
       figure("Sure", found.sure, "sure"), figure("To look at", found.todo - found.sure, "open")),
-    overview.is_ready && h("p", { class: "advice" }, advice(found, expectation(images, calibration))),
-    warning(overview, calibration, misfits, images.length));
+    overview.is_ready && h("p", { class: "advice" }, advice(found, expectation(openProbabilities(images), checks), checks, unlike)),
+    unlike && note(unlike), misfit(overview, calibration, misfits, images.length, act));
 }
 
 const figure = (name, n, kind) => h("div", {}, h("dt", {}, h("span", { class: `key ${kind}`, "aria-hidden": "true" }), name), h("dd", {}, String(n)));
 
-function advice(found, expected) {
+export const range = ({ mean, low, high }) => `${percent(mean)} [${Math.round(100 * low)}, ${Math.round(100 * high)}]`;
+
+function advice(found, expected, checks, unlike) {
   if (!expected) return found.todo === 0 ? "Every image has a label. Export them under “Labels …”, or download the model." : "";
-  const range = h("strong", {}, `${percent(expected.mean)} [${Math.round(100 * expected.low)}, ${Math.round(100 * expected.high)}]`);
-  const begin = ["If you accept the other ", plural(expected.n, "answer"), " now, about ", range, " of them will be right. "];
-  const left = found.unsure + found.todo - found.sure - found.unsure;
-  if (expected.low >= ENOUGH) return [...begin, "You can stop here: accept them."];
-  return [...begin, left > 0 ? `Label some of the ${left} that are not sure first.` : "A few more labels make that safer."];
+  const begin = ["If you accept the ", plural(expected.n, "open answer"), " now, about ", h("strong", {}, range(expected)), " of them will be right. "];
+  if (expected.low >= ENOUGH && !unlike) return [...begin, "You can stop here: accept them."];
+  const unsure = found.todo - found.sure;
+  if (unsure > 0 && checks.length < SOME) return [...begin, `Label some of the ${unsure} that are not sure; every label also checks the answers.`];
+  return [...begin, "Accept the sure ones, and label the others."];
 }
 
-function warning(overview, calibration, misfits, n) {
-  const { encoder, classes } = overview;
-  if (misfits.n >= 3 && misfits.n > 0.2 * n)
-    return note(`${plural(misfits.n, "image")} do not look like what the encoder “${encoder}” is made for. Start over and choose what images show.`);
+/** Many images that are unlike all examples: the examples do not represent them. */
+function strangers(images) {
+  const answered = images.filter(({ status, answer }) => status === "open" && answer);
+  const n = answered.filter(({ answer }) => answer.verdict === "none").length;
+  const usual = answered.length * NOVEL;
+  if (answered.length < SOME || n <= usual + 2 * Math.sqrt(usual * (1 - NOVEL))) return null;
+  return `${n} of ${answered.length} images are unlike all examples, where 1 in 20 is usual: they are of other classes, or made in another way. ` +
+    "Label some of them (“None of these”).";
+}
+
+function misfit(overview, calibration, misfits, n, act) {
+  const { encoder, encoders, classes } = overview;
+  if (encoder === null || overview.encoder_change) return null;
+  const [best, count] = [...misfits].filter(([name]) => name !== encoder).sort((a, b) => b[1] - a[1])[0] ?? [null, 0];
+  if (count >= 3 && count > 0.2 * n)
+    return note(`${plural(count, "image")} do not look like what the encoder “${titleOf(encoder)}” is made for.`, act, best);
   const chance = 1 / Math.max(2, classes.filter(({ n_examples }) => n_examples > 0).length);
-  if (calibration && calibration.n >= 10 && calibration.accuracy < (1 + chance) / 2)
-    return note(`With the encoder “${encoder}” the classes are hard to tell apart: examples are predicted right in ${percent(calibration.accuracy)} ` +
-      "only. Photographs want a network: mirrorshot serve --encoder timm:NAME.");
-  return null;
+  if (!calibration || calibration.n < 10 || calibration.accuracy >= (1 + chance) / 2) return null;
+  const photographs = encoders.find((name) => name.startsWith("efficientnet") && name !== encoder);
+  return note(`With the encoder “${titleOf(encoder)}” the classes are hard to tell apart: of the examples, each predicted from the others, only ` +
+    `${percent(calibration.accuracy)} are right.`, act, photographs ?? null);
 }
 
-const note = (text) => h("p", { class: "misfit", role: "note" }, text);
+const note = (text, act = null, encoder = null) => h("p", { class: "misfit", role: "note" }, h("span", {}, text),
+  act && h("button", { id: "misfit-encoder", type: "button", class: "quiet", onclick: () => act.askEncoder(encoder) }, "Choose the encoder …"));

@@ -1,0 +1,130 @@
+"""Parts of requests that routes share: session, server, bodies by content type; and the documentation of errors."""
+
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import Depends, Query, Request, Response
+from fastapi import Path as InPath
+from starlette.datastructures import Headers
+
+from mirrorshot.serve import forms
+from mirrorshot.serve.errors import RequestError, unknown_session
+from mirrorshot.serve.records import Session
+from mirrorshot.serve.service import Service
+from mirrorshot.serve.tokens import Door, Rate, cookies
+
+_YEAR = 365 * 24 * 3600
+LABEL_MEDIA = ("application/json", "text/csv")
+_MEDIA = ("image/png", "image/jpeg", "application/octet-stream")
+_ERRORS = {
+    401: "No known session.",
+    403: "The token is missing, or the request comes from a page of another server.",
+    404: "Not among the classes and images of this user.",
+    409: "Not possible now: a limit is reached, a name is taken, or examples are missing.",
+    413: "Too large.",
+    415: "The content type is not accepted.",
+    422: "Not understood, or no image.",
+    408: "Too slow.",
+    429: "Too often, or too much at the same time. `Retry-After` has the seconds to wait.",
+    503: "Too many users, or the disk failed.",
+    507: "No room left.",
+}
+_ALWAYS = (403, 429)
+Problems = dict[int | str, dict[str, Any]]
+
+
+def problems(*statuses: int) -> Problems:
+    """Documentation of the errors of a route."""
+    shown = dict.fromkeys((*statuses, *_ALWAYS))
+    return {status: {"model": forms.Problem, "description": _ERRORS[status]} for status in shown}
+
+
+def file_answer(media: str, *statuses: int) -> dict[str, Any]:
+    """Arguments of a route whose answer is a file."""
+    return {"responses": {**problems(*statuses), 200: {"content": {media: {}}}}, "response_class": Response}
+
+
+class Entrance(NamedTuple):
+    """The checks of new users. Names of cookies differ from server to server, because ports share cookies."""
+
+    door: Door
+    arrivals: Rate
+    session_cookie: str
+    token_cookie: str
+
+
+async def _entrance_of(request: Request) -> Entrance:
+    found: Entrance = request.app.state.entrance
+    return found
+
+
+async def _service_of(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+async def _user_of(request: Request) -> Session:
+    """The user, as found by the guard."""
+    user: Session | None = request.state.session
+    if user is None:
+        raise unknown_session()
+    return user
+
+
+async def _image_of(request: Request) -> bytes:
+    """The body, if its content type is that of an image, which a form of another page cannot set without asking."""
+    kind = _content_type(request)
+    if kind != "application/octet-stream" and not kind.startswith("image/"):
+        raise RequestError(
+            415,
+            f"Expected a content type image/... or application/octet-stream, but got {kind[:80]!r}. Send the bytes.",
+        )
+    return await request.body()
+
+
+async def _labels_of(request: Request) -> tuple[bytes, str]:
+    """The body and its content type, if that is one of a file of labels."""
+    kind = _content_type(request)
+    if kind not in LABEL_MEDIA:
+        raise RequestError(415, f"Expected a content type {' or '.join(LABEL_MEDIA)}, but got {kind[:80]!r}.")
+    return await request.body(), kind
+
+
+async def _check_json(request: Request) -> None:
+    kind = _content_type(request)
+    if kind != "application/json":
+        raise RequestError(415, f"Expected a body of content type application/json, but got {kind[:80]!r}.")
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+Gate = Annotated[Entrance, Depends(_entrance_of)]
+Server = Annotated[Service, Depends(_service_of)]
+User = Annotated[Session, Depends(_user_of)]
+Image = Annotated[bytes, Depends(_image_of)]
+NumberInPath = Annotated[int, InPath(ge=1, le=2**53 - 1)]
+NumberInQuery = Annotated[int, Query(ge=1, le=2**53 - 1)]
+LabelFile = Annotated[tuple[bytes, str], Depends(_labels_of)]
+KeepCopies = Annotated[bool, Query(description="Store an image that is there already once more.")]
+FileName = Annotated[str, Query(max_length=1000, description="Name to show for the image.")]
+
+JSON = [Depends(_check_json)]
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+UPLOAD: dict[str, Any] = {
+    "responses": problems(401, 404, 409, 413, 415, 422, 507),
+    "openapi_extra": {"requestBody": {"required": True, "content": dict.fromkeys(_MEDIA, _BINARY)}},
+}
+
+
+def session_id_of(headers: Headers, cookie: str) -> str:
+    """The session id of a request: that of the bearer, or else that of the cookie."""
+    kind, _, bearer = headers.get("authorization", "").partition(" ")
+    return bearer.strip() if kind.lower() == "bearer" else cookies(headers).get(cookie, "")
+
+
+def set_cookie(request: Request, response: Response, name: str, value: str) -> None:
+    """Set a cookie for a year, which scripts cannot read."""
+    response.set_cookie(
+        name, value, max_age=_YEAR, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
+    )
