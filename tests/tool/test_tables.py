@@ -56,6 +56,36 @@ def test_embeddings_come_from_every_format(tmp_path, suffix):
         assert read_labelled(path).labels == y
 
 
+@pytest.mark.parametrize("suffix", ["npz", "csv"])
+def test_rows_count_from_one(tmp_path, suffix):
+    path = tmp_path / f"t.{suffix}"
+    for value in (0.5, np.nan):
+        X = np.array([[1.0, 2.0], [value, 1.0], [3.0, 4.0]])
+        if suffix == "npz":
+            np.savez(path, X=X)
+        else:
+            write(path, "\n".join(["a,b", *(",".join(map(str, row)) for row in X)]))
+        if np.isfinite(value):
+            assert read_unlabelled([str(path)]).names == ["row 1", "row 2", "row 3"]
+    with pytest.raises(DataError, match="in rows 2"):
+        read_unlabelled([str(path)])
+
+
+def test_a_table_without_labels_is_told_with_its_columns(tmp_path):
+    path = write(tmp_path / "t.csv", "body,topic\nhello,a\n")
+    with pytest.raises(DataError, match=r"labels, but it has 'body', 'topic'.*--label-column"):
+        read_labelled(path)
+    with pytest.raises(DataError, match=r"Expected a table at .*nowhere\.csv"):
+        read_labelled(tmp_path / "nowhere.csv")
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_columns_are_separated_as_spreadsheets_do(tmp_path, mark):
+    path = write(tmp_path / "t.csv", f'text{mark}label\n"hello, you; there"{mark}a\n')
+    items = read_labelled(path)
+    assert (items.content, items.labels) == (["hello, you; there"], ["a"])
+
+
 def test_labels_of_arrays_may_be_positions_in_names(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.eye(3), y=[1, 0, 1], class_names=["owl", "wren"])
     assert read_labelled(tmp_path / "t.npz").labels == ["wren", "owl", "wren"]

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from mirrorshot.cli.assessment import Assessment, assess, novelty_in_words, score_rows
 from mirrorshot.cli.models import end_with_damaged
-from mirrorshot.cli.terminal import note, refuse, say, say_json, short_work, shown
+from mirrorshot.cli.options import Reading
+from mirrorshot.cli.terminal import note, say, say_json, short_work, shown
 
 if TYPE_CHECKING:
     from mirrorshot.tool import Encoded, Prediction
@@ -21,27 +22,17 @@ _SIDE = 160  # pixels of an image
 
 
 def report_model(
-    paths: Sequence[Path],
-    output: Path,
-    pool: Path | None,
-    columns: Mapping[str, str | None],
-    *,
-    quiet: bool,
-    as_json: bool,
-    **given: bool,
+    paths: Sequence[Path], output: Path, pool: Path | None, given: Reading, *, keep_copies: bool, as_json: bool
 ) -> None:
-    """Write the report on a model (`paths` are its file and labelled items); `columns`, `given` go to `assess`."""
-    if len(paths) != 2:
-        refuse(f"Expected a model and a folder of labelled images, but got {len(paths)} paths.")
+    """Write the report on a model; `paths` are its file and labelled items."""
     with short_work():
         from mirrorshot.files.checkpoint import write_atomically
         from mirrorshot.tool.scores import verdict
         from mirrorshot.views import model_sections, write_report
 
-        found = assess(paths[0], paths[1], columns, quiet=quiet, **given)
+        found = assess(paths, given, keep_copies=keep_copies)
         note(f"Warning: {found.leak_in_words()}", quiet=not found.shared)
         intro = f"{verdict(found.scores, found.items)}\n\n{found.leak_in_words()}"
-        output.parent.mkdir(parents=True, exist_ok=True)
         title = f"{paths[0].name} on {paths[1].name}"
         write_report(output, title=title, intro=intro, sections=model_sections(_results(found, paths, pool)))
         numbers = output.with_suffix(".json")

@@ -273,11 +273,11 @@ def damaged(path: Path) -> CheckpointError:
 
 
 def _not_a_checkpoint(path: Path, why: str) -> CheckpointError:
-    return CheckpointError(f"Expected {path} to be a checkpoint of mirrorshot, but got something else: {why}.")
+    return CheckpointError(f"Expected {path} to be a file of mirrorshot, but got something else: {why}.")
 
 
 def _truncated(path: Path, n_bytes: int, expected: int) -> CheckpointError:
     return CheckpointError(
         f"Expected {path} to have {expected:,} bytes, but got {n_bytes:,}: it was cut off. Copy it again, or use "
-        "another checkpoint."
+        "another one."
     )

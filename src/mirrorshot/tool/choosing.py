@@ -40,9 +40,10 @@ def decide(items: Items) -> Choice:
     kept = {i: item for i, item in zip(rows, content, strict=True) if item is not None}
     expected = _expected(items, list(kept.values()))
     labels = [items.labels[i] for i in kept] if items.labels is not None else []
-    if max(Counter(labels).values(), default=0) < 2 or len(set(labels)) < 2:
+    names = candidates(items.kind)
+    if max(Counter(labels).values(), default=0) < 2 or len(set(labels)) < 2 or len(names) < 2:
         return expected
-    return _compare(candidates(items.kind), list(kept.values()), labels, expected)
+    return _compare(names, list(kept.values()), labels, expected)
 
 
 def _step(items: Items) -> int:
@@ -78,8 +79,8 @@ def _expected(items: Items, content: Sequence[Item]) -> Choice:
     """The choice before any label is looked at."""
     names = candidates(items.kind)
     if items.kind == "text":
-        advice = "" if len(names) > 1 else "; for better ones: pip install 'mirrorshot[text]'"
-        return Choice(names[0], f"for texts, the one to begin with{advice}")
+        advice = "" if len(names) > 1 else " Others are better: pip install 'mirrorshot[text]'"
+        return Choice(names[0], "for texts, the one to begin with", advice)
     return choose_encoder([image for image in content if isinstance(image, Image.Image)], names[0])
 
 
@@ -92,8 +93,8 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
     bonus = _LOOKS if isinstance(content[0], Image.Image) else _EXPECTED
     best = max(names, key=lambda name: scores[name] + (bonus if name == expected.name else 0.0))
     shown = ", ".join(f"{name} {score / len(y):.2f}" for name, score in scores.items())
-    reason = f"leave-one-out log-likelihood an example, nats: {shown}"
-    return Choice(best, f"{expected.reason}; {reason}" if best == expected.name else reason)
+    reason = f"leave-one-out log-likelihood per example in nats: {shown}"
+    return Choice(best, f"{expected.reason}; {reason}" if best == expected.name else reason, expected.advice)
 
 
 def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:

@@ -86,7 +86,7 @@ def _confusion(results: ModelResults) -> Table | str:
     """The confusion matrix; for many classes its largest entries."""
     counts = np.array(results.confusion)
     kept = np.flatnonzero(counts.sum(1) > 0).tolist()
-    caption = "Confusion matrix: a row for each class, a column for each answer"
+    caption = "Confusion matrix: a row for each class, a column for each answer, by number"
     if len(results.classes) > _MAX_MATRIX:
         wrong = counts - np.diag(np.diag(counts))
         order = np.argsort(-wrong, axis=None, kind="stable")[:20]
@@ -94,8 +94,12 @@ def _confusion(results: ModelResults) -> Table | str:
         rows = [[results.classes[i], results.classes[j], str(wrong[i, j])] for i, j in pairs]
         return Table("Most frequent mistakes", ["class", "answer", "items"], rows, results.protocol) if rows else ""
     rows = [
-        [results.classes[c], *(str(n) if n else "·" for n in counts[c]), f"{counts[c, c] / counts[c].sum():.0%}"]
+        [
+            f"{c + 1} {results.classes[c]}",
+            *(str(n) if n else "·" for n in counts[c]),
+            f"{counts[c, c] / counts[c].sum():.0%}",
+        ]
         for c in kept
     ]
-    columns = ["class", *results.classes, "right"]
+    columns = ["class", *(str(c + 1) for c in range(len(counts))), "right"]
     return Table(caption, columns, rows, results.protocol)
