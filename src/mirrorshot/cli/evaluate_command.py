@@ -94,9 +94,7 @@ def evaluate(
     if runs[0].is_file():
         _evaluate_model(runs, given, keep_copies=keep_copies, as_json=as_json)
         return
-    protocol = {
-        "n_query": n_query, "n_tasks": n_tasks, "seeds": parse_seeds(seeds), "two_temperatures": two_temperatures,
-    }  # fmt: skip
+    protocol = {"n_query": n_query, "n_tasks": n_tasks, "seeds": parse_seeds(seeds)}
     if checkpoint not in ("best", "last"):
         refuse(f"Expected --checkpoint to be best or last, but got {checkpoint!r}.")
     if report is not None:
@@ -107,8 +105,9 @@ def evaluate(
         configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
         weights = {"checkpoint": checkpoint, "average_flips": average_flips}
+        protocol |= {"n_way": sizes.n_way, "n_shot": sizes.n_shot, "two_temperatures": two_temperatures}
         found = _evaluate_runs(
-            runs, sizes, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=given.quiet
+            runs, sizes.data, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=given.quiet
         )
         results = Results(sizes.data, checkpoint, configs, found, average_flips)
         record = write_json(results)
@@ -156,7 +155,7 @@ def _common_sizes(configs: Mapping[Path, "Config"], data: str | None, n_way: int
 
 def _evaluate_runs(
     runs: Sequence[Path],
-    sizes: _Sizes,
+    data: str,
     weights: Mapping[str, Any],
     protocol: Mapping[str, Any],
     *,
@@ -170,15 +169,12 @@ def _evaluate_runs(
     with wrong_usage():
         place = choose_device(device)
     with progress_bar(quiet=quiet) as stage:
-        dataset = load_test_data(sizes.data, skip_corrupt=skip_corrupt, progress=stage("Loading data"))
+        dataset = load_test_data(data, skip_corrupt=skip_corrupt, progress=stage("Loading data"))
         loaded = {run: load_run(run, dataset, device=place, **weights) for run in runs}
         return {
-            path: evaluate_run(
-                run, dataset, n_way=sizes.n_way, n_shot=sizes.n_shot, progress=stage(f"Evaluating {path.name}"),
-                **protocol,
-            )
+            path: evaluate_run(run, dataset, progress=stage(f"Evaluating {path.name}"), **protocol)
             for path, run in loaded.items()
-        }  # fmt: skip
+        }
 
 
 def _evaluate_model(paths: list[Path], given: options.Reading, *, keep_copies: bool, as_json: bool) -> None:

@@ -112,10 +112,8 @@ def kernels() -> list[Row]:
 
 def _keywords(kernel: type) -> Row:
     """Arguments of a kernel with their defaults, except for the number of classes, which tasks have."""
-    parameters = [
-        p for cls in reversed(kernel.__mro__) if "__init__" in vars(cls)
-        for p in inspect.signature(cls).parameters.values()
-    ]  # fmt: skip
+    classes = [cls for cls in reversed(kernel.__mro__) if "__init__" in vars(cls)]
+    parameters = [p for cls in classes for p in inspect.signature(cls).parameters.values()]
     own = inspect.signature(kernel).parameters
     is_open = any(p.kind is p.VAR_KEYWORD for p in own.values())
     return {

@@ -59,8 +59,10 @@ def _results(found: Assessment, paths: Sequence[Path], pool: Path | None) -> "Mo
         scores=score_rows(found.scores),
         notes=[calibration_in_words(found.scores), novelty_in_words(found.scores, found.items)],
         protocol={
-            "model": paths[0].name, "examples": str(len(model.names)), "classes": str(len(model.classes)),
-            "encoder": model.encoder.name, f"labelled {found.items}": f"{found.scores.n_items} of {paths[1].name}",
+            "model": paths[0].name,
+            "examples": f"{len(model.names)} of {len(model.classes)} classes",
+            "encoder": model.encoder.name,
+            f"labelled {found.items}": f"{found.scores.n_items} of {paths[1].name}",
             "left out": "0" if found.are_kept else str(len(found.shared)),
         },
         classes=model.classes,
@@ -71,7 +73,7 @@ def _results(found: Assessment, paths: Sequence[Path], pool: Path | None) -> "Mo
         n_mistakes=len(wrong),
         suggestions=suggestions,
         about_suggestions=about,
-    )  # fmt: skip
+    )
 
 
 def _mistake(answer: "Prediction", label: str) -> list[str]:
@@ -105,7 +107,7 @@ def _suggestions(found: Assessment, pool: Path | None) -> "tuple[str, list[Card]
 
 def _answer(answer: "Prediction") -> list[str]:
     told = "none of these" if answer.is_novel else " or ".join(answer.labels or ()) or f"perhaps {answer.label}"
-    return [told, f"{answer.label} {answer.probability:.0%}"]
+    return [told, f"{answer.probability:.0%}" if told == answer.label else f"{answer.label} {answer.probability:.0%}"]
 
 
 def _cards(encoded: "Encoded", rows: Sequence[int], lines: Sequence[Sequence[str]]) -> "list[Card]":

@@ -166,10 +166,8 @@ def _collect(
             evaluation = None if again else read_stored(folder)
             if evaluation is None or not wanted.is_met_by(evaluation):
                 run, dataset = load(folder), load_data(config.data)
-                evaluation = evaluate_run(
-                    run, dataset, two_temperatures=wanted.two_temperatures,
-                    progress=stage(f"Evaluating {folder.name}"), **wanted.protocol,
-                )  # fmt: skip
+                options = {"two_temperatures": wanted.two_temperatures, **wanted.protocol}
+                evaluation = evaluate_run(run, dataset, progress=stage(f"Evaluating {folder.name}"), **options)
                 write_json(Results(config.data, "best", {folder: config}, {folder: evaluation}))
             cards, note = _cards(partial(load_data, config.data), partial(load, folder), evaluation, n_cards)
             shown[name] = ReportedRun(folder, config, config.data, evaluation, read_log(folder), cards, note)

@@ -16,6 +16,7 @@ from PIL import Image
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.data.decoding import read_pictures
 from mirrorshot.encoders import Choice, Embeddings, Item, candidates, choose_encoder, make_encoder
+from mirrorshot.encoders.plain import NoEncoder
 from mirrorshot.tool.items import Items
 
 _N_CLASSES, _PER_CLASS = 10, 5  # that an encoder is tried on
@@ -116,6 +117,11 @@ def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
     return X.mean(0), np.where(deviation > 0, deviation, 1.0)
 
 
+def table_encoder(X: Embeddings) -> NoEncoder:
+    """The encoder of given embeddings, which makes columns of different units alike."""
+    return NoEncoder(*(table_scale(X) or ()))
+
+
 def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) -> FewShotClassifier:
     """Fit classifiers with kernels cosine and rbf to a table, and return the one with the higher likelihood.
 
@@ -123,6 +129,5 @@ def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) 
     """
     heads = {name: FewShotClassifier(**parameters, kernel=name).fit(X, y) for name in ("cosine", "rbf")}
     expected = "rbf" if X.shape[1] <= _FEW_COLUMNS else "cosine"
-    return max(heads.items(), key=lambda pair: pair[1].loo_log_likelihood_ + (_EXPECTED if pair[0] == expected else 0))[
-        1
-    ]
+    scores = {name: head.loo_log_likelihood_ + _EXPECTED * (name == expected) for name, head in heads.items()}
+    return heads[max(scores, key=lambda name: scores[name])]

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.metrics.bins import wilson_interval
+
 FEW = 50
 """Labelled items below which scores say little."""
 TARGET = 0.98
 """Accuracy to reach by sending the least confident predictions to a person."""
 N_BINS, N_RESAMPLES, LEVEL = 15, 1000, 0.95
-_Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 _CHUNK = 2**22  # draws held at a time
 _BAND, _LEAST_IN_BAND = (0.85, 0.95), 10
 
@@ -178,9 +179,8 @@ def wilson(n_right: int, n: int) -> Interval:
         >>> tuple(round(end, 3) for end in wilson(10, 10))
         (0.722, 1.0)
     """
-    share, z2 = n_right / n, _Z**2 / n
-    half = math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
-    return Interval(max(0.0, (share + z2 / 2 - half) / (1 + z2)), min(1.0, (share + z2 / 2 + half) / (1 + z2)))
+    (low,), (high,) = wilson_interval(np.array([n_right / n]), np.array([float(n)]))
+    return Interval(max(0.0, float(low)), min(1.0, float(high)))
 
 
 def bootstrap(n: int, statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]], seed: int = 0) -> Interval:

@@ -9,14 +9,11 @@ from numpy.typing import NDArray
 from mirrorshot.views.page import Block, Card, Gallery, Image, Section, Table
 from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure
 from mirrorshot.views.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
+from mirrorshot.views.sections import reliability_section, risk_image_section
 
 _RELIABILITY = (
     "Sort the answers by how sure they claim to be. Those that say 80 % should be right in 80 of 100 cases: bars that "
     "end on the dashed line. Short lines are 95 % intervals; wide ones mean that there are few answers of that kind."
-)
-_RISK = (
-    "Send the least sure answers to a person and keep the others: the further to the left, the fewer are kept, and the "
-    "fewer of these should be wrong."
 )
 _MISTAKES = "The mistakes that the model was surest of come first. Look for wrong labels among them, too."
 _MAX_MATRIX = 30  # classes
@@ -71,14 +68,8 @@ def _figures(results: ModelResults) -> list[Section]:
     reliability = reliability_figure([[ReliabilityDisplay.from_predictions(results.prob, results.y)]])
     risk = risk_coverage_figure([RiskCoverageDisplay.from_predictions(results.prob, results.y)])
     return [
-        Section(
-            "Do the probabilities mean what they say?",
-            [_RELIABILITY, Image(reliability, "Reliability diagram: accuracy over confidence.")],
-        ),
-        Section(
-            "Is it right when it is sure?",
-            [_RISK, Image(risk, "Error rate of the answers that are kept, over their share.")],
-        ),
+        reliability_section(Image(reliability, "Reliability diagram: accuracy over confidence."), _RELIABILITY),
+        risk_image_section(Image(risk, "Error rate of the answers that are kept, over their share.")),
     ]
 
 
