@@ -1,4 +1,6 @@
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,3 +160,20 @@ def table_of():
         return support, Items("embedding", [f"row {i}" for i in q], X[q], None), [str(c) for c in y[q]]
 
     return make
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):
+    for name in ("a", "b", ".hidden"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.png").write_bytes(b"")
+    assert [Path(name).parent.name for name in read_unlabelled([str(tmp_path)]).names] == ["a", "b"]
+    scan = os.scandir
+
+    def refuse(folder):
+        if Path(folder).name == "b":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"Expected to read all folders in .*Permission denied"):
+        read_unlabelled([str(tmp_path)])

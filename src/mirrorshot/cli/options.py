@@ -36,7 +36,7 @@ device_option = partial(typer.Option, help="auto, cpu, cuda or cuda:N.")
 data_option = partial(typer.Option, autocompletion=complete_data, metavar="NAME")
 preset_option = partial(typer.Option, autocompletion=complete_preset, metavar="NAME")
 set_option = partial(typer.Option, "--set", metavar="NAME=VALUE", autocompletion=complete_setting)
-output_option = partial(typer.Option, "--output", "-o", metavar="FILE")
+output_option = partial(typer.Option, "--output", "-o", metavar="FILE", readable=False)
 n_shot_option = partial(typer.Option, help="Labelled items of each class.")
 n_query_option = partial(typer.Option, help="Items of each class to classify.")
 

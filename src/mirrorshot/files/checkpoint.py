@@ -200,6 +200,8 @@ def _read(path: Path, limit: int) -> tuple[bytes, int]:
             f"Expected a checkpoint at {path}, but got no such file. Check the path; a run writes its first one at its "
             "first validation."
         ) from error
+    except PermissionError as error:
+        raise CheckpointError(f"Expected to read {path}, but got: no permission.") from error
     except IsADirectoryError as error:
         raise _not_a_checkpoint(path, "it is a folder; name the file in it") from error
     except NotRegularFileError as error:

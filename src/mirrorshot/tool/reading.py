@@ -83,11 +83,10 @@ def _expand(name: str) -> list[Path]:
     if "\0" in name:
         raise DataError(f"Expected the path of an image, but got {name!r}.")
     if os.path.isdir(path):
-        found = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-        visible = [p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts)]
-        if not visible:
+        found = sorted(p for p in _visible(path) if p.suffix.lower() in SUFFIXES and p.is_file())
+        if not found:
             raise DataError(f"Expected {path} to hold images ({', '.join(SUFFIXES)}), but it has none.")
-        return visible
+        return found
     if os.path.lexists(path):
         return [path]
     if glob.has_magic(name):
@@ -96,3 +95,14 @@ def _expand(name: str) -> list[Path]:
             return [p for match in matches for p in _expand(match) if p.suffix.lower() in SUFFIXES]
         raise DataError(f"Expected images that match {name!r}, but there are none; check the pattern.")
     raise DataError(f"Expected an image or a folder at {name!r}, but there is none; check the path.")
+
+
+def _visible(root: Path) -> Iterator[Path]:
+    """Files in and below a folder, without hidden ones. A folder that cannot be read is an error, not left out."""
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"Expected to read all folders in {root}, but got: {error}.") from error
+
+    for folder, folders, files in os.walk(root, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(folder, name) for name in files if not name.startswith("."))
