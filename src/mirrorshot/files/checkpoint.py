@@ -114,11 +114,8 @@ def with_seal(data: bytes) -> bytes:
 def load_checkpoint(path: Path, *, as_arrays: bool = False) -> Checkpoint:
     """Read a checkpoint, wholly checked before anything is made of it.
 
-    A file of mirrorshot 0.1 without a seal is read with a warning: damage to its numbers goes unnoticed.
-
-    Args:
-        path: of the file.
-        as_arrays: return NumPy arrays, without torch.
+    With `as_arrays` its tensors are NumPy arrays, without torch. A file of mirrorshot 0.1 without a seal is read with a
+    warning: damage to its numbers goes unnoticed.
 
     Raises:
         CheckpointNotFoundError: no such file.

@@ -60,14 +60,9 @@ class UncertaintyMapDisplay:
     def from_estimator(
         cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, n_points: int = 120, margin: float = 0.4
     ) -> "UncertaintyMapDisplay":
-        """Compute the maps around the examples of a fitted `FewShotClassifier`.
+        """Compute the maps around the examples X (n, 2) of a fitted `FewShotClassifier`.
 
-        Args:
-            estimator: fitted on two features.
-            X: its examples, (n, 2).
-            y: their labels.
-            n_points: points of the maps along each side.
-            margin: beyond the examples, as a share of their range.
+        The maps have `n_points` along each side, with a `margin` beyond the examples as a share of their range.
         """
         points, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
         _check(points, labels, n_points, margin)
