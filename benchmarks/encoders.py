@@ -35,7 +35,8 @@ from mirrorshot.encoders.base import unit
 from mirrorshot.encoders.images import NETWORKS
 from mirrorshot.tool import Items, Model, decide
 
-N_TASKS, N_AUTO = 40, 10
+N_TASKS, N_AUTO = 40, 40
+PARTS = ("photographs", "texts", "tables", "characters")
 VARIANTS = ("clean", "inverted", "tinted", "blue ink", "uneven light")
 SIZES = {"pixels": 0.0, "efficientnet-lite0": 17.4, "efficientnet-lite1": 20.2, "efficientnet-lite2": 22.7,
          "tfidf": 0.0, "wordllama": 19.2, "minilm": 83.5}  # fmt: skip
@@ -133,7 +134,8 @@ def characters(folder: Path) -> list[dict[str, object]]:
                 found["auto"].append(found[chosen][-1])
                 n_right += chosen == "glyphs"
             means = {name: float(np.mean(values)) for name, values in found.items()}
-            rows.append({"variant": how, "n_shot": n_shot, **means, "glyphs_chosen": n_right / N_AUTO})
+            below = max(means[name] for name in names) - means["auto"]
+            rows.append({"variant": how, "n_shot": n_shot, **means, "below": below, "glyphs_chosen": n_right / N_AUTO})
     return rows
 
 
@@ -190,48 +192,50 @@ def tables() -> list[dict[str, object]]:
     return rows
 
 
+def print_rows(rows: list[dict[str, object]]) -> None:
+    cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+    print(table(list(rows[0]), cells), flush=True)
+
+
+def print_measured(found: dict[str, dict], sets: dict[str, object]) -> None:
+    rows = [
+        [name, f"{row['megabytes']:.1f}", f"{row['ms_an_item']:.2f}"]
+        + [f"{100 * row[key][f'{n}_shot']:.1f}" for key in sets for n in (1, 5)]
+        for name, row in found.items()
+    ]
+    print(
+        table(["encoder", "MB", "ms an item", *(f"{key} {n} shot" for key in sets for n in (1, 5))], rows), flush=True
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=os.environ.get("MIRRORSHOT_DATA"), help="folder of the data")
-    parser.add_argument("--characters", action="store_true", help="measure characters again, and keep the other parts")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="parts to measure; others are kept")
     arguments = parser.parse_args()
     folder = arguments.data
     if folder is None:
         parser.error("set MIRRORSHOT_DATA, or pass --data")
     started = time.perf_counter()
-    if arguments.characters:
-        before = json.loads((RESULTS / "encoders.json").read_text())
-        kept = {key: before[key] for key in ("photographs", "texts", "tables")}
-        other = {key: before[key] for key in ("commit", "command")}
-        rows = characters(folder)
-        print(table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]))
-        save("encoders", {**kept, "characters": rows, "other_parts": other}, seed=1, started=started)
-        return
-    images = {"cub": photographs(folder, "cub192.npz", 20), "mini_imagenet": photographs(folder, "mini*.npz", 20)}
     result: dict[str, object] = {}
-    result["photographs"] = {name: measured(name, images) for name in ("pixels", *reversed(NETWORKS))}
-    texts = text_sets(60)
-    result["texts"] = {name: measured(name, texts) for name in ("tfidf", "wordllama", "minilm")}
-    for kind in ("photographs", "texts"):
-        rows = [
-            [name, f"{row['megabytes']:.1f}", f"{row['ms_an_item']:.2f}"]
-            + [
-                f"{100 * score:.1f}"
-                for key in row
-                for score in (row[key].values() if isinstance(row[key], dict) else ())
-            ]
-            for name, row in result[kind].items()
-        ]
-        sets = images if kind == "photographs" else texts
-        header = ["encoder", "MB", "ms an item", *(f"{key} {n} shot" for key in sets for n in (1, 5))]
-        print(table(header, rows), flush=True)
-    result["tables"] = tables()
-    result["characters"] = characters(folder)
-    for kind in ("tables", "characters"):
-        header = list(result[kind][0])
-        print(
-            table(header, [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in r.values()] for r in result[kind]])
-        )
+    if set(arguments.parts) < set(PARTS):
+        before = json.loads((RESULTS / "encoders.json").read_text())
+        result = {key: before[key] for key in PARTS if key not in arguments.parts}
+        result["other_parts"] = before.get("other_parts", {key: before[key] for key in ("commit", "command")})
+    if "photographs" in arguments.parts:
+        images = {"cub": photographs(folder, "cub192.npz", 20), "mini_imagenet": photographs(folder, "mini*.npz", 20)}
+        result["photographs"] = {name: measured(name, images) for name in ("pixels", *reversed(NETWORKS))}
+        print_measured(result["photographs"], images)
+    if "texts" in arguments.parts:
+        texts = text_sets(60)
+        result["texts"] = {name: measured(name, texts) for name in ("tfidf", "wordllama", "minilm")}
+        print_measured(result["texts"], texts)
+    if "tables" in arguments.parts:
+        result["tables"] = tables()
+        print_rows(result["tables"])
+    if "characters" in arguments.parts:
+        result["characters"] = characters(folder)
+        print_rows(result["characters"])
     save("encoders", result, seed=1, started=started)
 
 

@@ -86,6 +86,24 @@ def test_pictures_come_from_files_patterns_and_pipes(run, fitted, pictures):
         assert [record["name"] for record in records(result)] == names
 
 
+def test_a_narrow_terminal_breaks_no_name_of_a_class(run, pictures, tmp_path, monkeypatch):
+    from mirrorshot.cli import tables
+
+    names = ["Red_legged_Kittiwake", "Kentucky_Warbler", "A_class_with_an_even_longer_name"]
+    for old, new in zip(("bar", "cross", "ring"), names, strict=True):
+        shutil.copytree(pictures / "support" / old, tmp_path / "named" / new)
+    assert run("fit", tmp_path / "named", "-o", "named.mirrorshot").exit_code == 0
+    arguments = ("predict", "named.mirrorshot", pictures / "query", "--novelty", "0", "--coverage", "0.99")
+    piped = run(*arguments).stdout
+    assert sum("none of these (" in line and line.rstrip().endswith("%") for line in piped.splitlines()) == 9
+    monkeypatch.setattr(tables, "terminal_width", lambda: 80)
+    monkeypatch.setattr("mirrorshot.cli.predict_command.is_terminal", lambda: True)
+    shown = run(*arguments).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    for word in ("(Kentucky_Warbler?)", "(Red_legged_Kittiwake?)", "(A_class_wi…nger_name?)"):
+        assert word in shown
+
+
 def test_a_threshold_decides_what_is_none_of_these(run, fitted, pictures):
     every = records(run("predict", fitted, pictures / "query", "--novelty", 0, "--json"))
     assert {record["answer"] for record in every} == {"none of these"}
@@ -190,7 +208,7 @@ def test_the_same_image_under_two_classes_is_refused(run, pictures, tmp_path):
     (folder / "ring" / "wrong.png").unlink()
     named = run("fit", folder, "-o", "model")
     assert named.exit_code == 0
-    assert "examples are the same as others" in named.stderr
+    assert "1 example same as others" in named.stderr
 
 
 def test_a_model_has_a_report(run, fitted, pictures):
@@ -234,7 +252,7 @@ def test_the_doctor_ends_with_a_code_of_its_own(run, pictures, tmp_path):
     report = json.loads(result.stdout)
     assert report["findings"][0]["check"] == "unreadable"
     shown = run("doctor", folder)
-    assert "error: 1 images cannot be read" in shown.stdout
+    assert "error: 1 image cannot be read" in shown.stdout
     assert "Delete them" in shown.stdout
 
 
@@ -283,7 +301,8 @@ WRONG = {
     "an empty class": (["fit", "holes"], 1, "remove them or add"),
     "a damaged picture": (["fit", "damaged"], 1, "--skip-corrupt"),
     "unknown encoder": (["fit", "{support}", "-e", "glyph"], 1, "Check the spelling"),
-    "unknown kernel": (["fit", "{support}", "--kernel", "unheard"], 1, "`kernel` to be one of"),
+    "unknown kernel": (["fit", "{support}", "--kernel", "unheard"], 2, "--kernel to be one of"),
+    "novelty above one": (["predict", "{model}", "{support}", "--novelty", "7"], 2, "--novelty to be between 0 and 1"),
     "missing package": (["fit", "{support}", "-e", "open_clip:ViT-B-32"], 1, "pip install open_clip_torch"),
     "output is a folder": (["fit", "{support}", "-o", "one"], 2, "to be a file"),
     "output cannot be made": (["fit", "{support}", "-o", "note.txt/model"], 2, "is no folder"),

@@ -111,3 +111,37 @@ def test_a_table_of_embeddings_goes_through_every_command(run, tmp_path):
     assert "words" not in records(run("explain", "m", tmp_path / "q.npy", "--json"))[0]
     assert records(run("add", "m", f"c={tmp_path / 'q.npy'}", "--json"))["n_examples"] == 15
     assert run("doctor", tmp_path / "t.npz").exit_code == 0
+
+
+def test_a_labelled_table_is_added_by_its_labels(run, fitted, tmp_path):
+    more = tmp_path / "more.csv"
+    more.write_text("body,topic\nrain in the north,weather\nsnow and ice,weather\na cup final,sport\n")
+    refused = run("add", fitted, more)
+    assert refused.exit_code == 1
+    assert "--label-column" in refused.stderr
+    under_one = run("add", fitted, more, "--label", "weather", "--label-column", "topic")
+    assert under_one.exit_code == 1
+    assert "labels of its own" in under_one.stderr
+    added = records(run("add", fitted, more, "--label-column", "topic", "--json"))
+    assert added["classes"] == {"money": 4, "sport": 5, "weather": 2}
+
+
+def test_labels_of_any_name_do_not_count_as_numbers(run, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{a:.3f},{b:.3f},{'xy'[i % 2]}" for i, (a, b) in enumerate(rng.normal(size=(8, 2)))]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,kind", *rows]))
+    assert run("fit", "t.csv", "--label-column", "kind", "-o", "m").exit_code == 0
+    assert len(records(run("predict", "m", "t.csv", "--label-column", "kind", "--json"))) == 8
+
+
+def test_a_prior_takes_columns_of_any_name(run, texts):
+    refused = run("prior", texts, *COLUMNS, "-e", "tfidf")
+    assert refused.exit_code == 1
+    assert "at least 10 background classes" in refused.stderr
+
+
+def test_texts_that_are_left_out_are_named(run, tmp_path):
+    (tmp_path / "t.csv").write_text("text,label\na cat,cat\n,cat\na dog,dog\n")
+    told = run("fit", "t.csv", "-e", "tfidf", "--skip-corrupt")
+    assert told.exit_code == 0
+    assert "cannot be read: row 2." in told.stderr

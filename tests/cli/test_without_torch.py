@@ -52,10 +52,12 @@ def test_the_commands_for_models_work(invoke, pictures):
         ["evaluate", "m", query],
         ["doctor", support],
         ["list", "encoders"],
+        ["list"],
     )
     failed = {line: found for line, found in done.items() if found[0] not in (0, 3)}
     assert failed == {}
     assert imported == []
+    assert "pip install 'mirrorshot[train]'" in done["list"][1]
 
 
 def test_export_writes_onnx(invoke, pictures):

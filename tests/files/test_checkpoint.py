@@ -194,7 +194,7 @@ def test_a_folder_is_no_checkpoint(tmp_path):
 def test_what_is_not_a_checkpoint_is_refused(path, data):
     path.write_bytes(data)
     for load in (load_checkpoint, load_info):
-        with pytest.raises(CheckpointError, match="to be a checkpoint of mirrorshot, but got something else"):
+        with pytest.raises(CheckpointError, match="to be a file of mirrorshot, but got something else"):
             load(path)
 
 

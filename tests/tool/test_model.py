@@ -214,7 +214,7 @@ def test_a_damaged_picture_is_told_and_can_be_left_out(tmp_path, write_pictures,
     items = Items("picture", [*items.names, "bad"], [*items.content, bad], [*items.labels, "bar"])
     items = items.take([i for i, name in enumerate(items.names) if name != str(bad)])
     encoder = make_encoder("pixels")
-    with pytest.raises(DataError, match=r"1 are not: .*bad"):
+    with pytest.raises(DataError, match=r"1 item cannot be read: .*bad"):
         Model.fit(items, encoder)
     model = Model.fit(items, encoder, skip_corrupt=True)
     assert len(model.names) == 6

@@ -1,5 +1,7 @@
 """Scores agree with the metrics of the package, and their uncertainty with simulations and with scipy."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -95,8 +97,25 @@ def test_few_items_are_said_to_be_few():
     said = verdict(score(*drawn(400)), "images")
     assert "fewer" not in said
     assert "of 400 images" in said
-    assert "When it says 90 % it is right in" in said
-    assert "to a person" in said
+    assert re.search(r"When it says 90 % it is right in \d+ % \[\d+, \d+\] of \d+ cases", said)
+    assert re.search(r"to a person \(those below 0\.\d+\) and \d+ % \[\d+, 100\] of the other \d+ are right", said)
+
+
+def test_a_band_of_ten_predictions_has_a_wide_interval():
+    log_prob = np.log(np.tile([0.9, 0.1], (10, 1)))
+    found = scores_of(["a", "b"], np.array(["a"] * 9 + ["b"]), log_prob, np.zeros(10, bool))
+    n, confidence, accuracy, interval = found.band
+    assert (n, round(confidence, 6), accuracy) == (10, 0.9, 0.9)
+    assert interval == wilson(9, 10)
+    assert "it is right in 90 % [60, 98] of 10 cases" in verdict(found)
+    assert found.record()["band"]["n_items"] == 10
+    assert scores_of(["a", "b"], np.array(["a"] * 9), log_prob[:9], np.zeros(9, bool)).band is None
+
+
+def test_a_threshold_is_not_rounded_up_to_one():
+    log_prob = np.log(np.array([[0.99999, 1e-5]] * 5 + [[0.99998, 2e-5]]))
+    said = verdict(scores_of(["a", "b"], np.array(["a"] * 5 + ["b"]), log_prob, np.zeros(6, bool)))
+    assert "those below 0.9999)" in said
 
 
 def test_bins_are_closed_above():

@@ -1,4 +1,6 @@
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +56,36 @@ def test_embeddings_come_from_every_format(tmp_path, suffix):
             read_labelled(path)
     else:
         assert read_labelled(path).labels == y
+
+
+@pytest.mark.parametrize("suffix", ["npz", "csv"])
+def test_rows_count_from_one(tmp_path, suffix):
+    path = tmp_path / f"t.{suffix}"
+    for value in (0.5, np.nan):
+        X = np.array([[1.0, 2.0], [value, 1.0], [3.0, 4.0]])
+        if suffix == "npz":
+            np.savez(path, X=X)
+        else:
+            write(path, "\n".join(["a,b", *(",".join(map(str, row)) for row in X)]))
+        if np.isfinite(value):
+            assert read_unlabelled([str(path)]).names == ["row 1", "row 2", "row 3"]
+    with pytest.raises(DataError, match="in rows 2"):
+        read_unlabelled([str(path)])
+
+
+def test_a_table_without_labels_is_told_with_its_columns(tmp_path):
+    path = write(tmp_path / "t.csv", "body,topic\nhello,a\n")
+    with pytest.raises(DataError, match=r"labels, but it has 'body', 'topic'.*--label-column"):
+        read_labelled(path)
+    with pytest.raises(DataError, match=r"Expected a table at .*nowhere\.csv"):
+        read_labelled(tmp_path / "nowhere.csv")
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_columns_are_separated_as_spreadsheets_do(tmp_path, mark):
+    path = write(tmp_path / "t.csv", f'text{mark}label\n"hello, you; there"{mark}a\n')
+    items = read_labelled(path)
+    assert (items.content, items.labels) == (["hello, you; there"], ["a"])
 
 
 def test_labels_of_arrays_may_be_positions_in_names(tmp_path):
@@ -128,3 +160,20 @@ def table_of():
         return support, Items("embedding", [f"row {i}" for i in q], X[q], None), [str(c) for c in y[q]]
 
     return make
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):
+    for name in ("a", "b", ".hidden"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.png").write_bytes(b"")
+    assert [Path(name).parent.name for name in read_unlabelled([str(tmp_path)]).names] == ["a", "b"]
+    scan = os.scandir
+
+    def refuse(folder):
+        if Path(folder).name == "b":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"Expected to read all folders in .*Permission denied"):
+        read_unlabelled([str(tmp_path)])

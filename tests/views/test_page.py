@@ -14,7 +14,7 @@ EVIL = '<script>alert("x")</script> & more'
 class Page(HTMLParser):
     """Tags with their attributes, and whether all of them are closed in order."""
 
-    VOID = ("meta", "link", "br", "img", "hr", "input")
+    VOID = ("meta", "link", "br", "img", "hr", "input", "wbr")
 
     def __init__(self, text):
         super().__init__()
@@ -164,3 +164,11 @@ def test_numbers_without_a_protocol_are_refused(report):
 def test_uneven_rows_are_refused(report):
     with pytest.raises(InvalidInputError, match="rows of 3 cells in the table 'Accuracy', but got one of 2"):
         report(table(rows=[["ours", "91.2"]]))
+
+
+def test_names_break_between_their_words(tmp_path):
+    table = Table("t", ["class", "1"], [["1 Red_legged_Kittiwake & co", "3"]], {"file": "a/b_c.csv"})
+    write_report(tmp_path / "r.html", title="t", intro="", sections=[Section("s", [table])])
+    page = (tmp_path / "r.html").read_text()
+    assert ">1 Red_<wbr>legged_<wbr>Kittiwake &amp; co</th>" in page
+    assert "<dd>a/<wbr>b_<wbr>c.csv</dd>" in page

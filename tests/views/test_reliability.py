@@ -4,9 +4,9 @@ import torch
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
-from mirrorshot.metrics import calibration_bins, expected_calibration_error, maximum_calibration_error
+from mirrorshot.metrics import calibration_bins, expected_calibration_error, maximum_calibration_error, wilson_interval
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views import ReliabilityDisplay, reliability_figure, save_figure, wilson_interval
+from mirrorshot.views import ReliabilityDisplay, reliability_figure, save_figure
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ torch, scikit-learn and matplotlib are imported inside the commands, so that `--
 answer at once. Results go to stdout, progress and errors to stderr; `mirrorshot --help` lists the exit codes.
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from mirrorshot.cli.explain_command import EXPLAIN_EXAMPLES, explain
 from mirrorshot.cli.export_command import EXPORT_EXAMPLES, export
 from mirrorshot.cli.fit_command import FIT_EXAMPLES, fit
 from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
-from mirrorshot.cli.options import examples
+from mirrorshot.cli.options import examples, unfolded
 from mirrorshot.cli.predict_command import PREDICT_EXAMPLES, predict
 from mirrorshot.cli.prior_command import PRIOR_EXAMPLES, prior
 from mirrorshot.cli.remove_command import REMOVE_EXAMPLES, remove
@@ -51,8 +52,6 @@ _EXAMPLES = examples(
     "found errors, or a gate of `mirrorshot report` is not passed, 130 stopped with Ctrl-C.",
 )
 
-_IMAGES, _BOTH, _TRAINING = "Models", "Models and meta-training", "Meta-training"  # panels of the help
-
 main = typer.Typer(
     name="mirrorshot",
     cls=Commands,
@@ -79,19 +78,17 @@ def _mirrorshot(
     """Few-shot classification with probabilities that mean what they say."""
 
 
-main.command(epilog=FIT_EXAMPLES, rich_help_panel=_IMAGES)(fit)
-main.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_IMAGES)(predict)
-main.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_IMAGES)(evaluate)
-main.command(epilog=PRIOR_EXAMPLES, rich_help_panel=_IMAGES)(prior)
-main.command(epilog=ADD_EXAMPLES, rich_help_panel=_IMAGES)(add)
-main.command(epilog=REMOVE_EXAMPLES, rich_help_panel=_IMAGES)(remove)
-main.command(epilog=SUGGEST_EXAMPLES, rich_help_panel=_IMAGES)(suggest)
-main.command(epilog=EXPLAIN_EXAMPLES, rich_help_panel=_IMAGES)(explain)
-main.command(epilog=DOCTOR_EXAMPLES, rich_help_panel=_IMAGES)(doctor)
-main.command(epilog=EXPORT_EXAMPLES, rich_help_panel=_IMAGES)(export)
-main.command(epilog=SERVE_EXAMPLES, rich_help_panel=_IMAGES)(serve)
-main.command(epilog=REPORT_EXAMPLES, rich_help_panel=_BOTH)(report)
-main.command("list", epilog=LIST_EXAMPLES, rich_help_panel=_BOTH)(list_names)
-main.command(epilog=DEMO_EXAMPLES, rich_help_panel=_TRAINING)(demo)
-main.command(epilog=TRAIN_EXAMPLES, rich_help_panel=_TRAINING)(train)
-main.command(epilog=REPRODUCE_EXAMPLES, rich_help_panel=_TRAINING)(reproduce)
+_PANELS: dict[str, list[tuple[Callable[..., None], str]]] = {  # of the help, with the examples of each command
+    "Models": [
+        (fit, FIT_EXAMPLES), (predict, PREDICT_EXAMPLES), (evaluate, EVALUATE_EXAMPLES), (prior, PRIOR_EXAMPLES),
+        (add, ADD_EXAMPLES), (remove, REMOVE_EXAMPLES), (suggest, SUGGEST_EXAMPLES), (explain, EXPLAIN_EXAMPLES),
+        (doctor, DOCTOR_EXAMPLES), (export, EXPORT_EXAMPLES), (serve, SERVE_EXAMPLES),
+    ],
+    "Models and meta-training": [(report, REPORT_EXAMPLES), (list_names, LIST_EXAMPLES)],
+    "Meta-training": [(demo, DEMO_EXAMPLES), (train, TRAIN_EXAMPLES), (reproduce, REPRODUCE_EXAMPLES)],
+}  # fmt: skip
+
+for _panel, _commands in _PANELS.items():
+    for _command, _epilog in _commands:
+        _name = "list" if _command is list_names else None
+        main.command(_name, epilog=_epilog, rich_help_panel=_panel)(unfolded(_command))

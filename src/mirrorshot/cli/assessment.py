@@ -1,12 +1,14 @@
 """A model on labelled items: leaks left out, scores, and how they are printed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrorshot.cli.models import few, load_model
+from mirrorshot.cli.models import load_model
+from mirrorshot.cli.options import Reading
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import note, refuse, say, shown
+from mirrorshot.files.texts import count, few
 
 if TYPE_CHECKING:
     from mirrorshot.tool import Encoded, Model, Scores
@@ -47,12 +49,13 @@ class Assessment(NamedTuple):
         """A sentence about the shared items; empty if there are none."""
         if not self.shared:
             return ""
-        some = f"{len(self.shared)} {self.items} are examples of the model"
+        are = "is an example" if len(self.shared) == 1 else "are examples"
+        some = f"{count(len(self.shared), self.items)} {are} of the model"
         some += f" ({self.near} nearly the same)" if self.near else ""
         named = few([shown(name) for name, _ in self.shared])
         if self.are_kept:
             return f"{some}, which makes these numbers too good: {named}."
-        return f"{some} and are left out: {named}. --keep-copies keeps them."
+        return f"{some}, left out: {named}. --keep-copies keeps them."
 
 
 def refuse_missing(paths: Sequence[Path]) -> None:
@@ -63,30 +66,22 @@ def refuse_missing(paths: Sequence[Path]) -> None:
         refuse(f"Expected a model at {path}, but there is none. Make one with `mirrorshot fit`, or check the path.")
 
 
-def assess(
-    path: Path,
-    folder: Path,
-    columns: Mapping[str, str | None],
-    *,
-    keep_copies: bool,
-    trust_encoder: bool,
-    download: bool,
-    quiet: bool,
-) -> Assessment:
-    """Load a model and score it on labelled items, without those that it has learned from.
-
-    `columns` names those of a table, as `read_labelled` takes them.
+def assess(paths: Sequence[Path], given: Reading, *, keep_copies: bool) -> Assessment:
+    """Score a model on labelled items, without those that it has learned from; `paths` are its file and the items.
 
     Raises:
         DataError: no labelled items, or all of them are examples of the model.
     """
+    if len(paths) != 2:
+        refuse(f"Expected a model and labelled items (a folder or a table), but got {count(len(paths), 'paths')}.")
+    path, folder = paths
     from mirrorshot.tool import encode_items, read_labelled
     from mirrorshot.tool.copies import copies_of_examples, without
     from mirrorshot.types import DataError
 
-    model = load_model(path, trust_encoder=trust_encoder, download=download)
-    items = read_labelled(folder, **columns)
-    with progress_bar(quiet=quiet) as stage:
+    model = load_model(path, given)
+    items = read_labelled(folder, text_column=given.text_column, label_column=given.label_column)
+    with progress_bar(quiet=given.quiet) as stage:
         found = encode_items(model.encoder, items, thumbnails=True, progress=stage("Evaluating"))
     model.check_embeddings(found.embeddings)
     copies = copies_of_examples(model, found)

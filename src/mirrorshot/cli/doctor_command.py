@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorshot.cli.options import AsJson, Download, EncoderName, LabelColumn, Quiet, TextColumn, examples
+from mirrorshot.cli.options import AsJson, Encoding, examples
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import FINDINGS, say_json, short_work, shown
+from mirrorshot.files.texts import count
 
 if TYPE_CHECKING:
     from mirrorshot.tool.doctor import Report
@@ -26,26 +27,20 @@ _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 def doctor(
     folder: Annotated[Path, typer.Argument(help="Folder of class folders, of images, or a table.", readable=False)],
+    given: Encoding,
     against: Annotated[
         Path | None,
         typer.Option(help="Another one, whose items should not be in the first.", metavar="PATH"),
     ] = None,
-    encoder: EncoderName = "auto",
-    download: Download = False,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
     as_json: AsJson = False,
-    quiet: Quiet = False,
 ) -> None:
     """Find damaged images, copies, wrong labels and classes that look alike; every finding says what to do."""
     with short_work():
         from mirrorshot.tool.doctor import examine
 
-        with progress_bar(quiet=quiet) as stage:
-            report = examine(
-                folder, against, encoder=encoder, download=download, text_column=text_column,
-                label_column=label_column, progress=stage("Examining"),
-            )  # fmt: skip
+        options = given._asdict()
+        with progress_bar(quiet=options.pop("quiet")) as stage:
+            report = examine(folder, against, **options, progress=stage("Examining"))
     if as_json:
         say_json({**report._asdict(), "findings": [finding._asdict() for finding in report.findings]})
     else:
@@ -60,9 +55,8 @@ def _print(report: "Report") -> None:
     from mirrorshot.cli.tables import HarmlessConsole
 
     console = HarmlessConsole()
-    console.print(
-        f"{report.n_pictures} items of {report.n_classes} classes, compared by {report.encoder}.", markup=False
-    )
+    classes = f"of {count(report.n_classes, 'classes')}" if report.n_classes else "without labels"
+    console.print(f"{count(report.n_pictures, 'items')} {classes}, compared by {report.encoder}.", markup=False)
     for finding in report.findings:
         head = Text(f"{finding.severity}: ", style=_STYLES[finding.severity])
         console.print(head + Text(f"{shown(finding.message)} {finding.advice}", style=""))

@@ -12,8 +12,8 @@ from mirrorshot.cli.assessment import assess, print_assessment, refuse_missing
 from mirrorshot.cli.models import end_with_damaged
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
-    check_page,
     errors_as_messages,
+    prepare_page,
     refuse,
     say_json,
     short_work,
@@ -58,6 +58,7 @@ def evaluate(
             readable=False,
         ),
     ],
+    given: options.Reading,
     data: Annotated[
         str | None, options.data_option(help="Name or path of other data.", show_default="those of the run")
     ] = None,
@@ -80,11 +81,6 @@ def evaluate(
     report: Annotated[Path | None, typer.Option(help="Also write a report.", metavar="FILE.html")] = None,
     skip_corrupt: options.SkipCorrupt = False,
     keep_copies: options.KeepCopies = False,
-    trust_encoder: options.Trust = False,
-    download: options.Download = False,
-    text_column: options.TextColumn = None,
-    label_column: options.LabelColumn = None,
-    quiet: options.Quiet = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a model on labelled images, or trained runs on classes they have never seen.
@@ -96,24 +92,23 @@ def evaluate(
     """
     refuse_missing(runs)
     if runs[0].is_file():
-        given = {"keep_copies": keep_copies, "trust_encoder": trust_encoder, "download": download}
-        columns = {"text_column": text_column, "label_column": label_column}
-        _evaluate_model(runs, given, columns, quiet=quiet, as_json=as_json)
+        _evaluate_model(runs, given, keep_copies=keep_copies, as_json=as_json)
         return
-    protocol = {
-        "n_query": n_query, "n_tasks": n_tasks, "seeds": parse_seeds(seeds), "two_temperatures": two_temperatures,
-    }  # fmt: skip
+    protocol = {"n_query": n_query, "n_tasks": n_tasks, "seeds": parse_seeds(seeds)}
     if checkpoint not in ("best", "last"):
         refuse(f"Expected --checkpoint to be best or last, but got {checkpoint!r}.")
     if report is not None:
-        check_page("--report", report)
+        prepare_page("--report", report)
     with errors_as_messages():
         from mirrorshot.cli.results import Results, print_results, write_html, write_json
 
         configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
         weights = {"checkpoint": checkpoint, "average_flips": average_flips}
-        found = _evaluate_runs(runs, sizes, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=quiet)
+        protocol |= {"n_way": sizes.n_way, "n_shot": sizes.n_shot, "two_temperatures": two_temperatures}
+        found = _evaluate_runs(
+            runs, sizes.data, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=given.quiet
+        )
         results = Results(sizes.data, checkpoint, configs, found, average_flips)
         record = write_json(results)
         if report is not None:
@@ -160,7 +155,7 @@ def _common_sizes(configs: Mapping[Path, "Config"], data: str | None, n_way: int
 
 def _evaluate_runs(
     runs: Sequence[Path],
-    sizes: _Sizes,
+    data: str,
     weights: Mapping[str, Any],
     protocol: Mapping[str, Any],
     *,
@@ -174,25 +169,18 @@ def _evaluate_runs(
     with wrong_usage():
         place = choose_device(device)
     with progress_bar(quiet=quiet) as stage:
-        dataset = load_test_data(sizes.data, skip_corrupt=skip_corrupt, progress=stage("Loading data"))
+        dataset = load_test_data(data, skip_corrupt=skip_corrupt, progress=stage("Loading data"))
         loaded = {run: load_run(run, dataset, device=place, **weights) for run in runs}
         return {
-            path: evaluate_run(
-                run, dataset, n_way=sizes.n_way, n_shot=sizes.n_shot, progress=stage(f"Evaluating {path.name}"),
-                **protocol,
-            )
+            path: evaluate_run(run, dataset, progress=stage(f"Evaluating {path.name}"), **protocol)
             for path, run in loaded.items()
-        }  # fmt: skip
+        }
 
 
-def _evaluate_model(
-    paths: list[Path], given: Mapping[str, bool], columns: Mapping[str, str | None], *, quiet: bool, as_json: bool
-) -> None:
+def _evaluate_model(paths: list[Path], given: options.Reading, *, keep_copies: bool, as_json: bool) -> None:
     """Evaluate a model; `paths` are its file and labelled items as `fit` takes them."""
-    if len(paths) != 2:
-        refuse(f"Expected a model and a folder of labelled images, but got {len(paths)} paths.")
     with short_work():
-        found = assess(paths[0], paths[1], columns, **given, quiet=quiet)
+        found = assess(paths, given, keep_copies=keep_copies)
     if as_json:
         say_json(found.record())
     else:

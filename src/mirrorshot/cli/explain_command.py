@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
-from mirrorshot.cli.options import AsJson, Download, ModelFile, Queries, Quiet, TextColumn, Trust, examples
+from mirrorshot.cli.options import AsJson, ModelFile, Queries, Reading, examples
 from mirrorshot.cli.terminal import say_json, short_work, shown
 
 if TYPE_CHECKING:
@@ -23,15 +23,12 @@ EXPLAIN_EXAMPLES = examples(
 def explain(
     model: ModelFile,
     queries: Queries,
+    given: Reading,
     label: Annotated[
         str | None, typer.Option("--label", "-l", help="Class to explain.", show_default="the most probable one")
     ] = None,
     n: Annotated[int, typer.Option("-n", help="Number of examples.", min=1)] = 5,
     as_json: AsJson = False,
-    download: Download = False,
-    trust_encoder: Trust = False,
-    text_column: TextColumn = None,
-    quiet: Quiet = False,
 ) -> None:
     """Show which examples (and words of a text) speak for a class, and which against it.
 
@@ -39,10 +36,7 @@ def explain(
     much the log-odds of the class would fall without each.
     """
     with short_work():
-        fitted, found = read_queries(
-            model, queries, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet,
-            text_column=text_column,
-        )  # fmt: skip
+        fitted, found = read_queries(model, queries, given, "Reading")
         answers, reasons = fitted.predict_encoded(found), fitted.explain(found, label, n)
         words = fitted.words(found, label, n) if found.items.kind == "text" else [None] * len(answers)
     parts = zip(answers, reasons, words, strict=True)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from mirrorshot.cli.models import load_model
 from mirrorshot.cli.options import AsJson, ModelFile, examples, output_option
-from mirrorshot.cli.terminal import check_folder, say, say_json, short_work
+from mirrorshot.cli.terminal import prepare_file, say, say_json, short_work
 
 EXPORT_EXAMPLES = examples(
     {
@@ -21,7 +21,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the classifier of a model as ONNX. It takes embeddings; the encoder is not part of the file."""
-    check_folder("--output", output.parent)
+    prepare_file("--output", output)
     with short_work():
         from mirrorshot.classifier.export import export_onnx
 

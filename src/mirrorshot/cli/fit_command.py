@@ -6,21 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirrorshot.cli.models import pick_encoder, report_copies, summary
+from mirrorshot.cli.models import read_examples, report_copies, summary
 from mirrorshot.cli.options import (
     AsJson,
     Contradictions,
-    Download,
-    EncoderName,
-    LabelColumn,
-    Quiet,
+    Encoding,
     SkipCorrupt,
-    TextColumn,
     examples,
+    labelled_argument,
     output_option,
 )
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import check_folder, note, quoted, refuse, say, say_json, short_work
+from mirrorshot.cli.terminal import note, prepare_file, quoted, refuse, say, say_json, short_work, shown
+from mirrorshot.files.texts import few
 
 if TYPE_CHECKING:
     from mirrorshot.classifier.prior import Prior
@@ -39,34 +37,23 @@ FIT_EXAMPLES = examples(
     "Then: [cyan]mirrorshot predict model.mirrorshot new-images/[/cyan]",
 )
 
+_KERNELS = ("auto", "cosine", "rbf", "matern", "linear", "polynomial")
+
 
 def fit(
-    support: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder with a folder of images for each class; or a table: .csv, .jsonl, .parquet, .npz.",
-            metavar="SUPPORT",
-            readable=False,
-        ),
-    ],
+    support: Annotated[Path, labelled_argument(metavar="SUPPORT")],
+    given: Encoding,
     output: Annotated[Path, output_option(help="File to write.")] = Path("model.mirrorshot"),
-    encoder: EncoderName = "auto",
-    kernel: Annotated[
-        str, typer.Option(help="auto, cosine, rbf, matern, linear or polynomial. auto is cosine, or chosen for tables.")
-    ] = "auto",
+    kernel: Annotated[str, typer.Option(help=f"{', '.join(_KERNELS)}. auto is cosine, or chosen for tables.")] = "auto",
     prior: Annotated[
         Path | None,
         typer.Option(
             help="What `mirrorshot prior` learned of the encoder.", metavar="FILE", show_default="broad rules"
         ),
     ] = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
     thumbnails: Annotated[bool, typer.Option(help="Keep small images of the examples in the model.")] = True,
-    download: Download = False,
     skip_corrupt: SkipCorrupt = False,
     allow_contradictions: Contradictions = False,
-    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn classes from a few labelled images, texts or embeddings each, and write a model. It takes seconds.
@@ -74,30 +61,32 @@ def fit(
     One example of each class is enough; with five or more, "none of these" and sets of labels become useful.
     """
     started = time.perf_counter()
-    if output.is_dir():
-        refuse(f"Expected --output to be a file, but got the folder {output}. Name a file in it.")
-    check_folder("--output", output.parent)
+    if kernel not in _KERNELS:
+        refuse(f"Expected --kernel to be one of {', '.join(_KERNELS)}, but got {kernel!r}.")
+    prepare_file("--output", output)
     with short_work():
-        from mirrorshot.tool import Model, read_labelled
+        from mirrorshot.tool import Model
         from mirrorshot.tool.copies import copies_in_model
 
-        items = read_labelled(support, text_column=text_column, label_column=label_column)
-        chosen = pick_encoder(encoder, items, download=download, quiet=quiet)
+        items, chosen = read_examples(support, given)
         parameters: dict[str, Any] = {} if kernel == "auto" else {"kernel": kernel}
         if prior is not None:
             parameters = {"kernel": "cosine", **parameters, "prior": _read_prior(prior, chosen.name)}
-        with progress_bar(quiet=quiet) as stage:
-            model = Model.fit(
-                items, chosen, parameters=parameters, thumbnails=thumbnails, skip_corrupt=skip_corrupt,
-                progress=stage("Fitting"),
-            )  # fmt: skip
-        n_left_out = len(items.names) - len(model.names)
-        note(f"Warning: {n_left_out} items cannot be read and are left out.", quiet=n_left_out == 0)
-        report_copies(
-            copies_in_model(model), model.names, model.labels, model,
-            allow_contradictions=allow_contradictions, quiet=quiet,
-        )  # fmt: skip
-        output.parent.mkdir(parents=True, exist_ok=True)
+        with progress_bar(quiet=given.quiet) as stage:
+            options: dict[str, Any] = {
+                "thumbnails": thumbnails,
+                "skip_corrupt": skip_corrupt,
+                "progress": stage("Fitting"),
+            }
+            model = Model.fit(items, chosen, parameters=parameters, **options)
+        kept = set(model.names)
+        left_out = [name for name in items.names if name not in kept]
+        note(
+            f"Warning: left out, because they cannot be read: {few([shown(name) for name in left_out])}.",
+            quiet=not left_out,
+        )
+        copies, quiet = copies_in_model(model), given.quiet
+        report_copies(copies, model.names, model.labels, model, allow_contradictions=allow_contradictions, quiet=quiet)
         model.save(output)
     _print(model, output, time.perf_counter() - started, as_json)
 
@@ -108,9 +97,10 @@ def _read_prior(path: Path, encoder: str) -> "Prior":
 
     found = Prior.load(path)
     if found.encoder not in ("", encoder):
+        is_table = "embeddings" in (encoder, found.encoder)
         raise DataError(
-            f"Expected a prior of the encoder {encoder}, but {path} is of {found.encoder}. Use --encoder "
-            f"{found.encoder}, or learn a prior of {encoder} with `mirrorshot prior`."
+            f"Expected a prior of the encoder {encoder}, but {path} is of {found.encoder}. "
+            f"{'Learn' if is_table else f'Use --encoder {found.encoder}, or learn'} one with `mirrorshot prior`."
         )
     return found
 
@@ -121,9 +111,8 @@ def _print(model: "Model", path: Path, seconds: float, as_json: bool) -> None:
         say_json(record)
         return
     counts = record["classes"]
-    listed = ", ".join(f"{label} ({n})" for label, n in list(counts.items())[:8])
-    more = f" and {len(counts) - 8} more" if len(counts) > 8 else ""
-    say(f"{len(model.names)} examples of {len(counts)} classes: {listed}{more}. It took {seconds:.1f} s.")
+    listed = few([f"{label} ({n})" for label, n in counts.items()], 8)
+    say(f"{len(model.names)} examples of {len(counts)} classes: {listed}. It took {seconds:.1f} s.")
     say(f"Model: {path}")
     kinds = {"picture": "IMAGES", "text": "TEXTS.csv", "embedding": "TABLE"}
     say(f"Next:  mirrorshot predict {quoted(path)} {kinds[model.encoder.kind]}")

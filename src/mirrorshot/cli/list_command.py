@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mirrorshot.cli.options import AsJson, examples
-from mirrorshot.cli.terminal import errors_as_messages, refuse, say_json
+from mirrorshot.cli.terminal import errors_as_messages, note, refuse, say_json
 
 Row = dict[str, Any]
 
@@ -112,10 +112,8 @@ def kernels() -> list[Row]:
 
 def _keywords(kernel: type) -> Row:
     """Arguments of a kernel with their defaults, except for the number of classes, which tasks have."""
-    parameters = [
-        p for cls in reversed(kernel.__mro__) if "__init__" in vars(cls)
-        for p in inspect.signature(cls).parameters.values()
-    ]  # fmt: skip
+    classes = [cls for cls in reversed(kernel.__mro__) if "__init__" in vars(cls)]
+    parameters = [p for cls in classes for p in inspect.signature(cls).parameters.values()]
     own = inspect.signature(kernel).parameters
     is_open = any(p.kind is p.VAR_KEYWORD for p in own.values())
     return {
@@ -162,12 +160,21 @@ def list_names(
     """List methods, data sets, presets, backbones, kernels, encoders and settings, with a line about each."""
     if topic is not None and topic not in LISTS:
         refuse(f"Expected TOPIC to be one of {', '.join(LISTS)}, but got {topic!r}.")
+    listed, missing = {}, {}
     with errors_as_messages():
-        listed = {name: LISTS[name]() for name in ([topic] if topic else LISTS)}
+        for name in [topic] if topic else LISTS:
+            try:
+                listed[name] = LISTS[name]()
+            except ImportError as error:  # of an extra; the other lists are shown
+                if topic:
+                    raise
+                missing[name] = error
     if as_json:
         say_json(listed)
     else:
         _print(listed)
+    if missing:
+        note(f"Not listed: {', '.join(missing)}. They need torch: pip install 'mirrorshot[train]'")
 
 
 def _print(listed: dict[str, list[Row]]) -> None:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from mirrorshot.cli.assessment import Assessment, assess, novelty_in_words, score_rows
 from mirrorshot.cli.models import end_with_damaged
-from mirrorshot.cli.terminal import note, refuse, say, say_json, short_work, shown
+from mirrorshot.cli.options import Reading
+from mirrorshot.cli.terminal import note, say, say_json, short_work, shown
 
 if TYPE_CHECKING:
     from mirrorshot.tool import Encoded, Prediction
@@ -21,27 +22,17 @@ _SIDE = 160  # pixels of an image
 
 
 def report_model(
-    paths: Sequence[Path],
-    output: Path,
-    pool: Path | None,
-    columns: Mapping[str, str | None],
-    *,
-    quiet: bool,
-    as_json: bool,
-    **given: bool,
+    paths: Sequence[Path], output: Path, pool: Path | None, given: Reading, *, keep_copies: bool, as_json: bool
 ) -> None:
-    """Write the report on a model (`paths` are its file and labelled items); `columns`, `given` go to `assess`."""
-    if len(paths) != 2:
-        refuse(f"Expected a model and a folder of labelled images, but got {len(paths)} paths.")
+    """Write the report on a model; `paths` are its file and labelled items."""
     with short_work():
         from mirrorshot.files.checkpoint import write_atomically
         from mirrorshot.tool.scores import verdict
         from mirrorshot.views import model_sections, write_report
 
-        found = assess(paths[0], paths[1], columns, quiet=quiet, **given)
+        found = assess(paths, given, keep_copies=keep_copies)
         note(f"Warning: {found.leak_in_words()}", quiet=not found.shared)
         intro = f"{verdict(found.scores, found.items)}\n\n{found.leak_in_words()}"
-        output.parent.mkdir(parents=True, exist_ok=True)
         title = f"{paths[0].name} on {paths[1].name}"
         write_report(output, title=title, intro=intro, sections=model_sections(_results(found, paths, pool)))
         numbers = output.with_suffix(".json")
@@ -68,8 +59,10 @@ def _results(found: Assessment, paths: Sequence[Path], pool: Path | None) -> "Mo
         scores=score_rows(found.scores),
         notes=[calibration_in_words(found.scores), novelty_in_words(found.scores, found.items)],
         protocol={
-            "model": paths[0].name, "examples": str(len(model.names)), "classes": str(len(model.classes)),
-            "encoder": model.encoder.name, f"labelled {found.items}": f"{found.scores.n_items} of {paths[1].name}",
+            "model": paths[0].name,
+            "examples": f"{len(model.names)} of {len(model.classes)} classes",
+            "encoder": model.encoder.name,
+            f"labelled {found.items}": f"{found.scores.n_items} of {paths[1].name}",
             "left out": "0" if found.are_kept else str(len(found.shared)),
         },
         classes=model.classes,
@@ -80,7 +73,7 @@ def _results(found: Assessment, paths: Sequence[Path], pool: Path | None) -> "Mo
         n_mistakes=len(wrong),
         suggestions=suggestions,
         about_suggestions=about,
-    )  # fmt: skip
+    )
 
 
 def _mistake(answer: "Prediction", label: str) -> list[str]:
@@ -114,7 +107,7 @@ def _suggestions(found: Assessment, pool: Path | None) -> "tuple[str, list[Card]
 
 def _answer(answer: "Prediction") -> list[str]:
     told = "none of these" if answer.is_novel else " or ".join(answer.labels or ()) or f"perhaps {answer.label}"
-    return [told, f"{answer.label} {answer.probability:.0%}"]
+    return [told, f"{answer.probability:.0%}" if told == answer.label else f"{answer.label} {answer.probability:.0%}"]
 
 
 def _cards(encoded: "Encoded", rows: Sequence[int], lines: Sequence[Sequence[str]]) -> "list[Card]":

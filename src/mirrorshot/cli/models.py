@@ -1,4 +1,4 @@
-"""Steps that the commands for models share: read models and images, report damaged images, print a summary."""
+"""Steps that the commands for models share: read models and items, report damaged items and copies."""
 
 import sys
 from collections.abc import Sequence
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from mirrorshot.cli.options import Encoding, Reading
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import FINDINGS, note, say, shown
+from mirrorshot.files.texts import count, few
 
 if TYPE_CHECKING:
     from mirrorshot.encoders import Encoder
@@ -16,49 +18,53 @@ if TYPE_CHECKING:
     from mirrorshot.tool.copies import Copy
 
 
-def load_model(path: Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":
+def load_model(path: Path, given: Reading = Reading()) -> "Model":  # noqa: B008 (immutable)
     """Load the model in a file."""
     from mirrorshot.tool import Model
 
-    return Model.load(path, trust_encoder=trust_encoder, download=download)
+    return Model.load(path, trust_encoder=given.trust_encoder, download=given.download)
 
 
-def pick_encoder(name: str, items: "Items", *, download: bool, quiet: bool) -> "Encoder":
-    """Make the encoder of that name; `auto` is decided by the items, with a note to the user."""
+def read_examples(path: Path, given: Encoding) -> "tuple[Items, Encoder]":
+    """Read labelled items, and make their encoder; `auto` is decided by the items, with a note to the user."""
     from mirrorshot.encoders import make_encoder
-    from mirrorshot.tool import decide
+    from mirrorshot.tool import decide, read_labelled
 
+    items = read_labelled(path, text_column=given.text_column, label_column=given.label_column)
+    name = given.encoder
     if name == "auto" or items.kind == "embedding":
-        choice = decide(items)
-        name = choice.name
-        if items.kind != "embedding":
-            note(f"Encoder {name}: {choice.reason}.", quiet=quiet)
-    return make_encoder(name, download=download)
+        name, reason, advice = decide(items)
+        note(f"Encoder {name}: {reason}.{advice}", quiet=given.quiet or items.kind == "embedding")
+    return items, make_encoder(name, download=given.download)
 
 
-def read_queries(
-    path: Path,
-    arguments: Sequence[str],
-    *,
-    label: str,
-    trust_encoder: bool,
-    download: bool,
-    quiet: bool,
-    text_column: str | None = None,
-) -> "tuple[Model, Encoded]":
-    """Load a model, and encode items with it; `-` is standard input, `label` names the progress bar."""
-    from mirrorshot.tool import encode_items, read_unlabelled
+def read_unlabelled(arguments: Sequence[str], given: Reading) -> "Items":
+    """Read items as they are given to a command; `-` is standard input."""
+    from mirrorshot.tool import read_unlabelled as read
 
-    model = load_model(path, trust_encoder=trust_encoder, download=download)
-    items = read_unlabelled(arguments, sys.stdin if "-" in arguments else (), text_column=text_column)
-    with progress_bar(quiet=quiet) as stage:
+    lines = sys.stdin if "-" in arguments else ()
+    return read(arguments, lines, text_column=given.text_column, label_column=given.label_column)
+
+
+def read_queries(path: Path, arguments: Sequence[str], given: Reading, label: str) -> "tuple[Model, Encoded]":
+    """Load a model, and encode items with it; `label` names the progress bar."""
+    from mirrorshot.tool import encode_items
+
+    model = load_model(path, given)
+    items = read_unlabelled(arguments, given)
+    with progress_bar(quiet=given.quiet) as stage:
         return model, encode_items(model.encoder, items, progress=stage(label))
 
 
-def end_with_damaged(found: "Encoded") -> None:
-    """If images could not be read, print a line for each and exit with the code for findings."""
+def report_damaged(found: "Encoded") -> None:
+    """Print a line for each item that could not be read."""
     for name, why in found.damaged.items():
         say(f"Warning: {shown(name)} cannot be read and is left out: {why}", err=True)
+
+
+def end_with_damaged(found: "Encoded") -> None:
+    """If items could not be read, print a line for each and exit with the code for findings."""
+    report_damaged(found)
     if found.damaged:
         raise typer.Exit(FINDINGS)
 
@@ -85,25 +91,15 @@ def report_copies(
     opposed = contradictions(copies, labels, model.labels)
     if not allow_contradictions:
         refuse_contradictions([f"{pair(copy)} ({model.labels[copy.other]})" for copy in opposed])
-    for is_exact, alike in ((True, "the same"), (False, "nearly the same")):
+    for is_exact, alike in ((True, "same as"), (False, "nearly the same as")):
         found = [copy for copy in copies if copy.is_exact is is_exact]
         across = sum(labels[copy.row] != model.labels[copy.other] for copy in found)
-        listed = few([pair(copy) for copy in found])
         classes = f", {across} of them in two classes" if across else ""
         note(
-            f"Warning: {len(found)} examples are {alike} as others{classes}: {listed}. A copy tells nothing new.",
+            f"Warning: {count(len(found), 'examples')} {alike} others{classes}: {few([pair(copy) for copy in found])}. "
+            "A copy tells nothing new.",
             quiet=quiet or not found,
         )
-
-
-def few(names: Sequence[str], n: int = 3) -> str:
-    """The first few names.
-
-    Example:
-        >>> few(["a", "b", "c", "d"])
-        'a, b, c and 1 more'
-    """
-    return ", ".join(names[:n]) + (f" and {len(names) - n} more" if len(names) > n else "")
 
 
 def summary(model: "Model", path: Path) -> dict[str, Any]:
@@ -117,3 +113,8 @@ def summary(model: "Model", path: Path) -> dict[str, Any]:
         "temperature": model.head.temperature_,
         "loo_log_likelihood": model.head.loo_log_likelihood_,
     }
+
+
+def in_words(model: "Model", path: Path) -> str:
+    """Size of a model in a file."""
+    return f"{path} has {count(len(model.names), 'examples')} of {count(len(model.classes), 'classes')}"

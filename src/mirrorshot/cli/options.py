@@ -1,9 +1,10 @@
 """Options and arguments that several commands have, and the examples in their help."""
 
-from collections.abc import Mapping
-from functools import partial
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
@@ -35,7 +36,7 @@ device_option = partial(typer.Option, help="auto, cpu, cuda or cuda:N.")
 data_option = partial(typer.Option, autocompletion=complete_data, metavar="NAME")
 preset_option = partial(typer.Option, autocompletion=complete_preset, metavar="NAME")
 set_option = partial(typer.Option, "--set", metavar="NAME=VALUE", autocompletion=complete_setting)
-output_option = partial(typer.Option, "--output", "-o", metavar="FILE")
+output_option = partial(typer.Option, "--output", "-o", metavar="FILE", readable=False)
 n_shot_option = partial(typer.Option, help="Labelled items of each class.")
 n_query_option = partial(typer.Option, help="Items of each class to classify.")
 
@@ -80,7 +81,57 @@ LabelColumn = Annotated[
     str | None,
     typer.Option("--label-column", help="Column of labels of a table.", show_default="label", metavar="NAME"),
 ]
+labelled_argument = partial(
+    typer.Argument,
+    help="Folder with a folder of images for each class; or a table: .csv, .jsonl, .parquet, .npz.",
+    readable=False,
+)
 Download = Annotated[bool, typer.Option("--download", help="Allow to fetch the weights of the encoder.")]
 Trust = Annotated[
     bool, typer.Option("--trust-encoder", help="Allow to run the function that the model names as its encoder.")
 ]
+
+
+class Reading(NamedTuple):
+    """Options of commands that read items with the encoder of a model."""
+
+    download: Download = False
+    trust_encoder: Trust = False
+    text_column: TextColumn = None
+    label_column: LabelColumn = None
+    quiet: Quiet = False
+
+
+class Encoding(NamedTuple):
+    """Options of commands that read items with an encoder that the user names."""
+
+    encoder: EncoderName = "auto"
+    download: Download = False
+    text_column: TextColumn = None
+    label_column: LabelColumn = None
+    quiet: Quiet = False
+
+
+def unfolded(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command for typer: a parameter of type `Reading` or `Encoding` becomes its options, after the others."""
+    own = inspect.signature(command).parameters.values()
+    groups = {p.name: p.annotation for p in own if p.annotation in (Reading, Encoding)}
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        for group in groups.values()
+        for (name, default), hint in zip(group._field_defaults.items(), _hints(group), strict=True)
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        folded = {name: group(**{key: given.pop(key) for key in group._fields}) for name, group in groups.items()}
+        command(**given, **folded)
+
+    shown = [*(p for p in own if p.name not in groups), *options]
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in shown}
+    return run
+
+
+def _hints(group: type) -> list[Any]:
+    return list(get_type_hints(group, include_extras=True).values())

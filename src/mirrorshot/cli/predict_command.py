@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
-from mirrorshot.cli.options import AsJson, Download, ModelFile, Queries, Quiet, TextColumn, Trust, examples
-from mirrorshot.cli.terminal import check_folder, note, refuse, say, say_json, short_work, shown
+from mirrorshot.cli.options import AsJson, ModelFile, Queries, Reading, examples
+from mirrorshot.cli.terminal import note, prepare_file, refuse, say, say_json, short_work, shown
 from mirrorshot.files.texts import csv_cell
 
 if TYPE_CHECKING:
@@ -30,11 +30,14 @@ PREDICT_EXAMPLES = examples(
 _NONE = "none of these"
 _NUMBERS = ("novelty", "novelty_threshold", "epistemic", "aleatoric", "epistemic_share", "aleatoric_share")
 _WIDE = 110  # columns of a terminal from which on the parts of the uncertainty are shown
+_NARROW_NAME = 20  # characters of the name of a class below that
+_ENDLESS = 100_000
 
 
 def predict(
     model: ModelFile,
     queries: Queries,
+    given: Reading,
     coverage: Annotated[float, typer.Option(help="How often the set is to hold the right class.")] = 0.9,
     novelty: Annotated[
         float | None,
@@ -45,10 +48,6 @@ def predict(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file.", metavar="FILE")] = None,
     as_json: AsJson = False,
-    download: Download = False,
-    trust_encoder: Trust = False,
-    text_column: TextColumn = None,
-    quiet: Quiet = False,
 ) -> None:
     """Classify images: class, probability, the set of classes to consider, or "none of these".
 
@@ -59,13 +58,12 @@ def predict(
         refuse("Expected one of --csv, --json and --parquet, but got both or all.")
     if not 0.0 < coverage < 1.0:
         refuse(f"Expected --coverage to be between 0 and 1, but got {coverage}.")
+    if novelty is not None and not 0.0 <= novelty <= 1.0:
+        refuse(f"Expected --novelty to be between 0 and 1, but got {novelty}.")
     if parquet is not None:
-        check_folder("--parquet", parquet.parent)
+        prepare_file("--parquet", parquet)
     with short_work():
-        fitted, found = read_queries(
-            model, queries, label="Predicting", trust_encoder=trust_encoder, download=download, quiet=quiet,
-            text_column=text_column,
-        )  # fmt: skip
+        fitted, found = read_queries(model, queries, given, "Predicting")
         answers = fitted.predict_encoded(found, coverage=coverage, novelty_threshold=novelty)
         if parquet is not None:
             _write_parquet(parquet, answers)
@@ -75,7 +73,7 @@ def predict(
     elif as_csv:
         _print_csv(answers)
     elif parquet is None:
-        _print_table(answers, found.items.kind, quiet)
+        _print_table(answers, found.items.kind, given.quiet)
     end_with_damaged(found)
 
 
@@ -119,26 +117,36 @@ def _write_parquet(path: Path, answers: Sequence["Prediction"]) -> None:
         raise DataError(
             "Expected pyarrow, which writes Parquet files, but it is missing. pip install pyarrow"
         ) from error
-    path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist([_row(answer) for answer in answers]), path)
 
 
-def _print_table(answers: Sequence["Prediction"], kind: str, quiet: bool) -> None:
-    from mirrorshot.cli.tables import print_rows, terminal_width
+def is_terminal() -> bool:
+    """Whether results go to a terminal, not to a file or another program."""
+    return sys.stdout.isatty()
 
-    width = terminal_width() if sys.stdout.isatty() else 200  # a pipe has no width
-    parts = ("epistemic_share", "aleatoric_share") if width >= _WIDE else ()
+
+def _print_table(answers: Sequence["Prediction"], kind: str, quiet: bool) -> None:
+    from mirrorshot.cli.tables import cut, print_rows, terminal_width
+
+    width = terminal_width() if is_terminal() else None  # in a pipe, a line for each item
+    is_wide = width is None or width >= _WIDE
+    most = 1000 if is_wide else _NARROW_NAME
+    parts = ("epistemic_share", "aleatoric_share") if is_wide else ()
     rows = []
     for answer in answers:
-        label = f"{_NONE} ({answer.label}?)" if answer.is_novel else answer.label
-        in_set = "?" if answer.labels is None else ", ".join(answer.labels) or "-"
-        novelty = f"{answer.novelty:.2f} {'>' if answer.is_novel else '≤'} {answer.novelty_threshold:.2f}"
+        label = f"{_NONE} ({cut(answer.label, most)}?)" if answer.is_novel else cut(answer.label, most)
+        in_set = "?" if answer.labels is None else ", ".join(cut(one, most) for one in answer.labels) or "-"
+        limit = f" {'>' if answer.is_novel else '≤'} {answer.novelty_threshold:.2f}" if is_wide else ""
         values = [f"{getattr(answer, part):.0%}" for part in parts]
-        rows.append([shown(answer.name), label, f"{answer.probability:.3f}", in_set, novelty, *values])
+        rows.append(
+            [shown(answer.name), label, f"{answer.probability:.3f}", in_set, f"{answer.novelty:.2f}{limit}", *values]
+        )
     name = "image" if kind == "picture" else "item"
     columns = [name, "class", "prob.", "set", "novelty", *(part.partition("_")[0] for part in parts)]
-    print_rows(columns, rows, numbers=(2, 4, 5, 6), width=width, shorten=0)
-    if any(answer.is_novel for answer in answers):
-        note("none of these: unlike all examples. The class in brackets is only the nearest one.", quiet=quiet)
+    print_rows(columns, rows, numbers=(2, 4, 5, 6), width=width or _ENDLESS, shorten=0)
+    novel = next((answer for answer in answers if answer.is_novel), None)
+    if novel is not None:
+        why = f"unlike all examples, novelty above {novel.novelty_threshold:.3f}"
+        note(f"none of these: {why}. The class in brackets is only the nearest one.", quiet=quiet)
     if any(answer.labels == () and not answer.is_novel for answer in answers):
         note("- (empty set): no class is as plausible as it usually is for the examples. Look at it.", quiet=quiet)

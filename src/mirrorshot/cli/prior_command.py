@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from mirrorshot.cli.models import pick_encoder
-from mirrorshot.cli.options import AsJson, Download, EncoderName, Quiet, examples, output_option
+from mirrorshot.cli.models import read_examples
+from mirrorshot.cli.options import AsJson, Encoding, examples, labelled_argument, output_option
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import check_folder, say, say_json, short_work
+from mirrorshot.cli.terminal import prepare_file, say, say_json, short_work
 
 if TYPE_CHECKING:
     from mirrorshot.classifier.prior import Prior
@@ -25,32 +23,21 @@ PRIOR_EXAMPLES = examples(
 
 
 def prior(
-    background: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder with a folder of images for each class; or a .csv, .npz or .parquet file.",
-            metavar="BACKGROUND",
-            readable=False,
-        ),
-    ],
+    background: Annotated[Path, labelled_argument(metavar="BACKGROUND")],
+    given: Encoding,
     output: Annotated[Path, output_option(help="File to write.")] = Path("background.prior"),
-    encoder: EncoderName = "auto",
-    download: Download = False,
-    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn what many labelled images show of an encoder, for classifiers of other classes.
 
     Images are also encoded blurred and in shades of grey: the prior holds on worse images than its own.
     """
-    check_folder("--output", output.parent)
+    prepare_file("--output", output)
     with short_work():
-        from mirrorshot.tool import read_labelled
         from mirrorshot.tool.background import background_prior
 
-        items = read_labelled(background)
-        chosen = pick_encoder(encoder, items, download=download, quiet=quiet)
-        with progress_bar(quiet=quiet) as stage:
+        items, chosen = read_examples(background, given)
+        with progress_bar(quiet=given.quiet) as stage:
             found = background_prior(items, chosen, learned_on=background.name, progress=stage("Encoding"))
         found.save(output)
     _print(found, output, as_json)

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from mirrorshot.cli.models import load_model, summary
+from mirrorshot.cli.models import in_words, load_model, summary
 from mirrorshot.cli.options import AsJson, EditedFile, ModelFile, examples
-from mirrorshot.cli.terminal import refuse, say, say_json, short_work
+from mirrorshot.cli.terminal import prepare_file, refuse, say, say_json, short_work
+from mirrorshot.files.texts import count, few
 
 REMOVE_EXAMPLES = examples(
     {
@@ -31,6 +32,7 @@ def remove(
     if bool(names) == (label is not None):
         refuse("Expected names of examples or --label, but got neither or both.")
     path = output or model
+    prepare_file("--output", path)
     with short_work():
         from mirrorshot.types import InvalidInputError
 
@@ -49,8 +51,7 @@ def remove(
     if as_json:
         say_json(summary(fitted, path))
     else:
-        n = n_before - len(fitted.names)
-        say(f"Removed {n} examples; {path} has {len(fitted.names)} of {len(fitted.classes)} classes.")
+        say(f"Removed {count(n_before - len(fitted.names), 'examples')}; {in_words(fitted, path)}.")
 
 
 def find_names(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
@@ -71,11 +72,7 @@ def find_names(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
         meant = [own for own in names if own == name] or [own for own in names if os.path.abspath(own) == whole]
         meant = meant or [own for own in names if Path(own).parts[-len(end) :] == end]
         if len(meant) != 1:
-            some = (
-                f"{len(meant)} that end so: {', '.join(meant[:3])}"
-                if meant
-                else f"none, only {', '.join(names[:3])} and others"
-            )
+            some = f"{len(meant)} that end so: {few(meant)}" if meant else f"only {few(names)}"
             raise InvalidInputError(f"Expected names of examples of the model, but for {name!r} it has {some}.")
         found += meant
     return found

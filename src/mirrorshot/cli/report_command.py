@@ -13,18 +13,14 @@ from mirrorshot.cli.evaluate_command import parse_seeds, read_configs
 from mirrorshot.cli.options import (
     AsJson,
     Device,
-    Download,
     KeepCopies,
-    LabelColumn,
-    Quiet,
-    TextColumn,
-    Trust,
+    Reading,
     TwoTemperatures,
     examples,
     n_query_option,
 )
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import FINDINGS, check_page, errors_as_messages, refuse, say, say_json, wrong_usage
+from mirrorshot.cli.terminal import FINDINGS, errors_as_messages, prepare_page, refuse, say, say_json, wrong_usage
 
 if TYPE_CHECKING:
     from mirrorshot.data.benchmarks import Dataset
@@ -70,6 +66,7 @@ def report(
         list[Path],
         typer.Argument(help="A model and labelled images; or folders of runs.", metavar="RUN", readable=False),
     ],
+    given: Reading,
     output: Annotated[Path, typer.Option("--output", "-o", help="The report.", metavar="FILE.html")] = Path(
         "report.html"
     ),
@@ -89,11 +86,6 @@ def report(
         typer.Option(help="Unlabelled images, for those to label next.", metavar="FOLDER", show_default="the labelled"),
     ] = None,
     keep_copies: KeepCopies = False,
-    trust_encoder: Trust = False,
-    download: Download = False,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a report on a model or on trained runs: one self-contained HTML file, and a JSON file beside it.
@@ -104,28 +96,25 @@ def report(
     """
     refuse_missing(runs)
     if runs[0].is_file():
-        check_page("--output", output)
+        prepare_page("--output", output)
         from mirrorshot.cli.model_report import report_model
 
-        given = {"keep_copies": keep_copies, "trust_encoder": trust_encoder, "download": download}
-        columns = {"text_column": text_column, "label_column": label_column}
-        report_model(runs, output, pool, columns, quiet=quiet, as_json=as_json, **given)
+        report_model(runs, output, pool, given, keep_copies=keep_copies, as_json=as_json)
         return
     wanted = _Wanted(n_query, n_tasks, None if seeds is None else tuple(parse_seeds(seeds)), two_temperatures)
     if max_ece is not None and not 0.0 < max_ece < 1.0:
         refuse(f"Expected --max-ece to be between 0 and 1, but got {max_ece}.")
     if gate_on not in ("raw", "calibrated"):
         refuse(f"Expected --gate-on to be raw or calibrated, but got {gate_on!r}.")
-    check_page("--output", output)
+    prepare_page("--output", output)
     with errors_as_messages():
         from mirrorshot.cli.results import write_comparison
         from mirrorshot.files.checkpoint import write_atomically
         from mirrorshot.views import Table, check_gate, comparison_record
 
-        shown = _collect(runs, wanted, again=again, n_cards=cards, device=device, quiet=quiet)
+        shown = _collect(runs, wanted, again=again, n_cards=cards, device=device, quiet=given.quiet)
         found = {name: run.evaluation for name, run in shown.items()}
         gate = None if max_ece is None else check_gate(found, max_ece, gate_on)  # type: ignore[arg-type]
-        output.parent.mkdir(parents=True, exist_ok=True)
         sections = write_comparison(output, " and ".join(_few(list(shown))), shown, gate)
         record = comparison_record(shown, gate)
         text = json.dumps(record, indent=2, allow_nan=False) + "\n"
@@ -177,10 +166,8 @@ def _collect(
             evaluation = None if again else read_stored(folder)
             if evaluation is None or not wanted.is_met_by(evaluation):
                 run, dataset = load(folder), load_data(config.data)
-                evaluation = evaluate_run(
-                    run, dataset, two_temperatures=wanted.two_temperatures,
-                    progress=stage(f"Evaluating {folder.name}"), **wanted.protocol,
-                )  # fmt: skip
+                options = {"two_temperatures": wanted.two_temperatures, **wanted.protocol}
+                evaluation = evaluate_run(run, dataset, progress=stage(f"Evaluating {folder.name}"), **options)
                 write_json(Results(config.data, "best", {folder: config}, {folder: evaluation}))
             cards, note = _cards(partial(load_data, config.data), partial(load, folder), evaluation, n_cards)
             shown[name] = ReportedRun(folder, config, config.data, evaluation, read_log(folder), cards, note)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
-from mirrorshot.cli.options import AsJson, Download, ModelFile, Quiet, TextColumn, Trust, examples
+from mirrorshot.cli.options import AsJson, ModelFile, Reading, examples
 from mirrorshot.cli.terminal import say, say_json, short_work, shown
 
 SUGGEST_EXAMPLES = examples(
@@ -19,19 +19,13 @@ SUGGEST_EXAMPLES = examples(
 def suggest(
     model: ModelFile,
     pool: Annotated[list[str], typer.Argument(help="Unlabelled images, as for `predict`.", metavar="POOL")],
+    given: Reading,
     k: Annotated[int, typer.Option("-k", help="Number of images.", min=1)] = 10,
     as_json: AsJson = False,
-    download: Download = False,
-    trust_encoder: Trust = False,
-    text_column: TextColumn = None,
-    quiet: Quiet = False,
 ) -> None:
     """List the images to label next: those whose labels would make the predictions for all of them surest."""
     with short_work():
-        fitted, found = read_queries(
-            model, pool, label="Reading", trust_encoder=trust_encoder, download=download, quiet=quiet,
-            text_column=text_column,
-        )  # fmt: skip
+        fitted, found = read_queries(model, pool, given, "Reading")
         names = [shown(name) for name in fitted.suggest(found, k)]
     if as_json:
         say_json(names)

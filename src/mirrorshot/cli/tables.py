@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mirrorshot.views import Table
 
 
-_LEAST, _MOST = 16, 28  # columns for a text that is cut, and that other texts may claim
+_LEAST, _MOST = 14, 24  # columns for a text that is cut, and that other texts may claim
 
 
 class HarmlessConsole(Console):
@@ -88,6 +88,17 @@ def _shorten(columns: Sequence[str], rows: list[list[str]], place: int, width: i
     for row in rows:
         if cell_len(row[place]) > room:
             row[place] = f"…{row[place][-(room - 1) :]}"
+
+
+def cut(text: str, most: int) -> str:
+    """The text, without its middle if it is longer than `most` characters.
+
+    Example:
+        >>> cut("Red_legged_Kittiwake", 11)
+        'Red_l…iwake'
+    """
+    half = (most - 1) // 2
+    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
 
 
 def print_text(text: str, style: str = "") -> None:

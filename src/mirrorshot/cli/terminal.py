@@ -137,8 +137,16 @@ def check_folder(option: str, path: Path) -> None:
         refuse(f"Expected {option} to be a folder that can be written, but got {path}: no permission.")
 
 
-def check_page(option: str, path: Path) -> None:
-    """Refuse a path that does not end in .html or cannot be written, before anything slow begins."""
+def prepare_file(option: str, path: Path) -> None:
+    """Make the folder of a file to write; refuse a folder, or a place that cannot be written."""
+    if path.is_dir():
+        refuse(f"Expected {option} to be a file, but got the folder {path}. Name a file in it.")
+    check_folder(option, path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def prepare_page(option: str, path: Path) -> None:
+    """`prepare_file` for a path that ends in .html."""
     if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
         refuse(f"Expected {option} to be a file that ends in .html, but got {str(path)!r}.")
-    check_folder(option, path.parent)
+    prepare_file(option, path)

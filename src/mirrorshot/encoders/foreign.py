@@ -21,7 +21,6 @@ from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, Ki
 from mirrorshot.encoders.guards import check_not_local, import_installed, without_pickled_code
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
-Function = Callable[[list[Any]], Any]
 Encode = Callable[[list[Any]], Any]
 PACKAGES = {
     "timm": "timm",
@@ -69,11 +68,7 @@ class UserFunction(Encoder):
 
     Its argument is a list of Pillow images (grey "L" or colour "RGB", of any size), or of texts. It returns an array or
     tensor (n, D) of numbers, in which the row of an image does not depend on the other images. `import` finds the
-    module, or else it is in the working folder.
-
-    Args:
-        name: module and function.
-        trusted: whether the module may be imported, which runs it. The user decides for a name from a model file.
+    module, or else it is in the working folder; it is imported, which runs it, only if it is `trusted`.
     """
 
     def __init__(self, name: str, *, trusted: bool) -> None:
@@ -115,7 +110,7 @@ def is_foreign_name(name: str) -> bool:
     return bool(colon) and package in PACKAGES
 
 
-def _import(name: str) -> Function:
+def _import(name: str) -> Encode:
     module_name, _, function_name = name.partition(":")
     try:
         try:

@@ -19,12 +19,7 @@ _MARGIN = 1.15  # photographs are resized to this times the network's side, and 
 
 
 class RunNetwork(Encoder):
-    """The network of a run of `mirrorshot train`. Its weights go into the files of models that use it.
-
-    Args:
-        settings: from `read_run`, or from a model file.
-        weights: by name.
-    """
+    """The network of a run of `mirrorshot train`. Its weights go into the files of models that use it."""
 
     def __init__(self, settings: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         _check_settings(settings)

@@ -50,10 +50,11 @@ _BUILT_IN: dict[str, tuple[Callable[..., Encoder], tuple[str, ...]]] = {  # and 
 
 
 class Choice(NamedTuple):
-    """An encoder chosen for the user, and the reason."""
+    """An encoder chosen for the user, the reason, and advice that follows it, if there is any."""
 
     name: str
     reason: str
+    advice: str = ""
 
 
 def make_encoder(name: str, *, download: bool = False) -> Encoder:
@@ -131,7 +132,7 @@ def choose_encoder(images: Sequence[Image.Image], other: str = "pixels") -> Choi
     if look_like_characters(images):
         return Choice("glyphs", "the images look like characters: one colour on a plain ground")
     advice = " For photographs a network is much better: pip install 'mirrorshot[images]'"
-    return Choice(other, f"the images do not look like characters.{advice if other == 'pixels' else ''}".rstrip("."))
+    return Choice(other, "the images do not look like characters", advice if other == "pixels" else "")
 
 
 def candidates(kind: Kind) -> list[str]:

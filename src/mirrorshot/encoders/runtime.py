@@ -25,11 +25,7 @@ def n_threads() -> int:
 
 
 class Network:
-    """A network of one output, ready to run. Threads may share it.
-
-    Args:
-        encoded: the bytes of an ONNX file.
-        name: of the encoder, for messages.
+    """A network of one output, from the bytes of an ONNX file, ready to run. Threads may share it.
 
     Raises:
         EncoderError: the bytes are no network that ONNX Runtime can run.

@@ -114,11 +114,8 @@ def with_seal(data: bytes) -> bytes:
 def load_checkpoint(path: Path, *, as_arrays: bool = False) -> Checkpoint:
     """Read a checkpoint, wholly checked before anything is made of it.
 
-    A file of mirrorshot 0.1 without a seal is read with a warning: damage to its numbers goes unnoticed.
-
-    Args:
-        path: of the file.
-        as_arrays: return NumPy arrays, without torch.
+    With `as_arrays` its tensors are NumPy arrays, without torch. A file of mirrorshot 0.1 without a seal is read with a
+    warning: damage to its numbers goes unnoticed.
 
     Raises:
         CheckpointNotFoundError: no such file.
@@ -200,6 +197,8 @@ def _read(path: Path, limit: int) -> tuple[bytes, int]:
             f"Expected a checkpoint at {path}, but got no such file. Check the path; a run writes its first one at its "
             "first validation."
         ) from error
+    except PermissionError as error:
+        raise CheckpointError(f"Expected to read {path}, but got: no permission.") from error
     except IsADirectoryError as error:
         raise _not_a_checkpoint(path, "it is a folder; name the file in it") from error
     except NotRegularFileError as error:
@@ -273,11 +272,11 @@ def damaged(path: Path) -> CheckpointError:
 
 
 def _not_a_checkpoint(path: Path, why: str) -> CheckpointError:
-    return CheckpointError(f"Expected {path} to be a checkpoint of mirrorshot, but got something else: {why}.")
+    return CheckpointError(f"Expected {path} to be a file of mirrorshot, but got something else: {why}.")
 
 
 def _truncated(path: Path, n_bytes: int, expected: int) -> CheckpointError:
     return CheckpointError(
         f"Expected {path} to have {expected:,} bytes, but got {n_bytes:,}: it was cut off. Copy it again, or use "
-        "another checkpoint."
+        "another one."
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mirrorshot.files.regular import NotRegularFileError, open_regular
-from mirrorshot.files.texts import first
+from mirrorshot.files.texts import count, first
 from mirrorshot.types import DataError
 
 Columns = dict[str, list[Any]]
@@ -66,19 +66,28 @@ def read_text(path: Path) -> str:
 def _read_csv(path: Path) -> Columns:
     csv.field_size_limit(_MAX_FIELD)
     try:
-        lines = csv.reader(io.StringIO(read_text(path), newline=""))
+        text = read_text(path)
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text.partition("\n")[0]))
         table = [row for row in itertools.islice(lines, MAX_ROWS + 2) if row]
     except csv.Error as error:
         raise DataError(f"Expected {path} to be a CSV file, but got: {error}.") from error
     if len(table) < 2:
-        raise DataError(f"Expected {path} to have a header and rows, but it has {len(table)} lines.")
+        raise DataError(f"Expected {path} to have a header and rows, but it has {count(len(table), 'lines')}.")
     header, rows = [name.strip() for name in table[0]], table[1:]
     uneven = [i + 2 for i, row in enumerate(rows) if len(row) != len(header)]
     if uneven:
-        raise DataError(f"Expected {len(header)} columns in every line of {path}, but not so in lines {first(uneven)}.")
+        raise DataError(
+            f"Expected {count(len(header), 'columns')} in every line of {path}, as in its header, but got others in "
+            f"{count(len(uneven), 'lines')}: {first(uneven)}."
+        )
     if len(set(header)) < len(header):
         raise DataError(f"Expected the columns of {path} to have distinct names, but got {first(header)}.")
     return {name: [row[i] for row in rows] for i, name in enumerate(header)}
+
+
+def _delimiter(header: str) -> str:
+    """The comma or, where the header has none, the semicolon or tab that spreadsheets write."""
+    return next((mark for mark in ",;\t" if mark in header), ",")
 
 
 def _read_json_lines(path: Path) -> Columns:

@@ -98,3 +98,24 @@ def first(things: Sequence[Any], n: int = 5) -> str:
     """
     shown = ", ".join(map(repr, things[:n]))
     return shown if len(things) <= n else f"{shown} and {len(things) - n} more"
+
+
+def few(things: Sequence[str], n: int = 3) -> str:
+    """`first` without quotes, for texts that name more than one thing each.
+
+    Example:
+        >>> few(["a = b", "c = d", "e = f", "g = h"])
+        'a = b, c = d, e = f and 1 more'
+    """
+    return ", ".join(things[:n]) + (f" and {len(things) - n} more" if len(things) > n else "")
+
+
+def count(n: int, noun: str) -> str:
+    """A number with its noun, given as the plural.
+
+    Example:
+        >>> count(1, "images"), count(2, "classes"), count(1, "classes")
+        ('1 image', '2 classes', '1 class')
+    """
+    singular = {"classes": "class"}.get(noun, noun.removesuffix("s"))
+    return f"{n} {singular if n == 1 else noun}"

@@ -6,7 +6,7 @@ keep the dimensions before the queries: one number for each task. All others poo
 single task is too small to show its calibration.
 """
 
-from mirrorshot.metrics.bins import CalibrationBins, calibration_bins, class_calibration_bins
+from mirrorshot.metrics.bins import CalibrationBins, calibration_bins, class_calibration_bins, wilson_interval
 from mirrorshot.metrics.bootstrap import (
     Interval,
     TaskStatistics,
@@ -38,7 +38,7 @@ from mirrorshot.metrics.two_temperatures import (
 
 __all__ = [
     "accuracy", "nll", "brier",
-    "CalibrationBins", "calibration_bins", "class_calibration_bins",
+    "CalibrationBins", "calibration_bins", "class_calibration_bins", "wilson_interval",
     "expected_calibration_error", "maximum_calibration_error", "class_calibration_error",
     "debiased_calibration_error", "debiased_squared_error", "BrierDecomposition", "brier_decomposition",
     "auroc", "correctness_auroc", "aurc", "excess_aurc", "RiskCoverage", "risk_coverage",

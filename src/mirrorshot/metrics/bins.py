@@ -3,12 +3,17 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 
 from mirrorshot.metrics.backend import cast, double, quietly, search, sort
 from mirrorshot.metrics.inputs import TopLabel, checked, top_label
 from mirrorshot.softmax.arrays import Array, arange, namespace
 from mirrorshot.types import InvalidInputError
+
+Z_95 = 1.959963984540054
+"""Two-sided 95 % quantile of the normal distribution."""
 
 
 class CalibrationBins(NamedTuple):
@@ -135,3 +140,21 @@ def _equal_mass_edges(top: TopLabel, edges: Array) -> Array:
     wanted = mass[-1] * arange(mass, n_bins)[1:] / n_bins
     inner = confidence[namespace(mass).clip(search(mass, wanted), None, len(mass) - 1)]
     return namespace(edges).concatenate([edges[:1], inner, edges[-1:]])
+
+
+def wilson_interval(
+    share: NDArray[np.float64], count: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Wilson's 95 % interval of a probability, from the share of successes among `count` trials.
+
+    It stays within [0, 1] and has a width at shares of 0 and 1, where the textbook interval has none.
+
+    Example:
+        >>> low, high = wilson_interval(np.array([1.0]), np.array([10.0]))
+        >>> low.round(3), high.round(3)
+        (array([0.722]), array([1.]))
+    """
+    # (p + z^2/2n ± z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
+    z2 = Z_95**2 / count
+    half = np.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
+    return (share + z2 / 2 - half) / (1 + z2), (share + z2 / 2 + half) / (1 + z2)

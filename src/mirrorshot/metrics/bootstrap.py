@@ -102,12 +102,8 @@ def bootstrap_intervals(
     The plain calibration errors (ece, mce, reliability) are pushed upwards by noise, and resampling adds noise: their
     intervals lie too high where a method is well calibrated or tasks are few. The debiased ones suffer less.
 
-    Args:
-        statistics: of all tasks; those without any weight are left out.
-        generator: source of the resamples.
-        n_resamples: their number.
-        level: share of resamples within the interval.
-        metrics: names from `METRICS`.
+    Tasks without any weight are left out. `level` is the share of resamples within the interval; `metrics` are names
+    from `METRICS`.
 
     Example:
         >>> import torch

@@ -93,13 +93,8 @@ def search_two_temperatures(
 ) -> TwoTemperatures:
     """Try all pairs of temperatures on validation tasks; return the (first) best by ECE and by MCE.
 
-    Args:
-        log_prob_at: log-probabilities at a likelihood temperature.
-        y: labels 0 .. C - 1.
-        likelihood: values of T1; `(1.0,)` for methods without latents.
-        predictive: values of T2.
-        weight: zero is padding.
-        progress: called with the number of values of T1 that are done, and of all.
+    `log_prob_at` returns the log-probabilities at a likelihood temperature; methods without latents have `(1.0,)` as
+    `likelihood`. `progress` is called with the number of values of T1 that are done, and of all.
 
     Example:
         >>> import torch

@@ -17,13 +17,7 @@ _BLUR = 1 / 64  # of the longer side: the standard deviation
 def background_prior(
     items: Items, encoder: Encoder, *, learned_on: str = "", progress: Progress | None = None
 ) -> Prior:
-    """Learn the prior of an encoder from labelled items of many classes.
-
-    Args:
-        items: labelled; the more classes the better.
-        encoder: encodes them.
-        learned_on: name of the data, for people.
-        progress: told how far encoding is.
+    """Learn the prior of an encoder from labelled items, the more classes the better; `learned_on` names the data.
 
     Raises:
         InvalidInputError: too few classes or examples.

@@ -16,6 +16,7 @@ from PIL import Image
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.data.decoding import read_pictures
 from mirrorshot.encoders import Choice, Embeddings, Item, candidates, choose_encoder, make_encoder
+from mirrorshot.encoders.plain import NoEncoder
 from mirrorshot.tool.items import Items
 
 _N_CLASSES, _PER_CLASS = 10, 5  # that an encoder is tried on
@@ -40,9 +41,10 @@ def decide(items: Items) -> Choice:
     kept = {i: item for i, item in zip(rows, content, strict=True) if item is not None}
     expected = _expected(items, list(kept.values()))
     labels = [items.labels[i] for i in kept] if items.labels is not None else []
-    if max(Counter(labels).values(), default=0) < 2 or len(set(labels)) < 2:
+    names = candidates(items.kind)
+    if max(Counter(labels).values(), default=0) < 2 or len(set(labels)) < 2 or len(names) < 2:
         return expected
-    return _compare(candidates(items.kind), list(kept.values()), labels, expected)
+    return _compare(names, list(kept.values()), labels, expected)
 
 
 def _step(items: Items) -> int:
@@ -78,8 +80,8 @@ def _expected(items: Items, content: Sequence[Item]) -> Choice:
     """The choice before any label is looked at."""
     names = candidates(items.kind)
     if items.kind == "text":
-        advice = "" if len(names) > 1 else "; for better ones: pip install 'mirrorshot[text]'"
-        return Choice(names[0], f"for texts, the one to begin with{advice}")
+        advice = "" if len(names) > 1 else " Others are better: pip install 'mirrorshot[text]'"
+        return Choice(names[0], "for texts, the one to begin with", advice)
     return choose_encoder([image for image in content if isinstance(image, Image.Image)], names[0])
 
 
@@ -92,8 +94,8 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
     bonus = _LOOKS if isinstance(content[0], Image.Image) else _EXPECTED
     best = max(names, key=lambda name: scores[name] + (bonus if name == expected.name else 0.0))
     shown = ", ".join(f"{name} {score / len(y):.2f}" for name, score in scores.items())
-    reason = f"leave-one-out log-likelihood an example, nats: {shown}"
-    return Choice(best, f"{expected.reason}; {reason}" if best == expected.name else reason)
+    reason = f"leave-one-out log-likelihood per example in nats: {shown}"
+    return Choice(best, f"{expected.reason}; {reason}" if best == expected.name else reason, expected.advice)
 
 
 def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
@@ -115,6 +117,11 @@ def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
     return X.mean(0), np.where(deviation > 0, deviation, 1.0)
 
 
+def table_encoder(X: Embeddings) -> NoEncoder:
+    """The encoder of given embeddings, which makes columns of different units alike."""
+    return NoEncoder(*(table_scale(X) or ()))
+
+
 def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) -> FewShotClassifier:
     """Fit classifiers with kernels cosine and rbf to a table, and return the one with the higher likelihood.
 
@@ -122,6 +129,5 @@ def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) 
     """
     heads = {name: FewShotClassifier(**parameters, kernel=name).fit(X, y) for name in ("cosine", "rbf")}
     expected = "rbf" if X.shape[1] <= _FEW_COLUMNS else "cosine"
-    return max(heads.items(), key=lambda pair: pair[1].loo_log_likelihood_ + (_EXPECTED if pair[0] == expected else 0))[
-        1
-    ]
+    scores = {name: head.loo_log_likelihood_ + _EXPECTED * (name == expected) for name, head in heads.items()}
+    return heads[max(scores, key=lambda name: scores[name])]

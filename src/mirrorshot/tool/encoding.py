@@ -1,5 +1,7 @@
 """From items to embeddings, batch by batch. Unreadable images and empty texts are reported."""
 
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +11,7 @@ from PIL import Image, ImageOps
 
 from mirrorshot.data.decoding import read_pictures
 from mirrorshot.encoders import Embeddings, Encoder, EncoderError
-from mirrorshot.files.texts import first
+from mirrorshot.files.texts import checked_class_names, count, few, first
 from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
 
@@ -109,7 +111,7 @@ def thumbnail(image: Image.Image) -> NDArray[np.uint8]:
 
 def in_words(damaged: dict[str, str]) -> str:
     """The first few damaged images with the reasons."""
-    return first([f"{name} ({why})" for name, why in damaged.items()], 3)
+    return few([f"{name} ({why})" for name, why in damaged.items()])
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
@@ -133,9 +135,24 @@ def check_damaged(found: Encoded, skip_corrupt: bool, labels: Sequence[str] | No
     """Refuse damaged images unless they may be left out, and in any case a class without any readable image."""
     if found.damaged and not skip_corrupt:
         raise DataError(
-            f"Expected every item to be readable, but {len(found.damaged)} are not: {in_words(found.damaged)}; "
-            "remove them, or leave them out with --skip-corrupt (skip_corrupt=True in Python)."
+            f"Expected every item to be readable, but {count(len(found.damaged), 'items')} cannot be read: "
+            f"{in_words(found.damaged)}; remove them, or leave them out with --skip-corrupt "
+            "(skip_corrupt=True in Python)."
         )
     lost = sorted(set(labels or ()) - set(found.items.labels or ()))
     if lost:
         raise DataError(f"Expected every class to have a readable item, but {len(lost)} have none: {first(lost)}.")
+
+
+def class_names(labels: Sequence[str]) -> list[str]:
+    """Check names of classes; warn of two forms that become one class."""
+    names = checked_class_names(labels)
+    forms = dict(zip(labels, names, strict=True))
+    merged = [name for name, n in Counter(forms.values()).items() if n > 1]
+    if merged:
+        warnings.warn(
+            "Some names of classes differ only in space or in their Unicode form and are one class: "
+            f"{first(sorted(merged))}.",
+            stacklevel=3,
+        )
+    return names

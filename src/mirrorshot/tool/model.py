@@ -1,8 +1,5 @@
 """Fitted models: the encoder, the support with its names, and the classifier."""
 
-import re
-import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,17 +9,15 @@ from numpy.typing import NDArray
 
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
-from mirrorshot.encoders.plain import NoEncoder
-from mirrorshot.encoders.texts import MAX_CHARACTERS
 from mirrorshot.files.texts import checked_class_names, first
-from mirrorshot.tool.choosing import choose_head, table_scale
-from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, encode_items, unique_names
+from mirrorshot.tool.choosing import choose_head, table_encoder
+from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, class_names, encode_items, unique_names
 from mirrorshot.tool.items import Items
 from mirrorshot.tool.results import Prediction, Reason, Word
 from mirrorshot.tool.scores import Scores, scores_of
+from mirrorshot.tool.words import words_that_count
 from mirrorshot.types import DataError, InvalidInputError
 
-_TRIED_WORDS = 64  # of a text, in `words`
 NOVELTY_RATE = 0.05
 """Share of images of known classes that may be called "none of these"."""
 
@@ -32,15 +27,8 @@ class Model:
 
     Make one with `Model.fit` and read one with `Model.load`. `add` and `remove` edit the support; if they
     raise an error, the model stays as it was. Methods that take an `Encoded` want it from `encode_items` with the
-    encoder of the model.
-
-    Args:
-        encoder: made the embeddings.
-        names: of the examples, all different.
-        labels: their classes.
-        embeddings: of the examples, (n, D).
-        head: the classifier, fitted on them in this order.
-        thumbnails: small images (n, 48, 48, 3) of bytes, or None.
+    encoder of the model. Names are all different; the head is fitted on the embeddings (n, D) in their order;
+    thumbnails are (n, 48, 48, 3) bytes, or None.
 
     Example:
         >>> X = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.1]])
@@ -75,14 +63,14 @@ class Model:
         skip_corrupt: bool = False,
         progress: Progress | None = None,
     ) -> "Model":
-        """Fit a model on labelled items.
+        """Fit a model on labelled items of at least two classes.
 
         Args:
-            items: of at least two classes.
+            items: the examples.
             encoder: of images or texts; ignored for embeddings.
             parameters: of `FewShotClassifier`. Without `kernel`, that of embeddings is chosen (`choose_head`).
             thumbnails: whether to keep small images of the examples in the model.
-            skip_corrupt: whether to leave out images that cannot be read; otherwise they are an error.
+            skip_corrupt: whether to leave out items that cannot be read; otherwise they are an error.
             progress: called with the number of items read, their total and the activity.
 
         Raises:
@@ -90,15 +78,16 @@ class Model:
         """
         if items.labels is None:
             raise DataError("Expected labelled items, but got none with a label. Use a folder for each class.")
-        encoder = (encoder or make_encoder("embeddings")) if items.kind != "embedding" else _table_encoder(items)
+        encoder = table_encoder(np.asarray(items.content)) if items.kind == "embedding" else encoder
+        encoder = encoder or make_encoder("embeddings")
         encoder = encoder.fit([str(text) for text in items.content]) if items.kind == "text" else encoder
         found = encode_items(encoder, items, thumbnails=thumbnails, progress=progress)
         check_damaged(found, skip_corrupt, items.labels)
-        labels = _class_names(found.items.labels or [])
+        labels = class_names(found.items.labels or [])
         if len(set(labels)) < 2:
             raise DataError(
                 f"Expected examples of at least two classes, but got {len(labels)} of one: {first(list(set(labels)))}. "
-                "Add a folder for another class; for 'this or something else' make a class of other things."
+                "Add another class; for 'this or something else' make one of other things."
             )
         y, options = np.array(labels, dtype=np.str_), dict(parameters or {})
         if items.kind == "embedding" and "kernel" not in options:
@@ -128,13 +117,10 @@ class Model:
     def predict_encoded(
         self, found: Encoded, *, coverage: float = 0.9, novelty_threshold: float | None = None
     ) -> list[Prediction]:
-        """Classify encoded items.
+        """Classify encoded items, with sets of labels of that `coverage`.
 
-        Args:
-            found: the items.
-            coverage: of the sets of labels.
-            novelty_threshold: novelty above which an item is none of the classes. None: that of `FewShotClassifier`,
-                which calls about one in twenty items of known classes novel.
+        An item is none of the classes above the `novelty_threshold`. None: that of `FewShotClassifier`, which calls
+        about one in twenty items of known classes novel.
         """
         X = self.check_embeddings(found.embeddings)
         prob, novelty, parts = self.head.predict_proba(X), self.head.novelty(X), self.head.uncertainty(X)
@@ -202,22 +188,11 @@ class Model:
         ]
 
     def words(self, found: Encoded, label: str | None = None, n: int = 5) -> list[list[Word]]:
-        """Return the `n` words of each text without which the log-odds of a class would change most.
-
-        The class is as in `explain`. The first 64 words of a text are tried.
-        """
-        classes = self.classes
+        """Return the `n` words of each text without which the log-odds of a class, as in `explain`, change most."""
         best = self.head.predict_proba(self.check_embeddings(found.embeddings)).argmax(1)
-        chosen = best if label is None else np.full(len(best), classes.index(label))
-        return [self._words(str(text), int(c), n) for text, c in zip(found.items.content, chosen, strict=True)]
-
-    def _words(self, text: str, c: int, n: int) -> list[Word]:
-        words = list(dict.fromkeys(re.findall(r"\w+", text[:MAX_CHARACTERS])))[:_TRIED_WORDS]
-        changed = [re.sub(rf"\b{re.escape(word)}\b", " ", text) for word in words]
-        p = np.clip(self.head.predict_proba(self.encoder.encode([text, *changed]))[:, c], 1e-12, 1 - 1e-12)
-        odds = np.log(p) - np.log1p(-p)
-        order = np.argsort(-np.abs(odds[0] - odds[1:]), kind="stable")[:n]
-        return [Word(words[j], float(odds[0] - odds[1 + j])) for j in order]
+        chosen = best if label is None else np.full(len(best), self.classes.index(label))
+        texts = zip(map(str, found.items.content), map(int, chosen), strict=True)
+        return [words_that_count(self.head, self.encoder, text, c, n) for text, c in texts]
 
     def suggest(self, found: Encoded, k: int = 1) -> list[str]:
         """Return the names of the `k` items whose labels would help most, the most useful first."""
@@ -226,10 +201,10 @@ class Model:
 
     def add(self, found: Encoded, labels: Sequence[str]) -> "Model":
         """Add examples with their labels, perhaps of new classes. Only the classifier learns them."""
-        if len(labels) != len(found.embeddings) or not all(labels):
-            raise InvalidInputError(f"Expected a label for each of {len(found.embeddings)} items, but got {labels!r}.")
-        labels = checked_class_names(labels, self.classes)
         X = self.check_embeddings(found.embeddings)
+        if len(labels) != len(X) or not all(labels):
+            raise InvalidInputError(f"Expected a label for each of {len(X)} items, but got {labels!r}.")
+        labels = checked_class_names(labels, self.classes)
         together = np.concatenate([self.embeddings, X])
         names = unique_names([*self.names, *found.items.names])
         thumbnails = self.thumbnails
@@ -262,7 +237,7 @@ class Model:
         if X.ndim != 2 or X.shape[1] != self.embeddings.shape[1]:
             raise InvalidInputError(
                 f"Expected embeddings of length {self.embeddings.shape[1]}, as the model has, but got shape {X.shape}. "
-                "Use the encoder that the model was fitted with."
+                "Use the columns or the encoder that the model was fitted with."
             )
         return X
 
@@ -274,34 +249,11 @@ class Model:
 
     @classmethod
     def load(cls, path: str | Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":
-        """Read a model that `save` wrote.
+        """Read a model that `save` wrote; a `CheckpointError` says what is wrong with the file.
 
-        A function that the file names as its encoder is imported only with `trust_encoder`, and weights of an encoder
-        are fetched only with `download`.
-
-        Raises:
-            CheckpointError: the file is cut off, changed, foreign, or of a newer mirrorshot.
+        A function that it names as its encoder is imported only with `trust_encoder`, and weights of an encoder are
+        fetched only with `download`.
         """
         from mirrorshot.tool.model_file import load_model
 
         return load_model(Path(path), trust_encoder=trust_encoder, download=download)
-
-
-def _table_encoder(items: Items) -> Encoder:
-    """The encoder of given embeddings, which makes columns of different units alike."""
-    scale = table_scale(items.content) if isinstance(items.content, np.ndarray) else None
-    return NoEncoder() if scale is None else NoEncoder(*scale)
-
-
-def _class_names(labels: Sequence[str]) -> list[str]:
-    """Check names of classes; warn of two forms that become one class."""
-    names = checked_class_names(labels)
-    forms = dict(zip(labels, names, strict=True))
-    merged = [name for name, n in Counter(forms.values()).items() if n > 1]
-    if merged:
-        warnings.warn(
-            "Some names of classes differ only in space or in their Unicode form and are one class: "
-            f"{first(sorted(merged))}.",
-            stacklevel=3,
-        )
-    return names

@@ -31,26 +31,29 @@ def read_labelled(path: str | Path, *, text_column: str | None = None, label_col
     """
     path = Path(path)
     if os.path.isfile(path):
-        items = read_items(path, Roles(text_column, label_column))
-        if items.labels is None:
-            raise DataError(
-                f"Expected {path} to have a column (or an array) of labels, but it has none; add it, or name it with "
-                "--label-column."
-            )
-        return items
+        return read_items(path, Roles(text_column, label_column), labelled=True)
+    if path.suffix.lower() in TABLES and not path.exists():
+        raise DataError(f"Expected a table at {path}, but there is no such file; check the path.")
     files = class_files(path)
     pairs = [(label, file) for label, of_class in files.items() for file in of_class]
     labels, paths = [label for label, _ in pairs], [file for _, file in pairs]
     return Items("picture", [str(file) for file in paths], paths, labels)
 
 
-def read_unlabelled(arguments: Sequence[str], lines: Iterable[str] = (), *, text_column: str | None = None) -> Items:
-    """Read items to classify, in the given order.
+def read_unlabelled(
+    arguments: Sequence[str],
+    lines: Iterable[str] = (),
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+) -> Items:
+    """Read items to classify, in the given order. They have labels if they are of a table with such a column.
 
     Args:
         arguments: images, folders (all images in and below them), patterns such as `scans/*.png`, a table, or `-`.
         lines: paths, one a line, in the place of `-`.
         text_column: of a table of texts, if it is not called `text`.
+        label_column: of a table with labels, if it is not called `label`.
 
     Raises:
         DataError: something is missing, there is nothing, or tables and images are mixed.
@@ -62,7 +65,7 @@ def read_unlabelled(arguments: Sequence[str], lines: Iterable[str] = (), *, text
             raise DataError(
                 f"Expected one table or any number of images, but got {first(names)}. Pass them one by one."
             )
-        return read_items(Path(tables[0]), Roles(text_column))
+        return read_items(Path(tables[0]), Roles(text_column, label_column))
     paths = [path for name in names for path in _expand(name)]
     if not paths:
         raise DataError(
@@ -80,15 +83,26 @@ def _expand(name: str) -> list[Path]:
     if "\0" in name:
         raise DataError(f"Expected the path of an image, but got {name!r}.")
     if os.path.isdir(path):
-        found = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-        visible = [p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts)]
-        if not visible:
+        found = sorted(p for p in _visible(path) if p.suffix.lower() in SUFFIXES and p.is_file())
+        if not found:
             raise DataError(f"Expected {path} to hold images ({', '.join(SUFFIXES)}), but it has none.")
-        return visible
+        return found
     if os.path.lexists(path):
         return [path]
     if glob.has_magic(name):
         matches = sorted(glob.glob(name, recursive=True))
         if matches:
             return [p for match in matches for p in _expand(match) if p.suffix.lower() in SUFFIXES]
+        raise DataError(f"Expected images that match {name!r}, but there are none; check the pattern.")
     raise DataError(f"Expected an image or a folder at {name!r}, but there is none; check the path.")
+
+
+def _visible(root: Path) -> Iterator[Path]:
+    """Files in and below a folder, without hidden ones. A folder that cannot be read is an error, not left out."""
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"Expected to read all folders in {root}, but got: {error}.") from error
+
+    for folder, folders, files in os.walk(root, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(folder, name) for name in files if not name.startswith("."))

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.metrics.bins import wilson_interval
+
 FEW = 50
 """Labelled items below which scores say little."""
 TARGET = 0.98
 """Accuracy to reach by sending the least confident predictions to a person."""
 N_BINS, N_RESAMPLES, LEVEL = 15, 1000, 0.95
-_Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 _CHUNK = 2**22  # draws held at a time
 _BAND, _LEAST_IN_BAND = (0.85, 0.95), 10
 
@@ -34,6 +35,15 @@ class Referral(NamedTuple):
     threshold: float
 
 
+class Band(NamedTuple):
+    """Predictions that are 85 to 95 % sure: their number, mean confidence, and accuracy with its interval."""
+
+    n_items: int
+    confidence: float
+    accuracy: float
+    interval: Interval
+
+
 class Scores(NamedTuple):
     """Scores of a model on labelled items that it has not learned from.
 
@@ -50,7 +60,7 @@ class Scores(NamedTuple):
         classes, confusion: row c of the matrix counts the predictions for items of class c.
         confusions: most frequent mistakes: right class, predicted class, count.
         referral: how to reach an accuracy of 98 %; None if no threshold does.
-        band: of the predictions that are 85 to 95 % sure: count, mean confidence, accuracy; None below ten of them.
+        band: the predictions that are 85 to 95 % sure; None below ten of them.
         n_unknown: items of classes that the model does not know.
         novel_known: share of the known items that are called "none of these".
         novel_unknown: share of the unknown items that are; None without such items.
@@ -68,15 +78,15 @@ class Scores(NamedTuple):
     confusion: list[list[int]]
     confusions: list[tuple[str, str, int]]
     referral: Referral | None
-    band: tuple[int, float, float] | None
+    band: Band | None
     n_unknown: int
     novel_known: float
     novel_unknown: float | None
 
     def record(self) -> dict[str, Any]:
         """The scores as JSON."""
-        referral = None if self.referral is None else self.referral._asdict()
-        return self._asdict() | {"referral": referral}
+        parts = {"referral": self.referral, "band": self.band}
+        return self._asdict() | {name: part and part._asdict() for name, part in parts.items()}
 
 
 def scores_of(
@@ -128,21 +138,20 @@ def scores_of(
 
 def verdict(scores: Scores, items: str = "items") -> str:
     """The result in a few sentences, uncertainty included."""
-    low, high = scores.intervals["accuracy"]
-    parts = [
-        f"Right in {_percent(scores.accuracy)} [{_percent(low, '')}, {_percent(high, '')}] of {scores.n_items} {items}."
-    ]
+    parts = [f"Right in {_share(scores.accuracy, scores.intervals['accuracy'])} of {scores.n_items} {items}."]
     if scores.band is not None:
-        _, sure, right = scores.band
-        parts.append(f"When it says {_percent(sure)} it is right in {_percent(right)}.")
+        n, sure, right, interval = scores.band
+        parts.append(f"When it says {_percent(sure)} it is right in {_share(right, interval)} of {n} cases.")
     else:
         parts.append(f"It is {_percent(scores.confidence)} sure on average.")
     if scores.referral is None:
         parts.append(f"No confidence is high enough for {_percent(TARGET)} of the answers above it to be right.")
     elif scores.referral.share > 0:
-        sent, kept = _percent(scores.referral.share), _percent(scores.referral.accuracy)
+        sent, right, interval, threshold = scores.referral
+        below = math.floor(1e4 * threshold) / 1e4  # not rounded up to 1
         parts.append(
-            f"Send {sent} to a person (those below {scores.referral.threshold:.2f}) and {kept} of the rest are right."
+            f"Send {_percent(sent)} to a person (those below {below:.4g}) and {_share(right, interval)} of the other "
+            f"{round((1 - sent) * scores.n_items)} are right."
         )
     if scores.n_items < FEW:
         parts.append(f"With fewer than {FEW} labelled {items} all of these numbers are rough; label more to be sure.")
@@ -158,8 +167,8 @@ def calibration_in_words(scores: Scores) -> str:
         return f"Calibration error {scores.ece:.3f}: {chance}, so it is no sign of wrong probabilities."
     way = "over-confident" if scores.confidence > scores.accuracy else "too modest"
     return (
-        f"Calibration error {scores.ece:.3f}; {chance}. On average it is {scores.confidence:.0%} sure and right in "
-        f"{scores.accuracy:.0%} [{low:.0%}, {high:.0%}]: the probabilities are {way}."
+        f"Calibration error {scores.ece:.3f}; {chance}. On average it is {_percent(scores.confidence)} sure and right "
+        f"in {_share(scores.accuracy, Interval(low, high))}: the probabilities are {way}."
     )
 
 
@@ -170,9 +179,8 @@ def wilson(n_right: int, n: int) -> Interval:
         >>> tuple(round(end, 3) for end in wilson(10, 10))
         (0.722, 1.0)
     """
-    share, z2 = n_right / n, _Z**2 / n
-    half = math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
-    return Interval(max(0.0, (share + z2 / 2 - half) / (1 + z2)), min(1.0, (share + z2 / 2 + half) / (1 + z2)))
+    (low,), (high,) = wilson_interval(np.array([n_right / n]), np.array([float(n)]))
+    return Interval(max(0.0, float(low)), min(1.0, float(high)))
 
 
 def bootstrap(n: int, statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]], seed: int = 0) -> Interval:
@@ -218,12 +226,18 @@ def referral_of(confidence: NDArray[np.float64], right: NDArray[np.bool_], targe
     return Referral(1 - (k + 1) / len(sure), float(good[k] / (k + 1)), wilson(int(good[k]), k + 1), float(sure[k]))
 
 
-def _band(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[int, float, float] | None:
+def _band(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> Band | None:
     inside = (confidence >= _BAND[0]) & (confidence <= _BAND[1])
-    if inside.sum() < _LEAST_IN_BAND:
+    n = int(inside.sum())
+    if n < _LEAST_IN_BAND:
         return None
-    return int(inside.sum()), float(confidence[inside].mean()), float(right[inside].mean())
+    interval = wilson(int(right[inside].sum()), n)
+    return Band(n, float(confidence[inside].mean()), float(right[inside].mean()), interval)
 
 
-def _percent(share: float, unit: str = " %") -> str:
-    return f"{100 * share:.0f}{unit}"
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _share(share: float, interval: Interval) -> str:
+    return f"{_percent(share)} [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"

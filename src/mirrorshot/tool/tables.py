@@ -28,8 +28,8 @@ class Roles(NamedTuple):
     label: str | None = None
 
 
-def read_items(path: Path, roles: Roles) -> Items:
-    """Read the items of a table; see `read_labelled`.
+def read_items(path: Path, roles: Roles, *, labelled: bool = False) -> Items:
+    """Read the items of a table; see `read_labelled`. With `labelled`, one without labels is refused.
 
     Raises:
         DataError: a column is missing, or its content is not of the kind that it should be.
@@ -44,10 +44,22 @@ def read_items(path: Path, roles: Roles) -> Items:
         texts = [line for line in read_text(path).splitlines() if line.strip()]
         if not texts:
             raise DataError(f"Expected {path} to hold texts, one a line, but it is empty.")
-        return Items("text", [f"line {i + 1}" for i in range(len(texts))], texts, None)
+        return _checked(Items("text", [f"line {i + 1}" for i in range(len(texts))], texts, None), path, labelled, [])
     if suffix in (".npz", ".npy"):
-        return _from_arrays(_read_npy(path) if suffix == ".npy" else read_npz(path), path)
-    return _from_columns(read_columns(path), path, roles)
+        arrays = _read_npy(path) if suffix == ".npy" else read_npz(path)
+        return _checked(_from_arrays(arrays, path), path, labelled, list(arrays))
+    columns = read_columns(path)
+    return _checked(_from_columns(columns, path, roles), path, labelled, list(columns))
+
+
+def _checked(items: Items, path: Path, labelled: bool, parts: list[str]) -> Items:
+    if labelled and items.labels is None:
+        has = f"it has {first(parts, 20)}" if parts else "it has none"
+        raise DataError(
+            f"Expected {path} to have a column (or an array) of labels, but {has}. Add one called {_LABEL[0]}, or name "
+            "the one that is there with --label-column."
+        )
+    return items
 
 
 def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
@@ -104,7 +116,7 @@ def _from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Items:
         raise DataError(f"Expected {path} to have one array `X`, but it has {first(sorted(arrays)) or 'none'}.")
     X = _numbers(X, path)
     labels = None if y is None else _targets(y, arrays.get("class_names"), len(X), path)
-    return Items("embedding", [f"row {i}" for i in range(len(X))], X, labels)
+    return Items("embedding", [f"row {i + 1}" for i in range(len(X))], X, labels)
 
 
 def _array(arrays: dict[str, NDArray[Any]], names: tuple[str, ...], path: Path) -> NDArray[Any] | None:
@@ -141,7 +153,7 @@ def _numbers(X: Any, path: Path) -> Embeddings:
     if X.ndim != 2 or X.dtype.kind not in "fiu" or X.size == 0:
         raise DataError(f"Expected embeddings (n, D) in {path}, but got shape {X.shape} of {X.dtype}.")
     X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
-    bad = np.flatnonzero(~np.isfinite(X).all(1)).tolist()
+    bad = (1 + np.flatnonzero(~np.isfinite(X).all(1))).tolist()
     if bad:
         raise DataError(f"Expected finite numbers in {path}, but got NaN or infinity in rows {first(bad)}.")
     return X

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from mirrorshot.views.learning import learning_curve_figure, with_elbo
     from mirrorshot.views.model_report import ModelResults, model_sections
     from mirrorshot.views.page import Card, Gallery, Image, Section, Table, write_report
-    from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure, wilson_interval
+    from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure
     from mirrorshot.views.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
     from mirrorshot.views.sections import cards_section, learning_section, reliability_section, risk_section
     from mirrorshot.views.tables import calibration_table, difference_table, evaluation_table
     from mirrorshot.views.uncertainty_map import UncertaintyMapDisplay
 
 __all__ = [
-    "ReliabilityDisplay", "reliability_figure", "wilson_interval",
+    "ReliabilityDisplay", "reliability_figure",
     "RiskCoverageDisplay", "risk_coverage_figure",
     "learning_curve_figure", "with_elbo",
     "EpisodeDisplay",
@@ -53,7 +53,7 @@ __getattr__ = lazy_exports(
         "learning": "learning_curve_figure with_elbo",
         "model_report": "ModelResults model_sections",
         "page": "Card Gallery Image Section Table write_report",
-        "reliability": "ReliabilityDisplay reliability_figure wilson_interval",
+        "reliability": "ReliabilityDisplay reliability_figure",
         "risk_coverage": "RiskCoverageDisplay risk_coverage_figure",
         "sections": "cards_section learning_section reliability_section risk_section",
         "tables": "calibration_table difference_table evaluation_table",

@@ -81,14 +81,13 @@ class EpisodeDisplay:
         parts = None if latents is None else decisions.uncertainty(*(t.double().cpu() for t in latents))
         (tasks, y), source = sampler.tasks(numbers), sampler.source
         classes = [dict.fromkeys(source.labels[items].tolist()) for items in sampler.index(numbers).support]
-        return [
-            cls(
-                tasks.support_x[i].cpu(), tasks.query_x[i].cpu(), found.log_prob[i], y[i].cpu(),
-                [source.class_names[c] for c in classes[i]],
-                None if parts is None else EntropyParts(*(part[i] for part in parts)),
-            )
-            for i in range(len(numbers))
-        ]  # fmt: skip
+        shown = []
+        for i in range(len(numbers)):
+            names = [source.class_names[c] for c in classes[i]]
+            own = None if parts is None else EntropyParts(*(part[i] for part in parts))
+            support, query = tasks.support_x[i].cpu(), tasks.query_x[i].cpu()
+            shown.append(cls(support, query, found.log_prob[i], y[i].cpu(), names, own))
+        return shown
 
     @property
     def accuracy(self) -> float:
@@ -114,11 +113,9 @@ class EpisodeDisplay:
         right = _VERDICT + (_UNCERTAINTY if self.uncertainty is not None else 0.0)
         size = (_LABEL + _COLUMN * n_way + right, sum(heights) + 0.75)
         figure = Figure(figsize=size)
-        grid = figure.add_gridspec(
-            len(rows) + 1, n_way + 1, width_ratios=[_LABEL, *[_COLUMN] * n_way], height_ratios=heights,
-            left=0.02, right=1 - right / size[0], top=1 - 0.42 / size[1], bottom=0.3 / size[1],
-            wspace=0.14, hspace=0.16,
-        )  # fmt: skip
+        ratios: dict[str, Any] = {"width_ratios": [_LABEL, *[_COLUMN] * n_way], "height_ratios": heights}
+        frame = {"left": 0.02, "right": 1 - right / size[0], "top": 1 - 0.42 / size[1], "bottom": 0.3 / size[1]}
+        grid = figure.add_gridspec(len(rows) + 1, n_way + 1, **ratios, **frame, wspace=0.14, hspace=0.16)
         for c, (name, image) in enumerate(zip(self.class_names, shots, strict=True)):
             ax = figure.add_subplot(grid[0, c + 1])
             _draw_image(ax, image)
@@ -151,21 +148,19 @@ def _draw_uncertainty(
     left, width = (size[0] - _UNCERTAINTY) / size[0], (_UNCERTAINTY - 0.22) / size[0]
     ax = figure.add_axes((left, 0.3 / size[1], width, total / size[1]))
     ax.set_label("uncertainty")
-    place = np.arange(len(rows), 0, -1) - 0.5
+    height = np.arange(len(rows), 0, -1) - 0.5
     aleatoric, epistemic = (t.detach().cpu().double().numpy()[rows] for t in (parts.aleatoric, parts.epistemic))
-    ax.barh(place, most, height=0.34, facecolor=GREY, alpha=0.13, zorder=0)
-    ax.barh(place, aleatoric, height=0.34, color=ORANGE, label="aleatoric")
-    ax.barh(place, epistemic, height=0.34, left=aleatoric, color=PURPLE, edgecolor="white", hatch="....",
-            linewidth=0.0, label="epistemic")  # fmt: skip
-    for y, a, e in zip(place, aleatoric, epistemic, strict=True):
+    ax.barh(height, most, height=0.34, facecolor=GREY, alpha=0.13, zorder=0)
+    ax.barh(height, aleatoric, height=0.34, color=ORANGE, label="aleatoric")
+    dotted = {"color": PURPLE, "edgecolor": "white", "hatch": "....", "linewidth": 0.0}
+    ax.barh(height, epistemic, height=0.34, left=aleatoric, label="epistemic", **dotted)
+    for y, a, e in zip(height, aleatoric, epistemic, strict=True):
         ax.text(0, y + 0.2, f"{a:.2f} + {e:.2f}", fontsize=9, color=INK, va="bottom", ha="left")
     ax.set(xlim=(0, most), ylim=(0, len(rows)))
     ax.set_axis_off()
-    figure.legend(
-        *ax.get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(left - 0.01, (0.3 + total) / size[1]),
-        fontsize=9, frameon=False, title=title, title_fontsize=9, alignment="left", handlelength=1.2,
-        borderpad=0.1, labelspacing=0.3,
-    )  # fmt: skip
+    style = {"fontsize": 9, "title_fontsize": 9, "frameon": False, "handlelength": 1.2, "borderpad": 0.1}
+    place = {"loc": "lower left", "bbox_to_anchor": (left - 0.01, (0.3 + total) / size[1]), "alignment": "left"}
+    figure.legend(*ax.get_legend_handles_labels(), title=title, labelspacing=0.3, **style, **place)
 
 
 def _draw_image(ax: Any, image: NDArray[Any]) -> None:
@@ -197,10 +192,8 @@ def _draw_words(figure: Any, header: float, size: tuple[float, float], n_shot: i
     top = 1 - 0.42 / size[1] - header
     figure.text(0.02, top + 0.06 / size[1], "query", fontsize=9, color=GREY, va="bottom")
     figure.text(0.02, 1 - 0.42 / size[1], f"learned from{some}", fontsize=9, color=GREY, va="top")
-    figure.text(
-        _LABEL / size[0] + 0.02, 0.08 / size[1], "framed: the right class   |   bar: probability of the class",
-        fontsize=9, color=GREY, va="bottom",
-    )  # fmt: skip
+    words = "framed: the right class   |   bar: probability of the class"
+    figure.text(_LABEL / size[0] + 0.02, 0.08 / size[1], words, fontsize=9, color=GREY, va="bottom")
 
 
 def _as_images(x: Tensor) -> NDArray[np.float64]:

@@ -9,14 +9,11 @@ from numpy.typing import NDArray
 from mirrorshot.views.page import Block, Card, Gallery, Image, Section, Table
 from mirrorshot.views.reliability import ReliabilityDisplay, reliability_figure
 from mirrorshot.views.risk_coverage import RiskCoverageDisplay, risk_coverage_figure
+from mirrorshot.views.sections import reliability_section, risk_image_section
 
 _RELIABILITY = (
     "Sort the answers by how sure they claim to be. Those that say 80 % should be right in 80 of 100 cases: bars that "
     "end on the dashed line. Short lines are 95 % intervals; wide ones mean that there are few answers of that kind."
-)
-_RISK = (
-    "Send the least sure answers to a person and keep the others: the further to the left, the fewer are kept, and the "
-    "fewer of these should be wrong."
 )
 _MISTAKES = "The mistakes that the model was surest of come first. Look for wrong labels among them, too."
 _MAX_MATRIX = 30  # classes
@@ -71,14 +68,8 @@ def _figures(results: ModelResults) -> list[Section]:
     reliability = reliability_figure([[ReliabilityDisplay.from_predictions(results.prob, results.y)]])
     risk = risk_coverage_figure([RiskCoverageDisplay.from_predictions(results.prob, results.y)])
     return [
-        Section(
-            "Do the probabilities mean what they say?",
-            [_RELIABILITY, Image(reliability, "Reliability diagram: accuracy over confidence.")],
-        ),
-        Section(
-            "Is it right when it is sure?",
-            [_RISK, Image(risk, "Error rate of the answers that are kept, over their share.")],
-        ),
+        reliability_section(Image(reliability, "Reliability diagram: accuracy over confidence."), _RELIABILITY),
+        risk_image_section(Image(risk, "Error rate of the answers that are kept, over their share.")),
     ]
 
 
@@ -86,7 +77,7 @@ def _confusion(results: ModelResults) -> Table | str:
     """The confusion matrix; for many classes its largest entries."""
     counts = np.array(results.confusion)
     kept = np.flatnonzero(counts.sum(1) > 0).tolist()
-    caption = "Confusion matrix: a row for each class, a column for each answer"
+    caption = "Confusion matrix: a row for each class, a column for each answer, by number"
     if len(results.classes) > _MAX_MATRIX:
         wrong = counts - np.diag(np.diag(counts))
         order = np.argsort(-wrong, axis=None, kind="stable")[:20]
@@ -94,8 +85,12 @@ def _confusion(results: ModelResults) -> Table | str:
         rows = [[results.classes[i], results.classes[j], str(wrong[i, j])] for i, j in pairs]
         return Table("Most frequent mistakes", ["class", "answer", "items"], rows, results.protocol) if rows else ""
     rows = [
-        [results.classes[c], *(str(n) if n else "·" for n in counts[c]), f"{counts[c, c] / counts[c].sum():.0%}"]
+        [
+            f"{c + 1} {results.classes[c]}",
+            *(str(n) if n else "·" for n in counts[c]),
+            f"{counts[c, c] / counts[c].sum():.0%}",
+        ]
         for c in kept
     ]
-    columns = ["class", *results.classes, "right"]
+    columns = ["class", *(str(c + 1) for c in range(len(counts))), "right"]
     return Table(caption, columns, rows, results.protocol)

@@ -5,6 +5,7 @@ colours of the page, so they follow it into dark mode. Rejected: a template engi
 """
 
 import base64
+import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from importlib.metadata import version
@@ -145,8 +146,8 @@ def _card(card: Card) -> str:
     data = base64.b64encode(card.picture or b"").decode()
     image = f'<img alt="" src="data:image/{kind};base64,{data}">' if card.picture is not None else ""
     first, *others = card.lines
-    lines = f"<p><strong>{escape(first)}</strong></p>" + "".join(f"<p>{escape(line)}</p>" for line in others)
-    return f'<li>{image}<div>{lines}<p class="file" title="{escape(card.name)}">{escape(card.name)}</p></div></li>'
+    lines = f"<p><strong>{_name(first)}</strong></p>" + "".join(f"<p>{_name(line)}</p>" for line in others)
+    return f'<li>{image}<div>{lines}<p class="file" title="{escape(card.name)}">{_name(card.name)}</p></div></li>'
 
 
 def _once(html: str, shown: set[str]) -> str:
@@ -180,7 +181,7 @@ def _table(table: Table, shown: set[str]) -> str:
     _check_table(table)
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
     rows = "\n".join(_row(row, {c for r, c in table.best if r == i}) for i, row in enumerate(table.rows))
-    facts = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in table.protocol.items())
+    facts = "".join(f"<dt>{escape(k)}</dt><dd>{_name(v)}</dd>" for k, v in table.protocol.items())
     aside = _once(f'<aside aria-label="Protocol"><h3>Protocol</h3><dl>{facts}</dl></aside>', shown)
     note = _once(f'<p class="note">{escape(table.note)}</p>', shown) if table.note else ""
     return f"""<div class="result{"" if aside else " wide"}">
@@ -199,7 +200,12 @@ def _row(cells: Sequence[str], best: Collection[int]) -> str:
     mark = '<span class="best" title="best">{}<span class="unseen"> (best)</span></span>'
     shown = [mark.format(escape(cell)) if c in best else escape(cell) for c, cell in enumerate(cells)]
     values = "".join(f"<td>{cell}</td>" for cell in shown[1:])
-    return f'<tr><th scope="row">{shown[0]}</th>{values}</tr>'
+    return f'<tr><th scope="row">{_name(cells[0])}</th>{values}</tr>'
+
+
+def _name(text: str) -> str:
+    """A name of a class or file, which breaks behind _ and / where there is no room."""
+    return re.sub("([_/])", r"\1<wbr>", escape(text))
 
 
 def _check_table(table: Table) -> None:

@@ -100,8 +100,8 @@ footer {
   .image .scroll { padding: .8rem; }
   th, td { padding-left: .5rem; padding-right: .5rem; }
   thead th { white-space: normal; }
-  tbody th { position: sticky; left: 0; z-index: 1; max-width: 9rem; background: var(--paper); white-space: normal;
-    overflow-wrap: anywhere; }
+  tbody th { position: sticky; left: 0; z-index: 1; min-width: 6.5rem; max-width: 9rem; background: var(--paper);
+    white-space: normal; overflow-wrap: anywhere; }
 }
 @media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
 @media print {

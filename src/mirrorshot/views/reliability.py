@@ -13,6 +13,7 @@ from mirrorshot.metrics import (
     expected_calibration_error,
     maximum_calibration_error,
     task_statistics,
+    wilson_interval,
 )
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY, axes_to_draw_on, hide_frame, to_array
@@ -23,7 +24,6 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
 
     from mirrorshot.training.evaluation import Calibration
 
-_Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 _PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.9, 4.6, 0.5  # inches
 
 
@@ -158,21 +158,3 @@ def reliability_figure(displays: Sequence[Sequence[ReliabilityDisplay]]) -> "mat
     parts = next(display for row in displays for display in row).ax_.get_legend_handles_labels()
     figure.legend(*parts, loc="outside lower center", ncols=2 if n_columns == 1 else 4, frameon=False)
     return figure
-
-
-def wilson_interval(
-    share: NDArray[np.float64], count: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Wilson's 95 % interval of a probability, from the share of successes among `count` trials.
-
-    It stays within [0, 1] and has a width at shares of 0 and 1, where the textbook interval has none.
-
-    Example:
-        >>> low, high = wilson_interval(np.array([1.0]), np.array([10.0]))
-        >>> low.round(3), high.round(3)
-        (array([0.722]), array([1.]))
-    """
-    # (p + z^2/2n ± z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
-    z2 = _Z_95**2 / count
-    half = np.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
-    return (share + z2 / 2 - half) / (1 + z2), (share + z2 / 2 + half) / (1 + z2)

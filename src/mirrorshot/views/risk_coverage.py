@@ -72,8 +72,8 @@ class RiskCoverageDisplay:
         if alone:
             error = float(risk[-1])
             ax.axhline(error, color=GREY, linestyle=":", linewidth=1.2, label="in random order")
-            ax.fill_between(coverage, 0, np.maximum(0, 1 - (1 - error) / coverage), color=GREY, alpha=0.2, linewidth=0,
-                            label="best order")  # fmt: skip
+            best = np.maximum(0, 1 - (1 - error) / coverage)
+            ax.fill_between(coverage, 0, best, color=GREY, alpha=0.2, linewidth=0, label="best order")
             _format_axes(ax, error)
         return self
 

@@ -19,7 +19,7 @@ _RELIABILITY = (
     "bootstrap over tasks."
 )
 _RISK = (
-    "Refuse the least confident predictions and keep the others: the further to the left, the fewer are kept, and the "
+    "Send the least sure answers to a person and keep the others: the further to the left, the fewer are kept, and the "
     "fewer of these should be wrong. AURC is the area under the curve; less is better."
 )
 _LEARNING = "Losses of different methods are different quantities; only the validations compare."
@@ -31,9 +31,9 @@ _CARDS = (
 )
 
 
-def reliability_section(image: Image) -> Section:
+def reliability_section(image: Image, text: str = _RELIABILITY) -> Section:
     """Reliability diagrams, with an explanation."""
-    return Section("Do the probabilities mean what they say?", [_RELIABILITY, image])
+    return Section("Do the probabilities mean what they say?", [text, image])
 
 
 def reliability_image(found: Mapping[str, "Evaluation"]) -> Image:
@@ -53,7 +53,11 @@ def risk_section(found: Mapping[str, "Evaluation"]) -> Section:
     displays = [
         RiskCoverageDisplay.from_calibration(e.raw, name=name) for name, e in found.items() if e.raw.risk is not None
     ]
-    image = Image(risk_coverage_figure(displays), f"Error rate over coverage of {', '.join(found)}.")
+    return risk_image_section(Image(risk_coverage_figure(displays), f"Error rate over coverage of {', '.join(found)}."))
+
+
+def risk_image_section(image: Image) -> Section:
+    """Risk-coverage curves, with an explanation."""
     return Section("Is it right when it is sure?", [_RISK, image])
 
 

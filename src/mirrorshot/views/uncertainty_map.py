@@ -60,14 +60,9 @@ class UncertaintyMapDisplay:
     def from_estimator(
         cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, n_points: int = 120, margin: float = 0.4
     ) -> "UncertaintyMapDisplay":
-        """Compute the maps around the examples of a fitted `FewShotClassifier`.
+        """Compute the maps around the examples X (n, 2) of a fitted `FewShotClassifier`.
 
-        Args:
-            estimator: fitted on two features.
-            X: its examples, (n, 2).
-            y: their labels.
-            n_points: points of the maps along each side.
-            margin: beyond the examples, as a share of their range.
+        The maps have `n_points` along each side, with a `margin` beyond the examples as a share of their range.
         """
         points, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
         _check(points, labels, n_points, margin)
@@ -117,10 +112,9 @@ class UncertaintyMapDisplay:
             ax.contour(self.x, self.y, self.prob[..., c] - others, levels=[0.0], colors=INK, linewidths=0.7)
 
     def _draw_part(self, ax: Any, values: NDArray[np.float64]) -> None:
-        drawn = ax.imshow(
-            values, extent=self._extent(), origin="lower", aspect="auto", cmap="cividis", vmin=0,
-            vmax=max(float(self.aleatoric.max()), float(self.epistemic.max()), 1e-6),
-        )  # fmt: skip
+        most = max(float(self.aleatoric.max()), float(self.epistemic.max()), 1e-6)
+        place: dict[str, Any] = {"extent": self._extent(), "origin": "lower", "aspect": "auto"}
+        drawn = ax.imshow(values, cmap="cividis", vmin=0, vmax=most, **place)
         figure: Any = self.figure_
         bar = figure.colorbar(drawn, ax=ax, fraction=0.045, pad=0.02)
         bar.outline.set_visible(False)
@@ -129,10 +123,8 @@ class UncertaintyMapDisplay:
     def _draw_support(self, ax: Any) -> None:
         for c, name in enumerate(self.class_names):
             points = self.support_x[self.support_y == c]
-            ax.scatter(
-                points[:, 0], points[:, 1], s=44, marker=MARKERS[c % len(MARKERS)], label=name,
-                color=_COLOURS[c % len(_COLOURS)], edgecolor="white", linewidth=1.1, zorder=3,
-            )  # fmt: skip
+            look = {"marker": MARKERS[c % len(MARKERS)], "color": _COLOURS[c % len(_COLOURS)], "label": name}
+            ax.scatter(*points.T, s=44, edgecolor="white", linewidth=1.1, zorder=3, **look)
 
     def _extent(self) -> tuple[float, float, float, float]:
         return float(self.x[0]), float(self.x[-1]), float(self.y[0]), float(self.y[-1])

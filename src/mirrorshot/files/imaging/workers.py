@@ -64,12 +64,7 @@ class DecodeWorkers:
     """Processes that decode images, one image at a time each.
 
     Any thread may call `decode`; it waits until a worker is free. A worker that exceeds its limits or crashes is killed
-    and replaced.
-
-    Args:
-        n: number of processes.
-        side: of previews, in pixels.
-        limits: on the work for one image.
+    and replaced. `side` is that of previews, in pixels.
 
     Example:
         >>> import io

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mirrorshot.classifier import FewShotClassifier
-from mirrorshot.files.texts import first
+from mirrorshot.files.texts import count, few, first
 from mirrorshot.tool.doctor.images import Seen
 
 Severity = Literal["error", "warning", "note"]
@@ -45,27 +45,27 @@ def check_files(seen: Seen) -> Iterator[Finding]:
     """Images that cannot be read, are tiny or blank, or differ in colour from the rest; classes that are empty."""
     if seen.damaged:
         reasons = [f"{name} ({why})" for name, why in seen.damaged.items()]
-        message = f"{len(seen.damaged)} {seen.noun} cannot be read: {first(reasons, 3)}."
+        message = f"{count(len(seen.damaged), seen.noun)} cannot be read: {few(reasons)}."
         yield Finding("error", "unreadable", message, "Delete them or save them again.", list(seen.damaged))
     if seen.empty:
-        message = f"{len(seen.empty)} class folders have no images: {first(seen.empty)}."
+        message = f"No images in {count(len(seen.empty), 'class folders')}: {first(seen.empty)}."
         yield Finding("error", "empty", message, "Add images or remove the folders.", seen.empty)
     tiny = [name for name, size in zip(seen.names, seen.sizes, strict=True) if min(size) < _TINY]
     if tiny:
-        message = f"{len(tiny)} images are less than {_TINY} pixels wide or high: {first(tiny)}."
+        message = f"{count(len(tiny), seen.noun)} less than {_TINY} pixels wide or high: {first(tiny)}."
         yield Finding("warning", "tiny", message, "Use larger ones if you have them: there is little to see.", tiny)
     blank = [name for name, is_blank in zip(seen.names, seen.is_blank, strict=True) if is_blank]
     if blank and seen.noun == "images":
-        message = f"{len(blank)} images are blank: {first(blank)}."
+        message = f"{count(len(blank), 'blank images')}: {first(blank)}."
         yield Finding("warning", "blank", message, "Delete them: they show nothing.", blank)
     yield from _odd_colours(seen)
 
 
 def _odd_colours(seen: Seen) -> Iterator[Finding]:
-    for is_odd, odd, usual in ((False, "grey", "in colour"), (True, "in colour", "grey")):
+    for is_odd, odd, usual in ((False, "grey", "in colour"), (True, "coloured", "grey")):
         names = [name for name, has in zip(seen.names, seen.has_colour, strict=True) if has == is_odd]
         if 0 < len(names) <= _RARE * len(seen.names):
-            message = f"{len(names)} images are {odd}, but the others are {usual}: {first(names)}."
+            message = f"{count(len(names), f'{odd} images')}, but the others are {usual}: {first(names)}."
             advice = "Convert them all alike: otherwise colour tells classes apart that it should not."
             yield Finding("warning", "colour", message, advice, names)
 
@@ -84,7 +84,7 @@ def check_counts(seen: Seen) -> Iterator[Finding]:
         yield Finding("warning", "imbalance", message, f"Add {seen.noun} of {small!r}.", [large, small])
     single = [label for label, n in counts.items() if n == 1]
     if single:
-        message = f"{len(single)} classes have one example: {first(single)}."
+        message = f"{count(len(single), 'classes')} with one example: {first(single)}."
         advice = 'Add at least one more: "none of these", sets of labels and the checks below need two.'
         yield Finding("note", "single", message, advice, single)
 
@@ -98,8 +98,8 @@ def check_duplicates(seen: Seen) -> Iterator[Finding]:
             if not chosen:
                 continue
             shown = [f"{seen.names[i]} = {seen.names[j]}" for i, j in chosen]
-            where = "in two classes" if is_across else "in one class"
-            message = f"{len(chosen)} pairs of {seen.noun} are {alike}, {where}: {first(shown, 3)}."
+            where = ", in two classes" if is_across else ", in one class" if any(seen.labels) else ""
+            message = f"{count(len(chosen), 'pairs')} of {seen.noun} that are {alike}{where}: {few(shown)}."
             right, copy = "Delete the one with the wrong label.", "Keep one of each: a copy tells nothing new."
             advice = right if is_across else copy
             yield Finding("error" if is_across and name == "duplicate" else "warning", name, message, advice, shown)
@@ -111,7 +111,7 @@ def check_leaks(seen: Seen, other: Seen) -> Iterator[Finding]:
         if pairs:
             shown = [f"{seen.root.name}/{seen.names[i]} = {other.root.name}/{other.names[j]}" for i, j in pairs]
             alike = "the same" if name == "leak" else "nearly the same"
-            message = f"{len(pairs)} {seen.noun} of {seen.root} and {other.root} are {alike}: {first(shown, 3)}."
+            message = f"{count(len(pairs), seen.noun)} in both {seen.root} and {other.root}, {alike}: {few(shown)}."
             advice = "Delete them from one of the two: a test on what was learned says nothing."
             yield Finding("error" if name == "leak" else "warning", name, message, advice, shown)
 
@@ -134,7 +134,7 @@ def check_labels(seen: Seen) -> Iterator[Finding]:
     odd = [(i, p, label) for i, p, label in wrong if p < _SUSPECT and _pair(str(labels[i]), label) not in pairs]
     if odd:
         shown = [f"{seen.names[i]} (looks like {label}, probability of its own {p:.2f})" for i, p, label in odd]
-        message = f"{len(odd)} {seen.noun} may be in the wrong class: {first(shown, 3)}."
+        message = f"{count(len(odd), seen.noun)} perhaps in the wrong class: {few(shown)}."
         yield Finding("warning", "label", message, "Look at them; move those that are wrong.", shown)
 
 

@@ -67,8 +67,11 @@ def list_files(root: Path) -> Files:
     """
     if not root.is_dir():
         raise DataError(f"Expected a folder of images at {root}, but there is none; check the path.")
-    folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    inside = {folder.name: _images(folder) for folder in folders} or {"": _images(root)}
+    try:
+        folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        inside = {folder.name: _images(folder) for folder in folders} or {"": _images(root)}
+    except PermissionError as error:
+        raise DataError(f"Expected to read all folders in {root}, but got: {error}.") from error
     paths = [path for of_class in inside.values() for path in of_class]
     if not paths:
         raise DataError(f"Expected {root} to hold images ({', '.join(SUFFIXES)}), but it has none.")
