@@ -4,7 +4,7 @@
 
 Accuracy of 40 1-shot tasks of validation classes, and the mean cosine between the features of images of different
 classes: near 1, all images are alike. Settings with the optimiser of the preset `paper`, which differ by a few points,
-are trained with several seeds, the others with one. Written to results/cdkt_collapse.json.
+are trained with several seeds, the others with one. Written to results/cdkt_collapse.json, after every row.
 """
 
 import argparse
@@ -30,8 +30,6 @@ AS_RELEASED = {"released_training": True, "kernel_options": {"n_way": 5, "output
 SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, its options, and the preset of the optimiser
     "MD-BFSC": ("mirror_gp", {"objective": "ml"}, "default"),
     "CDKT (ML), from the prior": (CDKT, {}, "default"),
-    "CDKT (ML), from the prior, 30 steps": (CDKT, {"n_steps": 30}, "default"),
-    "CDKT (ML), from the prior, released bound": (CDKT, {"released_bound": True}, "default"),
     "CDKT (ML), from the prior, the paper's optimiser": (CDKT, {}, "paper"),
     "CDKT (ML), from the prior, released bound, the paper's optimiser": (CDKT, {"released_bound": True}, "paper"),
     "CDKT (ML), from the prior, tau 0.5, prior mean -1, scale 0.25": (
@@ -119,7 +117,7 @@ def main() -> None:
     """Train with each of the settings."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", type=int, default=160, help="training tasks")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each setting of the preset paper")
+    parser.add_argument("--seeds", type=int, default=2, help="trainings of each setting of the preset paper")
     args = parser.parse_args()
     began = time.perf_counter()
     data = load_dataset("cub", splits=("train", "val"))
@@ -133,8 +131,8 @@ def main() -> None:
         mean = {key: statistics.fmean(run[key] for run in runs) for key in ("accuracy", "cosine")}
         found[title] = {"method": name, "options": options, "preset": preset, **mean, "runs": runs}
         print(f"{title}: accuracy {mean['accuracy']:.3f}, cosine {mean['cosine']:.3f}", flush=True)
-    result = {**sizes, "kernel": "cosine", "untrained": untrained, "settings": found}
-    save("cdkt_collapse", result, seed=SEED, started=began)
+        result = {**sizes, "kernel": "cosine", "untrained": untrained, "settings": found}
+        save("cdkt_collapse", result, seed=SEED, started=began)
 
 
 if __name__ == "__main__":
