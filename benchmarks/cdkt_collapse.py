@@ -4,10 +4,12 @@
 
 Accuracy of 40 1-shot tasks of validation classes, and the mean cosine between the features of images of different
 classes: near 1, all images are alike. Settings with the optimiser of the preset `paper`, which differ by a few points,
-are trained with several seeds, the others with one. Written to results/cdkt_collapse.json, after every row.
+are trained with several seeds, the others with one. Written to results/cdkt_collapse.json, after every row; rows of other
+sizes are dropped, and those that `--only` leaves out stay.
 """
 
 import argparse
+import json
 import statistics
 import time
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from _common import save
+from _common import RESULTS, save
 from mirrorshot.data import ClassSource, EpisodeSampler, load_dataset
 from mirrorshot.methods import FewShotMethod, make_method
 from mirrorshot.networks.backbones import make_backbone
@@ -118,21 +120,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", type=int, default=160, help="training tasks")
     parser.add_argument("--seeds", type=int, default=2, help="trainings of each setting of the preset paper")
+    parser.add_argument("--only", default="", help="settings whose names contain this")
     args = parser.parse_args()
     began = time.perf_counter()
     data = load_dataset("cub", splits=("train", "val"))
     source, held_out = (small(part) for part in (data.train, data.val) if part is not None)
-    sizes = {"n_tasks": args.tasks, "n_validation_tasks": N_HELD_OUT, "image_side": SIDE}
-    untrained = score(make("mirror_gp", {"kernel": "cosine"}, SEED), EpisodeSampler(held_out, 5, 1, 16, seed=SEED))
-    found = {}
+    common = {"n_tasks": args.tasks, "n_validation_tasks": N_HELD_OUT, "image_side": SIDE, "kernel": "cosine"}
+    fresh = make("mirror_gp", {"kernel": "cosine"}, SEED)
+    common["untrained"] = score(fresh, EpisodeSampler(held_out, 5, 1, 16, seed=SEED))
     for title, (name, options, preset) in SETTINGS.items():
+        if args.only not in title:
+            continue
         seeds = range(SEED, SEED + (args.seeds if preset == "paper" else 1))
         runs = [learn(name, options, preset, source, held_out, args.tasks, seed) for seed in seeds]
         mean = {key: statistics.fmean(run[key] for run in runs) for key in ("accuracy", "cosine")}
-        found[title] = {"method": name, "options": options, "preset": preset, **mean, "runs": runs}
+        row = {"method": name, "options": options, "preset": preset, **mean, "runs": runs}
         print(f"{title}: accuracy {mean['accuracy']:.3f}, cosine {mean['cosine']:.3f}", flush=True)
-        result = {**sizes, "kernel": "cosine", "untrained": untrained, "settings": found}
-        save("cdkt_collapse", result, seed=SEED, started=began)
+        rows = {**earlier_rows(common), title: row}
+        ordered = {key: rows[key] for key in SETTINGS if key in rows}
+        save("cdkt_collapse", {**common, "settings": ordered}, seed=SEED, started=began)
+
+
+def earlier_rows(common: dict[str, Any]) -> dict[str, Any]:
+    """Rows of the file that were measured with the same sizes."""
+    path = RESULTS / "cdkt_collapse.json"
+    found = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    same = all(found.get(key) == value for key, value in common.items() if key != "untrained")
+    return dict(found["settings"]) if same and "settings" in found else {}
 
 
 if __name__ == "__main__":
