@@ -4,8 +4,8 @@
 
 Accuracy of 40 1-shot tasks of validation classes, and the mean cosine between the features of images of different
 classes: near 1, all images are alike. Settings with the optimiser of the preset `paper`, which differ by a few points,
-are trained with several seeds, the others with one. Written to results/cdkt_collapse.json, after every row; rows of other
-sizes are dropped, and those that `--only` leaves out stay.
+are trained with several seeds, the others with one. Rows are written to results/cdkt_collapse.json one by one; those of
+other sizes are dropped, and those that `--only` leaves out stay.
 """
 
 import argparse
