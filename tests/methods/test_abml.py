@@ -272,9 +272,13 @@ def test_padded_images_change_nothing(images):
 def test_a_network_in_half_precision_has_probabilities_in_single(images):
     tasks, query_y = images
     method = conv()
+    method.seed(0)
+    full = method.loss(tasks, query_y)
     method.network_dtype = torch.bfloat16
+    method.seed(0)
     loss = method.loss(tasks, query_y)
     loss.sum().backward()
+    assert not torch.equal(loss, full)
     assert loss.dtype == torch.float32
     assert loss.isfinite().all()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in method.parameters())
