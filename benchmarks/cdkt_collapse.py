@@ -10,6 +10,7 @@ other sizes are dropped, and those that `--only` leaves out stay.
 
 import argparse
 import json
+import re
 import statistics
 import time
 from typing import Any
@@ -120,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", type=int, default=160, help="training tasks")
     parser.add_argument("--seeds", type=int, default=2, help="trainings of each setting of the preset paper")
-    parser.add_argument("--only", default="", help="settings whose names contain this")
+    parser.add_argument("--only", default="", help="settings whose names match this")
     args = parser.parse_args()
     began = time.perf_counter()
     data = load_dataset("cub", splits=("train", "val"))
@@ -129,7 +130,7 @@ def main() -> None:
     fresh = make("mirror_gp", {"kernel": "cosine"}, SEED)
     common["untrained"] = score(fresh, EpisodeSampler(held_out, 5, 1, 16, seed=SEED))
     for title, (name, options, preset) in SETTINGS.items():
-        if args.only not in title:
+        if not re.search(args.only, title):
             continue
         seeds = range(SEED, SEED + (args.seeds if preset == "paper" else 1))
         runs = [learn(name, options, preset, source, held_out, args.tasks, seed) for seed in seeds]
