@@ -20,7 +20,8 @@ pytestmark = [
     # Playwright leaves a closed loop and pipes to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-sync_api.expect.set_options(timeout=30_000)  # milliseconds; as long as Playwright waits for everything else
+PATIENCE = 200_000  # milliseconds that only a page that hangs needs
+sync_api.expect.set_options(timeout=PATIENCE)
 DARK, PHONE = {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 
 
@@ -37,6 +38,7 @@ def browser():
 def page(browser, shared):
     """The page, with every error of its scripts kept, and cut off from everything but the server."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     page.problems = []
     page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
