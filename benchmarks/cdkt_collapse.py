@@ -59,6 +59,12 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, its options,
         AS_RELEASED | {"departures": dict.fromkeys(Departures._fields, False)},
         "paper",
     ),
+    "CDKT (ML), as released, without any, 30 steps": (
+        CDKT,
+        AS_RELEASED | {"departures": dict.fromkeys(Departures._fields, False), "n_steps": 30},
+        "paper",
+    ),
+    "CDKT (ML), as released, 30 steps": (CDKT, AS_RELEASED | {"n_steps": 30}, "paper"),
     "CDKT (ML), as released, one scale of 1 for all classes": (CDKT, {"released_training": True}, "paper"),
 }
 
