@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -72,14 +71,12 @@ def test_the_runner_stops_at_the_end_of_its_budget_and_says_what_is_left(table, 
     started = []
 
     def start(cell):
-        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], text=True))
+        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], text=True))
         return started[-1]
 
-    began = time.monotonic()
     table.run(cells, start, 2, 1.0)
-    assert time.monotonic() - began < 50  # it has not waited for them
     assert len(started) == 2
-    assert all(process.poll() is not None for process in started)
+    assert all(process.poll() not in (None, 0) for process in started)  # it has not waited for them
     assert "3 of 3 cells are left" in capsys.readouterr().out
 
 

@@ -1,3 +1,4 @@
+import itertools
 import sys
 import types
 
@@ -32,11 +33,12 @@ def test_the_encoder_for_characters_is_small_and_part_of_the_package():
 
 @pytest.mark.parametrize("name", ["glyphs", "pixels"])
 def test_embeddings_do_not_depend_on_the_other_pictures(name):
-    pictures = [page(box=(5 * i, 5, 5 * i + 8, 35)) for i in range(1, 6)]
+    pictures = [page(box=(5, 5, 7 + 6 * i, 35)) for i in range(1, 6)]  # other shapes, not only other places
     encoder = make_encoder(name)
     together = encoder.encode(pictures)
     alone = np.concatenate([encoder.encode([picture]) for picture in pictures])
     assert np.allclose(together, alone, atol=1e-5)
+    assert all(not np.allclose(a, b, atol=0.01) for a, b in itertools.combinations(alone, 2))
 
 
 def test_the_encoder_for_characters_sees_digits_better_than_chance():

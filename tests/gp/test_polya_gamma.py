@@ -66,7 +66,8 @@ def test_single_precision_has_the_same_tail():
 
 def test_shapes_are_broadcast_and_zero_draws_are_zero():
     b = torch.tensor([0.0, 1.0, 4.0])
-    draws = sample_polya_gamma(b, torch.randn(5000, 3), torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    draws = sample_polya_gamma(b, torch.randn(5000, 3, generator=generator), generator)
     assert draws.shape == (5000, 3)
     assert draws.dtype == torch.float32
     assert (draws[:, 0] == 0).all()

@@ -254,6 +254,7 @@ def test_half_precision_is_close_to_full(first_order):
     method.network_dtype = torch.bfloat16
     half = method.predict(tasks)
     assert half.dtype == torch.float32
+    assert not torch.equal(half, full)
     torch.testing.assert_close(half.exp(), full.exp(), atol=0.1, rtol=0.0)
     method.loss(tasks, query_y).sum().backward()
     assert all(p.grad.isfinite().all() for p in method.parameters())

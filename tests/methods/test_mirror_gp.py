@@ -133,12 +133,14 @@ def test_amortised_sites_bring_one_step_close_to_the_optimum(drawn, few):
 
 def test_a_network_in_half_precision_leaves_the_gaussian_process_in_single():
     method = MirrorGP(make_backbone("conv4s", generator=torch.Generator().manual_seed(0)))
-    method.network_dtype = torch.bfloat16
     images = torch.rand(40, 1, 28, 28, generator=torch.Generator().manual_seed(1)).mul(255).byte()
     tasks, query_y = EpisodeSampler(ClassSource.from_arrays(images, torch.arange(40) % 4), 3, 1, 2, seed=0).draw(1)
     tasks = tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255)
+    full = method.loss(tasks, query_y)
+    method.network_dtype = torch.bfloat16
     loss = method.loss(tasks, query_y)
     loss.sum().backward()
+    assert not torch.equal(loss, full)
     assert loss.dtype == torch.float32
     assert method.predict(tasks).dtype == torch.float32
     assert all(p.grad is not None and p.grad.isfinite().all() for p in method.parameters())

@@ -163,6 +163,7 @@ def test_half_precision_is_close_to_full_and_scores_are_single():
     method.network_dtype = torch.bfloat16
     half = method.predict(tasks)
     assert half.dtype == torch.float32
+    assert not torch.equal(half, full)
     torch.testing.assert_close(half.exp(), full.exp(), atol=0.02, rtol=0.0)
 
 

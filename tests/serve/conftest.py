@@ -17,6 +17,7 @@ from mirrorshot.serve.running import make_server
 
 PNG = {"content-type": "image/png"}
 KINDS = ("bar", "cross", "ring")
+PATIENT = {"idle_seconds": 300.0, "body_seconds": 300.0}  # no client of a busy machine is cut off
 
 
 class Client:
@@ -123,7 +124,9 @@ def serve(tmp_path, encoders):
     with contextlib.ExitStack() as stack:
 
         def start(model=None, limits=None, **settings):
-            chosen = Settings(tmp_path / "data", limits=limits or Limits(sessions_per_minute=1000), **settings)
+            chosen = Settings(
+                tmp_path / "data", limits=limits or Limits(sessions_per_minute=1000, **PATIENT), **settings
+            )
             own = encoders if model is None else Encoders(model=model, download=False)
             return stack.enter_context(running(chosen, own, model))
 
@@ -133,7 +136,7 @@ def serve(tmp_path, encoders):
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory, encoders):
     """One server for many tests, each with a session of its own."""
-    settings = Settings(tmp_path_factory.mktemp("serve"), limits=Limits(sessions_per_minute=100_000))
+    settings = Settings(tmp_path_factory.mktemp("serve"), limits=Limits(sessions_per_minute=100_000, **PATIENT))
     with running(settings, encoders) as server:
         yield server
 

@@ -77,10 +77,11 @@ def test_every_acknowledged_label_survives_ten_kills(tmp_path, picture_of, seed)
 
 
 def wait_for(acknowledged, n_writers, n_pictures):
-    """Until every writer has begun, and so many pictures in all are known to them."""
+    """Until every writer has a picture, and so many pictures in all are known to them."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
-        if len(acknowledged) == n_writers and sum(len(k) for k, _ in list(acknowledged.values())) >= n_pictures:
+        counts = [len(known) for known, _ in list(acknowledged.values())]
+        if len(counts) == n_writers and min(counts) > 0 and sum(counts) >= n_pictures:
             return
         time.sleep(0.01)
     raise AssertionError(f"Expected {n_pictures} pictures of {n_writers} writers, but got {acknowledged}.")

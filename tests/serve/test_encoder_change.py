@@ -1,3 +1,4 @@
+import contextlib
 import sqlite3
 import threading
 import time
@@ -195,7 +196,7 @@ def test_auto_is_refused_once_there_are_images(user, picture_of):
 def test_images_of_earlier_versions_are_encoded_from_their_previews(serve, picture_of):
     server = serve()
     user = teach(server.client().begin(), picture_of)
-    with sqlite3.connect(server.folder / "serve.sqlite3") as db:
+    with contextlib.closing(sqlite3.connect(server.folder / "serve.sqlite3")) as db, db:
         db.execute("DELETE FROM copy")
     choose(user, "pixels")
     assert finished(user)["encoder"] == "pixels"

@@ -25,12 +25,16 @@ from mirrorshot.serve import Settings, answers, running, service
 def sleep(*_):
     time.sleep(3600)
 
+def hang(*_):
+    print("hangs", file=sys.stderr, flush=True)
+    sleep()
+
 if __name__ == "__main__":
     part, folder = sys.argv[1:]
     if part == "fit":
-        service.fit = sleep
+        service.fit = hang
     if part == "compute":
-        answers.all_answers = sleep
+        answers.all_answers = hang
     if part in ("worker", "closer"):
         make_app = running.make_app
 
@@ -43,6 +47,8 @@ if __name__ == "__main__":
             return app
 
         running.make_app = make
+    if part == "nothing":
+        running._STOP_SECONDS = 300.0  # it has to end by itself, however busy the machine is
     tell = lambda line: print(line, file=sys.stderr, flush=True)
     running.run(Settings(Path(folder), port=0), None, "pixels", download=False, trust_encoder=False, say=tell)
 """
@@ -89,7 +95,8 @@ def test_a_signal_ends_a_server_whose_threads_hang(tmp_path, picture_of, part, s
     with serving(tmp_path, part) as (url, process, _), contextlib.closing(taught(url, picture_of)) as http:
         asking = threading.Thread(target=lambda: ask(http))
         asking.start()
-        time.sleep(0.5)
+        while (line := process.stderr.readline()) != "hangs\n":
+            assert line
         assert ends(process, sig) != 0
         asking.join(300)
 
@@ -102,7 +109,7 @@ def ask(http):
 def test_a_signal_ends_a_server_with_open_uploads_and_idle_connections(tmp_path):
     with serving(tmp_path, "nothing") as (url, process, _), contextlib.ExitStack() as stack:
         host, port = url.removeprefix("http://").split(":")
-        session = httpx.post(f"{url}/api/sessions").json()["session"]
+        session = httpx.post(f"{url}/api/sessions", timeout=_TOO_LONG).json()["session"]
         for i in range(6):
             connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=300))
             if i < 3:

@@ -214,7 +214,7 @@ def test_a_folder_is_removed_unless_it_is_in_use(folder):
 TAKE = (
     "import sys, time, warnings; from pathlib import Path; from mirrorshot.files.lock import RunLock, remove_run\n"
     "warnings.simplefilter('ignore')\n"
-    "try: lock = RunLock.acquire(Path(sys.argv[1])); print('mine', flush=True); time.sleep(60)\n"
+    "try: lock = RunLock.acquire(Path(sys.argv[1])); print('mine', flush=True); time.sleep(3600)\n"
     "except ValueError as error: print('refused', error, flush=True)"
 )
 

@@ -1,5 +1,7 @@
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -27,11 +29,21 @@ EMBEDDINGS = {
 }  # fmt: skip
 
 
+def free_port():
+    """A port that nobody else takes before the processes have started.
+
+    The system gives ports from 32768 on to connections, on Linux, so clients of other tests have none of these.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
+    raise AssertionError("Expected one of 100 ports to be free, but got none.")
+
+
 def start(folder, changes, *arguments, size=2):
     """The processes of a run, as torchrun would start them."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     world = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), str(folder), "--changes", json.dumps(changes), *arguments]
     return [

@@ -16,7 +16,8 @@ from PIL import Image
 
 import mirrorshot
 from mirrorshot.files.imaging import ImageError
-from mirrorshot.files.imaging.worker import REQUEST
+from mirrorshot.files.imaging import workers as workers_module
+from mirrorshot.files.imaging.worker import READY, REQUEST
 from mirrorshot.files.imaging.workers import ClosedError, DecodeWorkers, WorkerLimits
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(mirrorshot.__file__).parents[1])}
@@ -68,9 +69,35 @@ def test_a_worker_that_crashed_is_replaced(workers):
 
 def test_a_worker_that_hangs_is_replaced():
     with contextlib.closing(DecodeWorkers(1, side=16, limits=WorkerLimits(wall_seconds=5.0))) as workers:
+        workers.decode(png())
         os.kill(process_of(workers), signal.SIGSTOP)
         with pytest.raises(ImageError, match=r"^it takes more than 5 seconds to decode$"):
             workers.decode(png())
+        assert workers.decode(png()).image.size == (40, 30)
+
+
+def test_the_start_of_a_worker_is_no_time_of_its_first_image(monkeypatch):
+    seconds = []
+
+    class Recorded(threading.Timer):
+        def __init__(self, interval, function):
+            seconds.append(interval)
+            super().__init__(interval, function)
+
+    monkeypatch.setattr(threading, "Timer", Recorded)
+    with contextlib.closing(DecodeWorkers(1, side=16, limits=WorkerLimits(wall_seconds=77.0))) as workers:
+        for _ in range(2):
+            workers.decode(png())
+    assert seconds == [120.0, 77.0, 77.0]
+
+
+def test_a_worker_that_does_not_start_is_replaced(monkeypatch):
+    with contextlib.closing(DecodeWorkers(1, side=16)) as workers:
+        os.kill(process_of(workers), signal.SIGSTOP)
+        monkeypatch.setattr(workers_module, "_START_SECONDS", 0.2)
+        with pytest.raises(ImageError, match=r"^its decoder did not start within 0.2 seconds$"):
+            workers.decode(png())
+        monkeypatch.undo()
         assert workers.decode(png()).image.size == (40, 30)
 
 
@@ -144,7 +171,18 @@ def run_worker(read_image, memory=2**30, seconds=0):
     done = subprocess.run(
         [sys.executable, "-c", code], input=request, capture_output=True, env=ENVIRONMENT, timeout=300
     )
-    return done.stdout, done.returncode
+    assert done.stdout[:1] == READY
+    return done.stdout[1:], done.returncode
+
+
+def test_a_worker_with_an_invalid_reply_is_replaced(workers, monkeypatch):
+    before = process_of(workers)
+    monkeypatch.setattr(workers_module, "_MAX_PREVIEW", 0)
+    with pytest.raises(ImageError, match=r"^its decoder failed$"):
+        workers.decode(png())
+    monkeypatch.undo()
+    assert workers.decode(png()).image.size == (40, 30)
+    assert process_of(workers) != before
 
 
 def test_processor_time_is_limited():

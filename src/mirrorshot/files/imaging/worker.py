@@ -1,5 +1,7 @@
 """A process that decodes images for its parent: requests on standard input, replies on standard output.
 
+The first byte that it writes is `READY`: it has imported what it needs, and the time for an image may begin.
+
 A request is the number of bytes, the most pixels, the side of the preview, and a file. A reply is one of
 
     b"I", whether it is in colour, width, height, bytes of the preview; the preview, the pixels
@@ -25,6 +27,7 @@ try:
 except ImportError:  # Windows: the parent's clock is the only limit
     resource = None  # type: ignore[assignment]
 
+READY = b"R"
 REQUEST = struct.Struct(">QQI")
 IMAGE = struct.Struct(">?III")
 TEXT = struct.Struct(">I")
@@ -41,6 +44,8 @@ def main() -> None:
     if resource is not None:
         _limit_memory(memory)
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    replies.write(READY)
+    replies.flush()
     while len(head := requests.read(REQUEST.size)) == REQUEST.size:
         n_bytes, max_pixels, side = REQUEST.unpack(head)
         content = requests.read(n_bytes)

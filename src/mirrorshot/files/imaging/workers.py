@@ -11,7 +11,6 @@ fraction of a second. Bytes go through pipes in a format of their own.
 import contextlib
 import queue
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -23,10 +22,12 @@ from typing import IO, NamedTuple
 from PIL import Image
 
 from mirrorshot.files.imaging import ImageError
-from mirrorshot.files.imaging.worker import IMAGE, REQUEST, TEXT
+from mirrorshot.files.imaging.worker import IMAGE, READY, REQUEST, TEXT
 
 _HOME = Path(__file__).parents[3]  # where `mirrorshot` can be imported from
 _MAX_PREVIEW, _MAX_TEXT = 2**22, 2**16
+_START_SECONDS = 120.0  # for a new process, apart from the time for its first image
+_END_SECONDS = 10.0  # for a process that has closed its output
 _IMAGES_OF_ONE = 1000  # then a worker is replaced, whatever it has leaked
 
 
@@ -141,7 +142,7 @@ class _Worker:
 
     def __init__(self, limits: WorkerLimits) -> None:
         command = [sys.executable, "-m", "mirrorshot.files.imaging.worker", str(limits.memory), str(limits.cpu_seconds)]
-        self._n_left, self._is_late, self.is_good = _IMAGES_OF_ONE, False, True
+        self._n_left, self._is_ready, self._is_late, self.is_good = _IMAGES_OF_ONE, False, False, True
         self._process = subprocess.Popen(
             command,
             cwd=_HOME,
@@ -155,15 +156,14 @@ class _Worker:
         """Decode one file; `is_good` is false afterwards if the worker has to be replaced."""
         self._n_left -= 1
         self.is_good = False
-        timer = threading.Timer(limits.wall_seconds, self._end_late)
-        timer.daemon = True
-        timer.start()
         try:
-            kind, found = self._exchange(content, side, limits.pixels)
-        except (OSError, EOFError, struct.error, ValueError) as error:
+            self._wait_until_ready()
+            with self._within(limits.wall_seconds):
+                kind, found = self._exchange(content, side, limits.pixels)
+        except (OSError, EOFError) as error:
             raise ImageError(self._why_ended(limits)) from error
-        finally:
-            timer.cancel()
+        except ValueError as error:  # it still runs, but its reply is invalid
+            raise ImageError("its decoder failed") from error
         self.is_good = kind in (b"I", b"E") and self._n_left > 0
         if isinstance(found, str):
             raise ImageError(found)
@@ -177,6 +177,24 @@ class _Worker:
             if pipe is not None:
                 with contextlib.suppress(OSError):  # bytes not sent yet are lost
                     pipe.close()
+
+    def _wait_until_ready(self) -> None:
+        """Wait for a process that has just been started, on a busy machine for seconds."""
+        if not self._is_ready:
+            assert self._process.stdout is not None
+            with self._within(_START_SECONDS):
+                self._is_ready = _read(self._process.stdout, len(READY)) == READY
+
+    @contextlib.contextmanager
+    def _within(self, seconds: float) -> Iterator[None]:
+        """Kill the process if it takes longer."""
+        timer = threading.Timer(seconds, self._end_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _end_late(self) -> None:
         self._is_late = True
@@ -200,9 +218,11 @@ class _Worker:
     def _why_ended(self, limits: WorkerLimits) -> str:
         """Why the process has ended in the middle of an image."""
         try:
-            code = self._process.wait(1.0)
+            code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            return "its decoder failed"  # it still runs, but its reply is invalid
+            return "its decoder failed"  # it has closed its output, and still runs
+        if self._is_late and not self._is_ready:
+            return f"its decoder did not start within {_START_SECONDS:g} seconds"
         if self._is_late:
             return f"it takes more than {limits.wall_seconds:g} seconds to decode"
         if code == -getattr(signal, "SIGXCPU", 0):
