@@ -1,20 +1,21 @@
 """Decisions on the predictions of a fitted classifier: uncertainty, novelty, suspicious labels, what to label next."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from mirrorshot.classifier import decisions, edit
-from mirrorshot.classifier.fit import Settings
+from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import latents, loo_proba
-from mirrorshot.gp.gaussian import loo_latent
+from mirrorshot.gp.gaussian import GaussianSites, condition, loo_latent, predict_latent
+from mirrorshot.gp.kernels import Kernel
 from mirrorshot.types import InvalidInputError
 
-_MOST_SINGLES = 30  # single examples that are predicted from the others by fits without them
+_RECENTRED = 64  # examples up to which each leaves the centre when it is predicted from the others
 
 
 class Uncertainty(NamedTuple):
@@ -63,41 +64,66 @@ def novelty(
         return decisions.novelty(mean, var, fitted.prior_var(x)[0].T)
 
 
-def novelty_threshold(fitted: Fitted, settings: Settings, rate: float) -> float:
+def novelty_threshold(fitted: Fitted, rate: float) -> float:
     """Return the novelty that a share `rate` of the examples exceeds, each predicted from the others.
 
-    With one example of each class: the largest novelty of an example for a classifier of the other classes.
+    With one example of each class it is the largest of these: single examples do not show how much items of a class
+    differ, but each is novel to the others.
     """
-    x, y, weight, n_way, prior_mean = fitted.support
-    kept = decisions.kept_without(y, weight, weight, n_way)
+    y, weight = fitted.support.y, fitted.support.weight
+    if len(y) < 3:
+        return 1.0
+    kept = decisions.kept_without(y, weight, weight, fitted.support.n_way)
+    with few_threads(len(y) * fitted.support.n_way):
+        found = _loo_novelty(fitted)
     if not kept.any():
-        return _novelty_between_classes(fitted, settings)
-    with few_threads(len(y) * n_way):
-        mean, var = loo_latent(fitted.posterior)
-        mean = mean if prior_mean is None else mean + prior_mean
-        prior_var = fitted.kernel.diagonal(x, centre=fitted.centre)
-        found = decisions.novelty(mean[0].T, var[0].T, prior_var[0].T)
+        return float(found.max())
     return 1.0 - decisions.conformal_threshold(1.0 - found[kept], weight[kept], 1.0 - rate)
 
 
-def _novelty_between_classes(fitted: Fitted, settings: Settings) -> float:
-    """Return the largest novelty of an example for the other classes; 1 with two classes, or more than thirty.
+def _loo_novelty(fitted: Fitted) -> Float[NDArray[np.float64], " N"]:
+    """Novelty of each example for the others.
 
-    Single examples do not show how much items of a class differ, but how much the classes do: each of them is novel to
-    a classifier that has never seen its class. Every class costs a fit.
+    An example has a share in the centre, and seen from there it lies in the span of the others: a few examples would
+    explain it almost wholly. So few examples are seen from the centre of the others, whose sites are held.
     """
-    index = np.flatnonzero(fitted.used)
-    if not 3 <= len(index) <= _MOST_SINGLES:
-        return 1.0
-    return max(_novelty_for_others(fitted, settings, i) for i in index)
+    x, y, _, _, prior_mean = fitted.support
+    if len(y) <= _RECENTRED:
+        mean, var, prior_var = (np.concatenate(part) for part in zip(*map(_without, _each(fitted)), strict=True))
+    else:
+        mean, var = (part[0].T for part in loo_latent(fitted.posterior))
+        prior_var = fitted.kernel.diagonal(x, centre=fitted.centre)[0].T
+    return decisions.novelty(mean if prior_mean is None else mean + prior_mean[0].T, var, prior_var)
 
 
-def _novelty_for_others(fitted: Fitted, settings: Settings, index: np.intp) -> float:
-    others = edit.reduce(fitted, settings, index, drop_class=True)
-    x, prior = fitted.examples.x[None, index, None], np.zeros((1, len(others.classes), 1))
-    if fitted.examples.prior is not None:
-        prior = fitted.examples.prior[index, np.isin(fitted.classes, others.classes)][None, :, None]
-    return float(novelty(others, x, prior)[0])
+class _Without(NamedTuple):
+    """One example, and the others with their centre and their sites."""
+
+    kernel: Kernel
+    x: Float[NDArray[np.float64], "1 1 D"]
+    rest: Float[NDArray[np.float64], "1 n D"]
+    centre: Float[NDArray[np.float64], "1 1 D"]
+    sites: GaussianSites
+
+
+def _each(fitted: Fitted) -> Iterator[_Without]:
+    x, weight, sites = fitted.support.x, fitted.support.weight, fitted.posterior.sites
+    total, n = weight @ x[0], weight.sum()
+    length = float(np.linalg.norm(total / n))
+    share = float(np.linalg.norm(fitted.centre)) / length if length > 0 else 0.0
+    for i in range(len(weight)):
+        rest = np.arange(len(weight)) != i
+        centre = share * (total - weight[i] * x[0, i]) / (n - weight[i])
+        held = GaussianSites(sites.shift[..., rest], sites.precision[..., rest])
+        yield _Without(fitted.kernel, x[:, [i]], x[:, rest], centre[None, None], held)
+
+
+def _without(task: _Without) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Means and variances of the latents at the example, and prior variances; one row each."""
+    K = task.kernel(task.rest, centre=task.centre)
+    cross, prior_var = task.kernel.cross(task.rest, task.x, centre=task.centre)
+    mean, var = predict_latent(condition(K, task.sites), cross, prior_var)
+    return mean[..., 0], var[..., 0], prior_var[..., 0]
 
 
 def suspects(fitted: Fitted) -> Suspects:

@@ -293,9 +293,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """The novelty that about a share `rate` of new queries of the known classes exceeds.
 
         From the novelty of each example when it is predicted from the others; with fewer than `1 / rate` examples it is
-        the largest of these. With a single example of every class, whatever the `rate`, it is the largest novelty that
-        one of them has for a classifier of the other classes; 1, which no query exceeds, for two classes or more than
-        thirty.
+        the largest of these, and so it is, whatever the `rate`, with a single example of every class. Two examples say
+        nothing, and it is 1: no query exceeds it.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -306,7 +305,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         check_share("rate", rate)
-        return decide.novelty_threshold(self.fitted_, self._settings(), rate)
+        return decide.novelty_threshold(self.fitted_, rate)
 
     def suspects(self) -> Suspects:
         """Examples whose label the other examples contradict, the most suspicious first.
