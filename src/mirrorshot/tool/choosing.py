@@ -1,7 +1,7 @@
-"""Choices by looking: the encoder of images and texts, the kernel and the scale of tables.
+"""Choices by looking: the encoder of images and texts, and the scale of tables.
 
 A choice with the higher leave-one-out likelihood of the labels is taken. With one example of a class there is nothing
-to leave out, and a prior decides: the looks of images, the order of `candidates`, the number of columns of a table.
+to leave out, and a prior decides: the looks of images, the order of `candidates`.
 """
 
 from collections import Counter
@@ -113,15 +113,3 @@ def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
     if high < _UNLIKE * low:
         return None
     return X.mean(0), np.where(deviation > 0, deviation, 1.0)
-
-
-def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) -> FewShotClassifier:
-    """Fit classifiers with kernels cosine and rbf to a table, and return the one with the higher likelihood.
-
-    Measurements are expected to want rbf, embeddings cosine.
-    """
-    heads = {name: FewShotClassifier(**parameters, kernel=name).fit(X, y) for name in ("cosine", "rbf")}
-    expected = "rbf" if X.shape[1] <= _FEW_COLUMNS else "cosine"
-    return max(heads.items(), key=lambda pair: pair[1].loo_log_likelihood_ + (_EXPECTED if pair[0] == expected else 0))[
-        1
-    ]
