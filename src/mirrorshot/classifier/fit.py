@@ -108,8 +108,7 @@ def _infer(settings: Settings, examples: Examples, start: GaussianSites | None) 
     fixed = None if settings.temperature == "loo" else float(settings.temperature)
     belief = None if settings.prior is None else settings.prior.temperature
     _check_covariances(candidates)
-    begin = start if len(candidates) == 1 else None
-    solved = [solve(support, candidate.K, begin) for candidate in candidates]
+    solved = [solve(support, candidate.K, start) for candidate in candidates]
     choice = select(support, candidates, [found.posterior for found in solved], fixed, belief)
     candidate, best = candidates[choice.chosen], solved[choice.chosen]
     fitted = Fitted(

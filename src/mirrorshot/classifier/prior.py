@@ -121,9 +121,9 @@ class TemperaturePrior(NamedTuple):
 MAX_COUNTED = 2048
 BROAD_TEMPERATURE = TemperaturePrior(-0.51, 0.17, 0.21, -0.19, std=0.4, spread=0.33)
 """Of embeddings of unknown origin: a regression over sets of images, characters, texts and tables."""
-TABLE_TEMPERATURE = BROAD_TEMPERATURE._replace(std=0.6)
+TABLE_TEMPERATURE = BROAD_TEMPERATURE._replace(std=0.5)
 """Of few features: tables differ more than embeddings."""
-OTHER_TEMPERATURE = TemperaturePrior(-1.05, 0.15, 0.15, scale=0.15, std=0.6)
+OTHER_TEMPERATURE = TemperaturePrior(-1.05, 0.15, 0.15, scale=0.15, std=0.5)
 """Of kernels that do not measure angles: set on tables."""
 _FEW_FEATURES = 100
 
