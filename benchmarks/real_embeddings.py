@@ -8,6 +8,7 @@ on the backgrounds of the *other* sets. Targets: accuracy at most 0.2 points bel
 
     python benchmarks/real_embedding_sets.py FOLDER
     python benchmarks/real_embeddings.py FOLDER [--tasks 600] [--gpc-tasks 20] [--sets photos-cub ...] [--jobs 2]
+    python benchmarks/real_embedding_table.py   # the table of README.md
     python benchmarks/real_embeddings.py FOLDER --write-prior photos.prior   # from all backgrounds
 """
 
