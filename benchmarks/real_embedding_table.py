@@ -1,7 +1,4 @@
-"""The table "How it compares" of README.md, from results/real_embeddings.json.
-
-python benchmarks/real_embedding_table.py
-"""
+"""The table "How it compares" of README.md, from results/real_embeddings.json: run without arguments."""
 
 import json
 from pathlib import Path
