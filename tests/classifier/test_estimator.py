@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.gaussian_process import kernels as sklearn_kernels
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -68,6 +68,13 @@ def test_auto_is_cosine_for_one_example_per_class_and_for_embeddings():
     X, y = rings(2)
     assert isinstance(FewShotClassifier().fit(X[[0, 12]], y[[0, 12]]).kernel_, Cosine)
     assert isinstance(FewShotClassifier().fit(*rings(128)).kernel_, Cosine)
+
+
+def test_auto_is_not_misled_by_the_numbers_of_examples():
+    X, y = load_breast_cancer(return_X_y=True)
+    assert np.bincount(y[:40]).tolist() == [36, 4]
+    model = FewShotClassifier().fit(StandardScaler().fit_transform(X)[:40], y[:40])
+    assert isinstance(model.kernel_, Cosine)
 
 
 def test_predict_score_and_probabilities_agree(task):
