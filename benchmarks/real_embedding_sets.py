@@ -124,9 +124,9 @@ def manuals() -> Labelled:
 
 
 def write(folder: Path, name: str, items: Labelled, encode: Callable[[list[Any]], NDArray[Any]]) -> None:
-    """Encode up to 100 items of each class that has 21 or more, in a fixed random order."""
+    """Encode up to 100 items of each class that has 20 or more, in a fixed random order."""
     rng = np.random.default_rng(0)
-    kept = {c: [x[i] for i in rng.permutation(len(x))[:100]] for c, x in sorted(items.items()) if len(x) >= 21}
+    kept = {c: [x[i] for i in rng.permutation(len(x))[:100]] for c, x in sorted(items.items()) if len(x) >= 20}
     if len(kept) < 2:
         print(f"{name}: left out, {len(kept)} classes")
         return

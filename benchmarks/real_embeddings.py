@@ -8,6 +8,7 @@ on the backgrounds of the *other* sets. Targets: accuracy at most 0.2 points bel
 
     python benchmarks/real_embedding_sets.py FOLDER
     python benchmarks/real_embeddings.py FOLDER [--tasks 600] [--gpc-tasks 20] [--sets photos-cub ...] [--jobs 2]
+    python benchmarks/real_embedding_table.py   # the table of README.md
     python benchmarks/real_embeddings.py FOLDER --write-prior photos.prior   # from all backgrounds
 """
 
@@ -16,10 +17,10 @@ import functools
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Memory, Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.linear_model import LogisticRegression
@@ -33,6 +34,15 @@ SEED = 2026
 CS = (1, 10, 100, 1000, 10000)
 ENCODER = "efficientnet-lite2"
 BACKGROUNDS = ("background-cub", "background-mini-imagenet", "photos-emnist")
+
+
+class Task(NamedTuple):
+    """Kind and number of tasks; `gpc_tasks` of them for the slowest rival."""
+
+    n_way: int
+    n_shot: int
+    n_tasks: int
+    gpc_tasks: int
 
 
 def read(folder: Path, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -82,24 +92,32 @@ def score(prob: NDArray[np.float64], y: NDArray[np.int64]) -> dict[str, Any]:
     return {"accuracy": correct.mean(1), "nll": nll, "ece": sum(gaps) / top.size, "confidence": float(top.mean())}
 
 
-def measure(folder: Path, name: str, n_way: int, n_shot: int, args: argparse.Namespace) -> dict[str, Any]:
-    X, y = read(folder, name)
-    episodes = draw(X, y, n_way, n_shot, args.tasks)
-    labels = episodes[0].query_y
-    ours: dict[str, Any] = {"mirrorshot": FewShotClassifier()}
-    if name.startswith("photos-"):
-        ours["mirrorshot, prior"] = FewShotClassifier(prior=prior_without(folder, name))
-    run = Parallel(n_jobs=args.jobs)
-    found = {k: score(np.stack(run(delayed(predict)(m, e) for e in episodes)), labels) for k, m in ours.items()}
+def rivals(X: NDArray[np.float64], y: NDArray[np.int64], *, task: Task, jobs: int) -> dict[str, dict[str, Any]]:
+    """Scores of the other methods; `main` keeps them in the folder of the sets."""
+    episodes = draw(X, y, task.n_way, task.n_shot, task.n_tasks)
+    labels, run, found = episodes[0].query_y, Parallel(n_jobs=jobs), {}
     for C in CS:
         prob = run(delayed(predict_short)(LogisticRegression(C=C, max_iter=1000), e) for e in episodes)
         found[f"LR C={C}"] = score(np.stack(prob), labels)
     found["nearest mean"] = score(np.stack([nearest_mean(e) for e in episodes]), labels)
-    few = episodes[: args.gpc_tasks]
+    few = episodes[: task.gpc_tasks]
     if few:
         prob = run(delayed(predict)(GaussianProcessClassifier(), _unit(e)) for e in few)
         found["GPC"] = score(np.stack(prob), labels)
-    return {"set": name, "n_way": n_way, "n_shot": n_shot, "methods": {k: _summary(v) for k, v in found.items()}} | {
+    return found
+
+
+def measure(folder: Path, name: str, task: Task, jobs: int) -> dict[str, Any]:
+    X, y = read(folder, name)
+    episodes = draw(X, y, task.n_way, task.n_shot, task.n_tasks)
+    ours: dict[str, Any] = {"mirrorshot": FewShotClassifier()}
+    if name.startswith("photos-"):
+        ours["mirrorshot, prior"] = FewShotClassifier(prior=prior_without(folder, name))
+    run, labels = Parallel(n_jobs=jobs), episodes[0].query_y
+    found = {k: score(np.stack(run(delayed(predict)(m, e) for e in episodes)), labels) for k, m in ours.items()}
+    found |= Memory(folder / "rivals", verbose=0).cache(rivals, ignore=["jobs"])(X, y, task=task, jobs=jobs)
+    methods = {k: _summary(v) for k, v in found.items()}
+    return {"set": name, "n_way": task.n_way, "n_shot": task.n_shot, "methods": methods} | {
         "paired": {k: _paired(found, k) for k in ours}
     }
 
@@ -164,7 +182,8 @@ def main() -> None:
         n_classes = len(np.unique(read(args.folder, name)[1]))
         for n_way in sorted({min(5, n_classes), min(15, n_classes)} if n_classes >= 15 else {min(5, n_classes)}):
             for n_shot in (1, 5):
-                results.append(measure(args.folder, name, n_way, n_shot, args))
+                task = Task(n_way, n_shot, args.tasks, args.gpc_tasks)
+                results.append(measure(args.folder, name, task, args.jobs))
                 rows += [row(results[-1], method) for method in results[-1]["paired"]]
                 print(" | ".join(rows[-1]), flush=True)
     head = [

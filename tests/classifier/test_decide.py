@@ -67,8 +67,8 @@ def test_uncertainty_is_that_of_the_latents_whatever_the_temperature(model, task
 def test_more_examples_remove_epistemic_uncertainty(digits, task):
     X, y = digits
     known = np.flatnonzero(y < 5)
-    many = FewShotClassifier().fit(X[known[200:500]], y[known[200:500]])
-    few = FewShotClassifier().fit(task[0], task[1])
+    many = FewShotClassifier("cosine").fit(X[known[200:500]], y[known[200:500]])
+    few = FewShotClassifier("cosine").fit(task[0], task[1])
     assert many.uncertainty(task[2]).epistemic.mean() < 0.5 * few.uncertainty(task[2]).epistemic.mean()
 
 

@@ -143,7 +143,7 @@ EDITS = {
     ),
     "a label that was not declared": (lambda m, X, y: m.partial_fit(X[:1], [77]), "among the classes .* but got .*77"),
     "other classes": (lambda m, X, y: m.partial_fit(X[:1], y[:1], classes=[0, 1]), "those of the first call"),
-    "a kernel that does not exist": (lambda m, X, y: m.set_params(kernel="x").add(X[0], y[0]), "one of cosine"),
+    "a kernel that does not exist": (lambda m, X, y: m.set_params(kernel="x").add(X[0], y[0]), "one of auto, cosine"),
 }
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.gaussian_process import kernels as sklearn_kernels
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from mirrorshot import FewShotClassifier
 from mirrorshot.gp import mirror_descent
 from mirrorshot.gp.gaussian import GaussianSites, condition, predict_latent
-from mirrorshot.gp.kernels import RBF, Linear, TrainableKernel
+from mirrorshot.gp.kernels import RBF, Cosine, Linear, TrainableKernel
 from mirrorshot.softmax.moments import softmax_moments
 from mirrorshot.types import InvalidInputError
 
@@ -47,6 +47,34 @@ def test_probabilities_agree_with_the_core_computed_by_hand(task):
     mean, var = predict_latent(posterior, cross, torch.full((1, 1, len(Xq)), 8.0, dtype=torch.float64))
     expected = softmax_moments(mean[0].mT, var[0].mT).prob ** 2
     np.testing.assert_allclose(prob, expected / expected.sum(-1, keepdim=True), atol=5e-6)
+
+
+def rings(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes that differ in their distance from the origin, which a cosine does not see."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(24, n_features))
+    x *= np.repeat([1.0, 5.0], 12)[:, None] / np.linalg.norm(x, axis=1, keepdims=True)
+    return x, np.repeat([0, 1], 12)
+
+
+def test_auto_chooses_rbf_for_a_table_whose_distances_matter():
+    X, y = rings(2)
+    assert isinstance(FewShotClassifier().fit(X, y).kernel_, RBF)
+    named = FewShotClassifier("rbf").fit(X, y)
+    np.testing.assert_array_equal(FewShotClassifier().fit(X, y).predict_proba(X), named.predict_proba(X))
+
+
+def test_auto_is_cosine_for_one_example_per_class_and_for_embeddings():
+    X, y = rings(2)
+    assert isinstance(FewShotClassifier().fit(X[[0, 12]], y[[0, 12]]).kernel_, Cosine)
+    assert isinstance(FewShotClassifier().fit(*rings(128)).kernel_, Cosine)
+
+
+def test_auto_is_not_misled_by_the_numbers_of_examples():
+    X, y = load_breast_cancer(return_X_y=True)
+    assert np.bincount(y[:40]).tolist() == [36, 4]
+    model = FewShotClassifier().fit(StandardScaler().fit_transform(X)[:40], y[:40])
+    assert isinstance(model.kernel_, Cosine)
 
 
 def test_predict_score_and_probabilities_agree(task):
@@ -215,7 +243,7 @@ class TestBadInput:
         [
             (
                 {"kernel": "cosin"},
-                "one of cosine, rbf, matern, linear, polynomial, or a Kernel, but got 'cosin'",
+                "one of auto, cosine, rbf, matern, linear, polynomial, or a Kernel, but got 'cosin'",
             ),
             ({"kernel": 3}, "a name or a mirrorshot Kernel, but got int"),
             ({"outputscale": -1.0}, "`outputscale` to be 'auto' or 'loo' or a positive number, but got -1.0"),

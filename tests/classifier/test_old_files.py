@@ -36,7 +36,9 @@ def test_a_file_of_0_1_answers_as_it_did(name):
 
 def test_the_examples_of_0_1_give_the_same_answers_with_the_same_kernel():
     few = FewShotClassifier.load(FILES / "head_0.1_sum.safetensors")  # names have other defaults today
-    again = FewShotClassifier(few.kernel, centre="none").fit(few.fitted_.examples.x, few.fitted_.examples.targets)
+    again = FewShotClassifier(few.kernel, centre="none", temperature=few.temperature_).fit(
+        few.fitted_.examples.x, few.fitted_.examples.targets
+    )
     np.testing.assert_allclose(
         again.predict_proba(np.array(ANSWERS["query"])), ANSWERS["sum"]["proba"], rtol=1e-7, atol=1e-8
     )

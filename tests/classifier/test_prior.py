@@ -15,6 +15,7 @@ from mirrorshot.classifier.prior import (
     restore_prior,
 )
 from mirrorshot.classifier.prior_learning import learn_prior, measure
+from mirrorshot.classifier.selection import log_spread
 from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.types import InvalidInputError
 
@@ -79,7 +80,17 @@ def test_temperature_follows_features_classes_and_shots():
 def test_one_shot_has_the_temperature_of_the_prior(prior):
     x, y, *_ = task(n_shot=1)
     few = FewShotClassifier(prior=prior).fit(x, y)
-    assert np.log(few.temperature_) == pytest.approx(prior.temperature.mean(1.0, 4, D, prior.outputscale), abs=0.02)
+    fitted = few.fitted_
+    K = fitted.kernel(fitted.support.x, centre=fitted.centre)[0, 0]
+    spread = log_spread(K / prior.outputscale, fitted.support.y, fitted.support.weight)
+    wanted = prior.temperature.mean(1.0, 4, D, prior.outputscale, spread)
+    assert np.log(few.temperature_) == pytest.approx(wanted, abs=0.02)
+
+
+def test_prior_of_an_earlier_version_has_no_slope_in_the_spread(prior):
+    arrays, info = prior_state(prior)
+    earlier = {name: value for name, value in info["temperature"].items() if name != "spread"}
+    assert restore_prior(arrays, info | {"temperature": earlier}).temperature.spread == 0.0
 
 
 def test_saved_prior_is_the_same(prior, tmp_path):
@@ -109,7 +120,7 @@ def test_edits_that_bring_negative_values_equal_a_fit_of_all():
 def test_prior_of_other_embeddings_is_refused(prior):
     with pytest.raises(InvalidInputError, match=r"12 features, because the prior .* 'mine', but got 3"):
         FewShotClassifier(prior=prior).fit(np.eye(3), [0, 1, 2])
-    with pytest.raises(InvalidInputError, match="kernel 'cosine'"):
+    with pytest.raises(InvalidInputError, match="kernel 'auto' or 'cosine'"):
         FewShotClassifier("rbf", prior=prior).fit(np.eye(3), [0, 1, 2])
 
 

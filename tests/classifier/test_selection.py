@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 
-from mirrorshot.classifier.prior import BROAD_TEMPERATURE
+from mirrorshot.classifier.prior import TABLE_TEMPERATURE
 from mirrorshot.classifier.selection import (
     Support,
     centre_leak,
     choose_centre,
+    log_spread,
     make_candidates,
     select,
 )
@@ -46,12 +47,40 @@ def test_candidates_have_the_prior_variance_that_their_scale_says():
             assert float(variance) == pytest.approx(candidate.outputscale)
 
 
-def test_one_example_per_class_says_nothing_about_the_temperature():
+def test_with_one_example_per_class_the_temperature_is_that_of_the_prior():
     support = make_support(n_shot=1)
     candidates = make_candidates(support, "cosine", choose_centre(support, "auto"), 10.0, None)
     chosen = select(support, candidates, solve(support, candidates), None)
-    assert chosen.temperature == pytest.approx(math.exp(BROAD_TEMPERATURE.mean(1.0, 3, 16, 10.0)), rel=2e-2)
+    spread = log_spread(candidates[0].K[0, 0] / 10.0, support.y, support.weight)
+    assert chosen.temperature == pytest.approx(math.exp(TABLE_TEMPERATURE.mean(1.0, 3, 16, 10.0, spread)), rel=2e-2)
     assert chosen.log_likelihood.tolist() == [0.0]
+    assert chosen.evidence == pytest.approx(0.0, abs=1e-12)
+
+
+def test_classes_at_unequal_angles_get_a_higher_temperature():
+    temperatures = []
+    for near in (0.0, 0.9):  # the cosine of the first two classes; all others are orthogonal
+        x = np.eye(5)
+        x[1, :2] = near, math.sqrt(1 - near**2)
+        support = Support(x[None], np.arange(5), np.ones(5), 5)
+        candidates = make_candidates(support, "cosine", np.zeros((1, 1, 5)), 30.0, None)
+        temperatures.append(select(support, candidates, solve(support, candidates), None).temperature)
+    assert temperatures[1] > 1.1 * temperatures[0]
+
+
+def test_spread_counts_a_weight_as_repeats_and_pairs_of_different_classes_only():
+    rng = np.random.default_rng(0)
+    x, y, weight = rng.normal(size=(5, 3)), np.array([0, 0, 1, 1, 2]), np.array([1.0, 2.0, 1.0, 3.0, 1.0])
+    repeated = np.repeat(np.arange(5), weight.astype(int))
+    cosine = cosine_similarity(x)
+    found = log_spread(cosine, y, weight)
+    assert found == pytest.approx(log_spread(cosine[np.ix_(repeated, repeated)], y[repeated], np.ones(8)))
+    pairs = [cosine[i, j] for i in repeated for j in repeated if y[i] != y[j]]
+    assert found == pytest.approx(math.log(np.std(pairs) / 0.15))
+
+
+def test_two_examples_have_the_usual_spread():
+    assert log_spread(np.array([[1.0, 0.3], [0.3, 1.0]]), np.arange(2), np.ones(2)) == 0.0
 
 
 def test_clean_classes_get_a_lower_temperature_than_overlapping_ones():

@@ -10,7 +10,7 @@ from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_not_tiny
 from mirrorshot.classifier.memory import check_memory
-from mirrorshot.classifier.prior import FeatureMap, Prior, broad_map, broad_outputscale
+from mirrorshot.classifier.prior import FeatureMap, Prior, broad_map, broad_outputscale, has_few_features
 from mirrorshot.classifier.selection import (
     DEFAULT_OUTPUTSCALE,
     LENGTHSCALES,
@@ -28,11 +28,13 @@ from mirrorshot.gp.linalg import check_kernel_matrix
 from mirrorshot.softmax.arrays import diagonal
 from mirrorshot.types import InvalidInputError
 
+_LOG_ODDS = math.log(2.0)  # of cosine to rbf, before any example is left out
+
 
 class Settings(NamedTuple):
     """Parameters of `FewShotClassifier`, which documents them."""
 
-    kernel: str | Kernel = "cosine"
+    kernel: str | Kernel = "auto"
     outputscale: float | str = "auto"
     lengthscale: float | str = "loo"
     centre: str = "auto"
@@ -53,10 +55,10 @@ class Settings(NamedTuple):
         if self.centre not in ("auto", "mean", "none"):
             raise InvalidInputError(f"Expected `centre` to be 'auto', 'mean' or 'none', but got {self.centre!r}.")
         prior: object = self.prior
-        if prior is not None and (not isinstance(prior, Prior) or self.kernel != "cosine"):
+        if prior is not None and (not isinstance(prior, Prior) or self.kernel not in ("auto", "cosine")):
             raise InvalidInputError(
-                "Expected `prior` to be None, or a `Prior` with the kernel 'cosine', which it was learned for, but got "
-                f"{type(prior).__name__} with {self.kernel!r}."
+                "Expected `prior` to be None, or a `Prior` with the kernel 'auto' or 'cosine', which it was learned "
+                f"for, but got {type(prior).__name__} with {self.kernel!r}."
             )
         return self
 
@@ -71,10 +73,23 @@ def learn(settings: Settings, examples: Examples, start: Callable[[], GaussianSi
     """
     _check_classes(examples)
     check_not_tiny(examples.x[examples.weight > 0])
-    feature_map = _feature_map(settings, examples)
-    support = support_of(examples, feature_map)
-    with few_threads(len(support.y) * support.n_way):
-        return _infer(settings, examples, support, feature_map, None if start is None else start())
+    with few_threads(examples.x.shape[0] * len(examples.classes())):
+        begin = None if start is None else start()
+        fits = [_infer(each, examples, begin) for each in _by_kernel(settings, examples.x.shape[1])]
+    return max(fits, key=lambda fit: fit.evidence).fitted
+
+
+class _Fit(NamedTuple):
+    fitted: Fitted
+    evidence: float
+
+
+def _by_kernel(settings: Settings, n_features: int) -> list[Settings]:
+    """The settings with each kernel that "auto" compares: measurements of a table may want rbf, embeddings cosine."""
+    if settings.kernel != "auto":
+        return [settings]
+    is_table = settings.prior is None and has_few_features(n_features)
+    return [settings._replace(kernel=name) for name in (("cosine", "rbf") if is_table else ("cosine",))]
 
 
 def _feature_map(settings: Settings, examples: Examples) -> FeatureMap:
@@ -85,19 +100,18 @@ def _feature_map(settings: Settings, examples: Examples) -> FeatureMap:
     return broad_map(examples.x[examples.weight > 0]) if settings.kernel == "cosine" else FeatureMap()
 
 
-def _infer(
-    settings: Settings, examples: Examples, support: Support, feature_map: FeatureMap, start: GaussianSites | None
-) -> Fitted:
+def _infer(settings: Settings, examples: Examples, start: GaussianSites | None) -> _Fit:
+    feature_map = _feature_map(settings, examples)
+    support = support_of(examples, feature_map)
     check_memory(len(support.y), support.n_way, _largest_rank(settings, support), _n_candidates(settings))
     candidates = _candidates(settings, support)
     fixed = None if settings.temperature == "loo" else float(settings.temperature)
     belief = None if settings.prior is None else settings.prior.temperature
     _check_covariances(candidates)
-    begin = start if len(candidates) == 1 else None
-    solved = [solve(support, candidate.K, begin) for candidate in candidates]
+    solved = [solve(support, candidate.K, start) for candidate in candidates]
     choice = select(support, candidates, [found.posterior for found in solved], fixed, belief)
     candidate, best = candidates[choice.chosen], solved[choice.chosen]
-    return Fitted(
+    fitted = Fitted(
         examples=examples,
         classes=examples.classes(),
         map=feature_map,
@@ -113,6 +127,7 @@ def _infer(
         start=best.start,
         n_steps=best.n_steps,
     )
+    return _Fit(fitted, choice.evidence + (_LOG_ODDS if settings.kernel == "cosine" else 0.0))
 
 
 def _candidates(settings: Settings, support: Support) -> list[Candidate]:
@@ -128,7 +143,7 @@ def _candidates(settings: Settings, support: Support) -> list[Candidate]:
 
 def _auto_outputscale(settings: Settings, support: Support) -> float:
     if settings.kernel != "cosine":
-        return DEFAULT_OUTPUTSCALE
+        return DEFAULT_OUTPUTSCALE[str(settings.kernel)]
     return broad_outputscale(support.x.shape[-1]) if settings.prior is None else settings.prior.outputscale
 
 
@@ -160,8 +175,8 @@ def _check_covariances(candidates: list[Candidate]) -> None:
 
 
 def _check_kernel(kernel: object) -> None:
-    if isinstance(kernel, str) and kernel not in FAMILIES:
-        known = ", ".join(FAMILIES)
+    if isinstance(kernel, str) and kernel not in ("auto", *FAMILIES):
+        known = ", ".join(("auto", *FAMILIES))
         raise InvalidInputError(f"Expected `kernel` to be one of {known}, or a Kernel, but got {kernel!r}.")
     if not isinstance(kernel, str) and as_value(kernel) is None:
         raise InvalidInputError(

@@ -18,7 +18,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from mirrorshot.classifier.prior import FeatureMap, Prior, TemperaturePrior, unit_length
+from mirrorshot.classifier.prior import BROAD_TEMPERATURE, FeatureMap, Prior, TemperaturePrior, unit_length
+from mirrorshot.classifier.selection import log_spread
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.gp.mirror import mirror_descent
 from mirrorshot.softmax.arrays import log_softmax
@@ -114,12 +115,13 @@ def measure(parts: Sequence[tuple[Features, Labels]]) -> Statistics:
 
 
 class Row(NamedTuple):
-    """The best temperature of tasks of a kind, and the NLL it has."""
+    """The best temperature of tasks of a kind, the NLL it has, and the spread of the tasks (`selection.log_spread`)."""
 
     n_shot: int
     n_way: int
     temperature: float
     nll: float
+    log_spread: float = 0.0
 
 
 def _rows(X: Features, y: Labels, centre: float, seed: int) -> list[Row]:
@@ -132,11 +134,15 @@ def _rows(X: Features, y: Labels, centre: float, seed: int) -> list[Row]:
 
 def _row(X: Features, y: Labels, n_way: int, n_shot: int, centre: float, rng: np.random.Generator) -> Row:
     support, query = _draw(y, n_way, n_shot, rng)
-    log_prob = _log_proba(X[support], X[query], np.repeat(np.arange(n_way), n_shot), n_way, centre)
+    shown = np.repeat(np.arange(n_way), n_shot)
+    shift = centre * X[support].mean(1, keepdims=True)
+    x, q = unit_length(X[support] - shift), unit_length(X[query] - shift)
+    spread = float(np.mean([log_spread(each @ each.T, shown, np.ones(len(shown))) for each in x]))
+    log_prob = _log_proba(x, q, shown, n_way)
     label = np.repeat(np.arange(n_way), query.shape[1] // n_way)
     nll = [-log_softmax(log_prob / t)[:, np.arange(len(label)), label].mean() for t in _TEMPERATURES]
     best = int(np.argmin(nll))
-    return Row(n_shot, n_way, float(_TEMPERATURES[best]), float(nll[best]))
+    return Row(n_shot, n_way, float(_TEMPERATURES[best]), float(nll[best]), spread)
 
 
 def _draw(
@@ -155,11 +161,8 @@ def _log_proba(
     q: Float[NDArray[np.float64], "T M D"],
     label: Int[NDArray[np.int64], " N"],
     n_way: int,
-    centre: float,
 ) -> Float[NDArray[np.float64], "T M C"]:
-    """Return the predictive of the cosine kernel, at temperature 1."""
-    shift = centre * x.mean(1, keepdims=True)
-    x, q = unit_length(x - shift), unit_length(q - shift)
+    """Return the predictive of the cosine kernel for centred features of unit length, at temperature 1."""
     K, cross = (OUTPUTSCALE * (x @ other.mT)[:, None] for other in (x, q))
     y = np.tile(label, (len(x), 1))
     posterior, _ = mirror_descent(K, y, n_way=n_way, tol=1e-4, validate=False)
@@ -170,17 +173,20 @@ def _log_proba(
 def regress(rows: Sequence[Row]) -> TemperaturePrior:
     """Return the regression of the best log temperatures on the logarithms of shots and classes - 1.
 
+    The slope in the spread of the cosines is that of the broad prior: a few domains cannot tell it.
+
     Example:
         >>> rows = [Row(n, c, 0.1 * n**0.2 * (c - 1) ** 0.25, 0.5) for n in (1, 5) for c in (5, 15)]
         >>> [round(value, 3) for value in regress(rows)[:3]]
         [-2.303, 0.2, 0.25]
     """
-    y = np.log([row.temperature for row in rows])
+    slope = BROAD_TEMPERATURE.spread
+    y = np.array([np.log(row.temperature) - slope * row.log_spread for row in rows])
     A = np.array([[1.0, np.log(row.n_shot), np.log(max(row.n_way - 1, 1))] for row in rows])
     found = np.linalg.lstsq(A, y, rcond=None)[0]
     std = float(np.sqrt(np.square(y - A @ found).mean()))
     intercept, shots, ways = map(float, found)
-    return TemperaturePrior(intercept, shots, ways, std=max(std, _MIN_STD))
+    return TemperaturePrior(intercept, shots, ways, std=max(std, _MIN_STD), spread=slope)
 
 
 def _check_domain(X: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[Features, Labels]:

@@ -15,7 +15,13 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from mirrorshot.classifier.prior import BROAD_TEMPERATURE, OTHER_TEMPERATURE, TemperaturePrior
+from mirrorshot.classifier.prior import (
+    BROAD_TEMPERATURE,
+    OTHER_TEMPERATURE,
+    TABLE_TEMPERATURE,
+    TemperaturePrior,
+    has_few_features,
+)
 from mirrorshot.gp.gaussian import loo_latent
 from mirrorshot.gp.kernels import Cosine, Kernel, ScaledKernel, make_kernel
 from mirrorshot.gp.linalg import one_hot
@@ -23,10 +29,11 @@ from mirrorshot.gp.weight_space import Posterior
 from mirrorshot.softmax.arrays import diagonal, log_softmax, logsumexp
 from mirrorshot.softmax.moments import softmax_moments
 
-DEFAULT_OUTPUTSCALE = 10.0  # of kernels that do not measure angles
+DEFAULT_OUTPUTSCALE = {"rbf": 30.0, "matern": 30.0, "linear": 10.0, "polynomial": 10.0}
 OUTPUTSCALES = (3.0, 10.0, 30.0, 100.0)
-LENGTHSCALES = (0.5, 1.0, 2.0)  # in units of the root mean square distance of two examples
+LENGTHSCALES = (1.0, 0.5)  # in units of the root mean square distance of two examples
 
+_USUAL_SPREAD, _LEAST_SPREAD, _NO_SPREAD = 0.15, 0.03, 1e-6  # of the cosines between classes
 _CHUNK_ELEMENTS = 2**22  # probabilities that are tempered at a time
 _TEMPERATURES = np.logspace(math.log10(0.02), math.log10(4.0), 80)
 
@@ -66,11 +73,15 @@ class Selection(NamedTuple):
         chosen: index of the chosen candidate.
         temperature: posterior mean (of the logarithm) of its predictive temperature.
         log_likelihood: leave-one-out predictive log-likelihood of each candidate at its own temperature, (G,).
+        evidence: logarithm of the leave-one-out likelihood of the chosen candidate, averaged over its prior of the
+            temperature, every class with the same weight: to compare kernels by. Rejected: every example with the same
+            weight. Of 20 examples of one class and 3 of others it prefers kernels that learn little but the counts.
     """
 
     chosen: int
     temperature: float
     log_likelihood: Float[NDArray[np.float64], " G"]
+    evidence: float
 
 
 def make_candidates(
@@ -100,7 +111,8 @@ def make_candidates(
             kernel = make_kernel(name, outputscale=factor, **options)
             assert isinstance(kernel, ScaledKernel)
             K = kernel.outputscale[0] * unscaled  # equal to kernel(support.x), bit by bit
-            candidates.append(Candidate(kernel, centre, K, scale, -0.5 * math.log(scale / 10.0) ** 2))
+            log_prior = -0.5 * math.log(scale / 10.0) ** 2 if outputscale is None else 0.0
+            candidates.append(Candidate(kernel, centre, K, scale, log_prior))
     return candidates
 
 
@@ -181,23 +193,65 @@ def select(
     removed = np.minimum(1.0 / weight, 1.0)  # one unit of weight is left out
     log_prior = np.array([c.log_prior for c in candidates])
     shots = float(weight.sum() / (counts > 0).sum())
-    if belief is None:
-        belief = BROAD_TEMPERATURE if isinstance(candidates[0].kernel, Cosine) else OTHER_TEMPERATURE
     n_way, n_features = int((counts > 0).sum()), support.x.shape[-1]
-    centres = np.array([belief.mean(shots, n_way, n_features, c.outputscale) for c in candidates])
+    belief = _broad_belief(candidates[0].kernel, n_features) if belief is None else belief
+    centres = np.array(
+        [belief.mean(shots, n_way, n_features, c.outputscale, _log_spread(support, c)) for c in candidates]
+    )
     grid = _TEMPERATURES if temperature is None else np.array([temperature])
     prior = log_softmax(-0.5 * np.square((np.log(grid) - centres[:, None]) / belief.std))  # (G, K)
     # a point counts only if its class keeps an example without it
     counted = weight * (counts[y] - weight * removed > 1e-9)
-    likelihood = np.stack(
-        [
-            _tempered_likelihood(_loo_log_prob(support, c, posterior, removed), y, counted, grid)
-            for c, posterior in zip(candidates, posteriors, strict=True)
-        ]
-    )  # (G, K)
+    log_prob = [
+        _loo_log_prob(support, c, posterior, removed) for c, posterior in zip(candidates, posteriors, strict=True)
+    ]
+    likelihood = np.stack([_tempered_likelihood(each, y, counted, grid) for each in log_prob])  # (G, K)
     chosen = int((logsumexp(likelihood + prior) + log_prior).argmax())
     share = np.exp(log_softmax(likelihood[chosen] + prior[chosen]))
-    return Selection(chosen, float(np.exp((share * np.log(grid)).sum())), likelihood.max(-1))
+    temperature = float(np.exp((share * np.log(grid)).sum()))
+    fair = _tempered_likelihood(log_prob[chosen], y, _balanced(counted, y), grid)
+    return Selection(chosen, temperature, likelihood.max(-1), float(logsumexp(fair + prior[chosen])))
+
+
+def _balanced(counted: Float[NDArray[np.float64], " N"], y: Int[NDArray[np.int64], " N"]) -> NDArray[np.float64]:
+    """Weights of the same total that are equal in sum for every class that counts at all."""
+    totals = np.bincount(y, counted)
+    return np.asarray(counted * counted.sum() / (np.maximum(totals[y], 1e-300) * max((totals > 0).sum(), 1)))
+
+
+def _broad_belief(kernel: Kernel, n_features: int) -> TemperaturePrior:
+    if not isinstance(kernel, Cosine):
+        return OTHER_TEMPERATURE
+    return TABLE_TEMPERATURE if has_few_features(n_features) else BROAD_TEMPERATURE
+
+
+def log_spread(
+    cosine: Float[NDArray[np.float64], "N N"],
+    y: Int[NDArray[np.int64], " N"],
+    weight: Float[NDArray[np.float64], " N"],
+) -> float:
+    """Logarithm of the standard deviation of the cosines between examples of different classes, over 0.15.
+
+    The noise that the cosines of queries have too, as far as one example of each class can show it. Zero, the usual
+    value, if all are equal, as those of one example of each of two classes.
+
+    Example:
+        >>> round(log_spread(np.array([[1, 0.2, 0.5], [0.2, 1, 0.8], [0.5, 0.8, 1]]), np.arange(3), np.ones(3)), 3)
+        0.49
+    """
+    pairs = np.outer(weight, weight) * (y[:, None] != y)
+    total = float(pairs.sum()) or 1.0
+    deviation = cosine - (pairs * cosine).sum() / total
+    spread = math.sqrt(float((pairs * np.square(deviation)).sum()) / total)
+    if spread < _NO_SPREAD:
+        return 0.0
+    return math.log(min(max(spread, _LEAST_SPREAD), 1.0) / _USUAL_SPREAD)
+
+
+def _log_spread(support: Support, candidate: Candidate) -> float:
+    if not isinstance(candidate.kernel, Cosine):
+        return 0.0
+    return log_spread(candidate.K[0, 0] / candidate.outputscale, support.y, support.weight)
 
 
 def _loo_log_prob(

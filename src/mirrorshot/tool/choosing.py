@@ -1,7 +1,7 @@
-"""Choices by looking: the encoder of images and texts, the kernel and the scale of tables.
+"""Choices by looking: the encoder of images and texts, and the scale of tables.
 
 A choice with the higher leave-one-out likelihood of the labels is taken. With one example of a class there is nothing
-to leave out, and a prior decides: the looks of images, the order of `candidates`, the number of columns of a table.
+to leave out, and a prior decides: the looks of images, the order of `candidates`.
 """
 
 from collections import Counter
@@ -120,14 +120,3 @@ def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
 def table_encoder(X: Embeddings) -> NoEncoder:
     """The encoder of given embeddings, which makes columns of different units alike."""
     return NoEncoder(*(table_scale(X) or ()))
-
-
-def choose_head(X: Embeddings, y: NDArray[np.str_], parameters: dict[str, Any]) -> FewShotClassifier:
-    """Fit classifiers with kernels cosine and rbf to a table, and return the one with the higher likelihood.
-
-    Measurements are expected to want rbf, embeddings cosine.
-    """
-    heads = {name: FewShotClassifier(**parameters, kernel=name).fit(X, y) for name in ("cosine", "rbf")}
-    expected = "rbf" if X.shape[1] <= _FEW_COLUMNS else "cosine"
-    scores = {name: head.loo_log_likelihood_ + _EXPECTED * (name == expected) for name, head in heads.items()}
-    return heads[max(scores, key=lambda name: scores[name])]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
 from mirrorshot.files.texts import checked_class_names, first
-from mirrorshot.tool.choosing import choose_head, table_encoder
+from mirrorshot.tool.choosing import table_encoder
 from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, class_names, encode_items, unique_names
 from mirrorshot.tool.items import Items
 from mirrorshot.tool.results import Prediction, Reason, Word
@@ -68,7 +68,7 @@ class Model:
         Args:
             items: the examples.
             encoder: of images or texts; ignored for embeddings.
-            parameters: of `FewShotClassifier`. Without `kernel`, that of embeddings is chosen (`choose_head`).
+            parameters: of `FewShotClassifier`.
             thumbnails: whether to keep small images of the examples in the model.
             skip_corrupt: whether to leave out items that cannot be read; otherwise they are an error.
             progress: called with the number of items read, their total and the activity.
@@ -90,10 +90,7 @@ class Model:
                 "Add another class; for 'this or something else' make one of other things."
             )
         y, options = np.array(labels, dtype=np.str_), dict(parameters or {})
-        if items.kind == "embedding" and "kernel" not in options:
-            head = choose_head(found.embeddings, y, options)
-        else:
-            head = FewShotClassifier(**options).fit(found.embeddings, y)
+        head = FewShotClassifier(**options).fit(found.embeddings, y)
         return cls(encoder, unique_names(found.items.names), labels, found.embeddings, head, found.thumbnails)
 
     @property
