@@ -15,7 +15,7 @@
 
 namespace {
 
-enum Status { kDone = 0, kInvalid = 1, kNoMemory = 2 };
+enum Status { kDone = 0, kInvalid = 1, kNoMemory = 2, kTooWide = 3 };
 const int64_t kLimit = int64_t(1) << 26;  // of any size, so that no product below overflows
 
 // Arrays of float32 or float64.
@@ -51,19 +51,13 @@ struct Arena {
 
 template <int W, int Order> INLINE void lay_out(Arena &arena, Grid<W> &grid, Point<W> &point) {
   const MirrorshotRule &rule = *grid.rule;
-  const int64_t C = point.n_classes, rows = (rule.n_nodes + W - 1) / W + 1, taps = rule.has_broad ? rule.n_taps : 0;
+  const int64_t C = point.n_classes, rows = (rule.n_nodes + W - 1) / W + 1;
   const int64_t wide = (rule.n_wide + W - 1) / W, most = rows > wide ? rows : wide;
   arena.take(grid.decay, rows * W);
   arena.take(grid.rate, rule.n_hermite);
-  arena.take(grid.striped_decay, rows);
-  arena.take(grid.real, rows);
-  arena.take(grid.line, 4 * rows);
-  arena.take(grid.seed, 3 * (taps + 3));                                 // at least 3 * blocks
-  for (int f = 0; f < 2; ++f) arena.take(grid.raw[f], 3 * rows + taps);  // at least rows * blocks
-  for (int f = 0; f < 4; ++f) arena.take(grid.shifted[f], rows + taps);
-  for (int f = 0; f < 4; ++f) arena.take(grid.conv[f], rows);
   double **vectors[4] = {&point.mean, &point.std, &point.prob, &point.curvature};
   for (int i = 0; i < 4; ++i) arena.take(*vectors[i], C);
+  arena.take(point.place, rule.n_knots > 0 ? C : 0);
   arena.take(point.log_cdf, C * rule.n_wide);
   arena.take(point.F, most);
   arena.take(point.total, most);
@@ -78,7 +72,7 @@ template <int W> INLINE bool read_point(Point<W> &point, const Latents &latents,
   const int64_t C = point.n_classes;
   *highest = -HUGE_VAL;
   bool is_valid = true;
-  for (int64_t c = 0; c < C; ++c) *highest = std::fmax(*highest, latents.mean.get(p * C + c));
+  for (int64_t c = 0; c < C; ++c) *highest = larger(*highest, latents.mean.get(p * C + c));
   for (int64_t c = 0; c < C; ++c) {
     const double var = latents.var.get(p * C + c);
     point.mean[c] = latents.mean.get(p * C + c) - *highest;
@@ -108,7 +102,7 @@ template <int W, int Order> INLINE void refuse_point(Point<W> &point) {
   point.log_sum = NAN;
 }
 
-template <int W, int Order> INLINE void each_point(Point<W> &point, Grid<W> &grid, const Latents &latents) {
+template <int W, int Order> INLINE int each_point(Point<W> &point, Grid<W> &grid, const Latents &latents) {
   const MirrorshotRule &rule = *grid.rule;
   const int64_t C = point.n_classes, rows = (rule.n_nodes + W - 1) / W + 1;
   for (int64_t i = 0; i < rows * W; ++i) grid.decay[i] = std::exp(-rule.spacing * double(i));
@@ -116,18 +110,19 @@ template <int W, int Order> INLINE void each_point(Point<W> &point, Grid<W> &gri
   for (int64_t p = 0; p < latents.n_points; ++p) {
     double highest, widest = 0;
     if (read_point<W>(point, latents, p, &highest)) {
-      for (int64_t c = 0; c < C; ++c) widest = std::fmax(widest, point.std[c]);
+      for (int64_t c = 0; c < C; ++c) widest = larger(widest, point.std[c]);
       const bool is_wide = rule.n_wide > 0 && widest > rule.wide_std;
       if (is_wide)
         wide_point<W, Order>(point, rule);
-      else
-        fine_point<W, Order>(point, grid);
+      else if (!fine_point<W, Order>(point, grid))
+        return kTooWide;
       if (Order == 3) fill_pairs<W>(point, is_wide);
     } else {
       refuse_point<W, Order>(point);
     }
     write_point<W, Order>(point, latents, p, highest);
   }
+  return kDone;
 }
 
 template <int W, int Order> INLINE int integrate(const Latents *latents, const MirrorshotRule *rule) {
@@ -141,17 +136,18 @@ template <int W, int Order> INLINE int integrate(const Latents *latents, const M
   if (!memory) return kNoMemory;
   Arena arena = {memory + (64 - reinterpret_cast<uintptr_t>(memory) % 64) % 64, 0};
   lay_out<W, Order>(arena, grid, point);
-  each_point<W, Order>(point, grid, *latents);
+  const int status = each_point<W, Order>(point, grid, *latents);
   std::free(memory);
-  return kDone;
+  return status;
 }
 
 bool is_valid(const Latents &latents, const MirrorshotRule *rule) {
   const int64_t P = latents.n_points, C = latents.n_classes;
   if (!rule || P < 0 || C < 1 || P > kLimit || C > kLimit >> 13 || !(rule->spacing > 0)) return false;
-  const int64_t sizes[3] = {rule->n_nodes, rule->n_hermite, rule->n_taps};
-  for (int i = 0; i < 3; ++i)
+  const int64_t sizes[2] = {rule->n_nodes, rule->n_hermite};
+  for (int i = 0; i < 2; ++i)
     if (sizes[i] < 1 || sizes[i] > kLimit >> 10) return false;
+  if (rule->order != kOrder || rule->n_knots < 0 || rule->n_knots > kLimit >> 10) return false;
   return rule->n_wide != 1 && rule->n_wide >= 0 && rule->n_wide <= kLimit >> 10;
 }
 
@@ -186,7 +182,7 @@ template <int Order> int run(const Latents &latents, const MirrorshotRule *rule)
 
 }  // namespace
 
-EXPORT int mirrorshot_abi_version() { return 1; }
+EXPORT int mirrorshot_abi_version() { return 2; }
 
 EXPORT int mirrorshot_moments(int is_single, void *mean, void *var, int64_t n_points, int64_t n_classes,
                               const MirrorshotRule *rule, void *prob, void *curvature, void *log_sum) {

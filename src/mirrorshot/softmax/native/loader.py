@@ -8,7 +8,7 @@ import warnings
 import zlib
 from pathlib import Path
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 """Must equal `mirrorshot_abi_version` in core.cpp; raise both when an argument changes."""
 LIBRARY = Path(__file__).with_name({"win32": "core.dll", "darwin": "core.dylib"}.get(sys.platform, "core.so"))
 FUNCTIONS = {"mirrorshot_moments": 3, "mirrorshot_hessian": 4}
