@@ -23,7 +23,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from mirrorshot.gp.gaussian import GaussianSites
-from mirrorshot.gp.weight_space import Conditioned, Features, condition_on
+from mirrorshot.gp.native_rounds import Constants, climb
+from mirrorshot.gp.weight_space import Conditioned, Task, condition_on
 from mirrorshot.softmax.moments import softmax_moments
 
 _MAX_ROUNDS = 40
@@ -38,26 +39,9 @@ _SINGLE = 1e-11  # gap in nats for each point above which single precision will 
 _SINGLE_SIZE = 2**18  # N R C from which single precision is worth a conversion, and the last digits are not
 _NEAR = 0.1  # error from which on the rounds behave as a linear iteration
 _MEMORY = 2
-
-
-class Task(NamedTuple):
-    """Labels and prior of one task.
-
-    Attributes:
-        features: of the prior covariance.
-        K: the prior covariance.
-        Y: one-hot labels, (N, C).
-        weight: how often each point counts, (N,).
-        prior_mean: mean of the prior, (N, C), or None.
-        max_std: bound of all prior standard deviations.
-    """
-
-    features: Features
-    K: Float[np.ndarray, "N N"]
-    Y: Float[np.ndarray, "N C"]
-    weight: Float[np.ndarray, " N"]
-    prior_mean: Float[np.ndarray, "N C"] | None
-    max_std: float
+_CONSTANTS = Constants(
+    0.9 * _ARRIVED, _ACCEPTED, _NEAR, _CG_TOLERANCE, _SHORTEST, _MAX_ROUNDS, _INNER_STEPS, _CG_STEPS, _SCALINGS
+)
 
 
 class Expectations(NamedTuple):
@@ -109,13 +93,16 @@ def alternate(task: Task, start: GaussianSites | None = None, *, max_rounds: int
     is_large = is_rough = phi.size * task.Y.shape[1] >= _SINGLE_SIZE
     rough = phi.astype(np.float32) if is_large else phi
     u, w = _start(task, start)
+    n_before, has_shift = 0, start is not None
+    begun = climb(task, u, w, _CONSTANTS._replace(max_rounds=max_rounds // 2), has_shift=has_shift)
+    if begun is not None:
+        u, w, n_before, has_shift = *begun, False
     best: Found | None = None
     path: list[_Round] = []
     gap = math.inf
-    for n_rounds in range(1, max_rounds + 1):
+    for n_rounds in range(n_before + 1, max_rounds + 1):
         conditioned = condition_on(rough, w.astype(np.float32)) if is_rough else condition_on(phi, w)
-        if u is None:
-            u = conditioned.solve(start.shift[0] @ phi)  # type: ignore[union-attr]
+        u, has_shift = conditioned.solve(u) if has_shift else u, False
         now = _visit(task, conditioned, u, w, n_rounds)
         before, gap = gap, now.found.gap
         if not is_rough:
@@ -173,10 +160,10 @@ def _visit(
     return _Visit(Found(conditioned, mean, alpha, w, elbo, gap, error, n_rounds), now, residual)
 
 
-def _start(task: Task, start: GaussianSites | None) -> tuple[NDArray[np.float64] | None, NDArray[np.float64]]:
-    """Weights and precisions to begin with; weights that need a factorisation are left to the first round."""
+def _start(task: Task, start: GaussianSites | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights and precisions to begin with; for given sites `Phi^T b`, which the first round solves for the weights."""
     if start is not None:
-        return None, np.ascontiguousarray(start.precision[0].T)
+        return start.shift[0] @ task.features.phi, np.ascontiguousarray(start.precision[0].T)
     C = task.Y.shape[1]
     # without examples all points look alike
     var = np.full((1, C), float(task.K.diagonal().mean()))

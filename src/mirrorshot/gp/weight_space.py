@@ -64,6 +64,26 @@ def features_of(K: Float[np.ndarray, "N N"]) -> Features:
     return Features(phi, order[:rank], lower[:rank])
 
 
+class Task(NamedTuple):
+    """Labels and prior of one task.
+
+    Attributes:
+        features: of the prior covariance.
+        K: the prior covariance.
+        Y: one-hot labels, (N, C).
+        weight: how often each point counts, (N,).
+        prior_mean: mean of the prior, (N, C), or None.
+        max_std: bound of all prior standard deviations.
+    """
+
+    features: Features
+    K: Float[np.ndarray, "N N"]
+    Y: Float[np.ndarray, "N C"]
+    weight: Float[np.ndarray, " N"]
+    prior_mean: Float[np.ndarray, "N C"] | None
+    max_std: float
+
+
 class _Routines(NamedTuple):
     """Functions of BLAS and LAPACK for one type; looking them up takes longer than a small factorisation."""
 

@@ -83,12 +83,12 @@ def _call(
         parts = _call(name, mean.detach().numpy(), var.detach().numpy(), shapes, max_std, refine)
         return None if parts is None else [namespace(mean).from_numpy(part) for part in parts]
     (n, c), is_single = shapes[0], _IS_SINGLE[mean.dtype]
-    rule = _native_rule(choose_rule(max_std, c, mean.dtype, refine), max_std > WIDE_STD, refine, is_single)
+    rule = native_rule(max_std, c, mean.dtype, refine)
     mean, var = np.ascontiguousarray(mean), np.ascontiguousarray(var)
     outputs = [np.empty(shape, mean.dtype) for shape in shapes]
-    pointers = [_address(x) for x in (mean, var, *outputs)]
+    pointers = [address(x) for x in (mean, var, *outputs)]
     function = getattr(library(), f"mirrorshot_{name}")
-    status = function(is_single, *pointers[:2], n, c, rule.pointer, *pointers[2:])
+    status = function(is_single, *pointers[:2], n, c, rule, *pointers[2:])
     if status == _TOO_WIDE:
         return None
     if status != 0:
@@ -96,10 +96,10 @@ def _call(
     return outputs
 
 
-def _address(x: np.ndarray) -> int:
-    """Where the values lie; `x.ctypes.data` takes several times as long."""
-    address: int = x.__array_interface__["data"][0]
-    return address
+def address(x: Float[np.ndarray, "..."]) -> int:
+    """Where the values of an array lie; `x.ctypes.data` takes several times as long."""
+    found: int = x.__array_interface__["data"][0]
+    return found
 
 
 def _error(status: int, n: int, c: int) -> Exception:
@@ -117,7 +117,14 @@ class _Tables(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _native_rule(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> _Tables:
+def native_rule(max_std: float, n_classes: int, dtype: Any, refine: float = 1.0) -> int:
+    """Address of the rule for standard deviations up to `max_std`, as the library reads it; it stays valid."""
+    rule = choose_rule(max_std, n_classes, dtype, refine)
+    return _tables(rule, max_std > WIDE_STD, refine, _IS_SINGLE[dtype]).pointer
+
+
+@functools.cache
+def _tables(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> _Tables:
     nodes = hermite(rule.n_hermite, np.dtype(np.float64), None)
     table = knots(rule, is_single)
     places = (_Knot * len(table))(*(_Knot(k.var, k.left, k.values.shape[1], k.values.ctypes.data) for k in table))
