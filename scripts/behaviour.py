@@ -40,7 +40,7 @@ def public_names() -> dict[str, list[str]]:
     """Return the modules that define or re-export each public name."""
     names: dict[str, list[str]] = {}
     for found in pkgutil.walk_packages(mirrorshot.__path__, "mirrorshot."):
-        if found.name.endswith("triton_kernels"):  # needs Triton
+        if found.name.endswith(("triton_kernels", "softmax.native.core")):  # needs Triton; a library that is no module
             continue
         module = importlib.import_module(found.name)
         for name, value in vars(module).items():
