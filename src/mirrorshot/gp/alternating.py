@@ -4,7 +4,8 @@ At the optimum of the bound `alpha = a (y - E[p])` and `w = a E[p (1 - p)]`: pap
 `a`. A mirror step moves both at once and ignores that classes compete. Here Newton's method finds the means, with
 variances that follow their own site: with the cavity `s = v / (1 - w v)` of a point, `v = s / (1 + w s)`. Then the
 prior is conditioned on the new precisions. Only that costs a factorisation for each class, and half a dozen of them
-reach the optimum to the last digits.
+reach the optimum to the last digits. Where the squared covariances of the points are affordable, variances follow all
+sites to first order, and four do.
 
 The curvature of the means at a point is the matrix `E[diag(p) - p p^T]`. Its off-diagonal part is replaced by that of
 rank one, `-s s^T`, which has the same row sums: `s_c (sum_j s_j - s_c) = E[p_c (1 - p_c)]`. In trials the exact matrix
