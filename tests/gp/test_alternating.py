@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from mirrorshot.gp.alternating import Task, alternate
+from mirrorshot.gp import alternating
+from mirrorshot.gp.alternating import alternate
 from mirrorshot.gp.mirror import mirror_descent
-from mirrorshot.gp.weight_space import features_of
+from mirrorshot.gp.weight_space import Task, features_of
 
 
 def make_task(n_way, n_shot, n_features, *, scale=10.0, seed=0, weight=None, prior_mean=None):
@@ -70,8 +71,6 @@ def test_a_repeated_example_counts_as_one_of_weight_two():
 
 
 def test_single_precision_for_the_first_rounds_does_not_change_the_result(monkeypatch):
-    from mirrorshot.gp import alternating
-
     task = make_task(6, 6, 12)
     exact = alternate(task)
     monkeypatch.setattr(alternating, "_SINGLE_SIZE", 0)

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from mirrorshot.softmax import integrals, native, softmax_moments
-from mirrorshot.softmax.native.loader import LIBRARY, checksum, checksum_file, load
+from mirrorshot.softmax.native import tables
+from mirrorshot.softmax.native.loader import ABI_VERSION, LIBRARY, checksum, checksum_file, load
+from mirrorshot.softmax.quadrature import choose_rule
 from mirrorshot.types import InvalidInputError
 
 # What the native core promises: the largest difference from the reference, relative to max(1, moment).
@@ -47,6 +49,18 @@ def test_the_native_core_agrees_with_the_reference_for_every_rule(n_classes, max
     assert_close(got, expected, PROMISE[np.float64])
     likely = expected[0] > 1e-15
     np.testing.assert_allclose(got[0][likely], expected[0][likely], rtol=1e-5)  # small probabilities keep their digits
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", PROMISE)
+def test_the_native_core_agrees_with_the_reference_half_way_between_the_knots_of_its_tables(dtype, assert_close):
+    rule = choose_rule(16.0, 2, np.dtype(dtype))
+    n_knots = len(tables.knots(rule, dtype == np.float32))
+    shift = np.linspace(0.0, rule.spacing, 5, dtype=dtype)
+    mean = np.stack([np.zeros_like(shift), -shift], -1)
+    for k in range(1, n_knots, 4):
+        var = np.exp(tables.first_log_var(rule) + tables.LOG_STEP * (k - 0.5))
+        assert_close(*both(mean, np.full_like(mean, var)), PROMISE[dtype])
 
 
 @needs_library
@@ -230,7 +244,7 @@ def build():
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ('extern "C" int mirrorshot_abi_version() { return 999; }', "with interface 1, but got 999"),
+        ('extern "C" int mirrorshot_abi_version() { return 999; }', f"with interface {ABI_VERSION}, but got 999"),
         ("int nothing;", "mirrorshot_abi_version"),
     ],
 )

@@ -528,8 +528,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _examples(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Examples:
         x, targets = check_X_y(to_numpy(X), to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
         x = check_embeddings(x, X)
-        # twice, because scikit-learn takes many classes with one example each for a regression problem, and warns
-        check_classification_targets(np.concatenate([targets, targets]))
+        if targets.dtype.kind not in "biuUS":  # whole numbers and texts are classes, however many
+            check_classification_targets(targets)
         if sample_weight is None:
             return Examples(x, targets, np.ones(len(x)), None)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)

@@ -70,8 +70,8 @@ def check_embeddings(X: NDArray[np.float64], original: Any) -> NDArray[np.float6
         X: embeddings, shape (n, n_features).
         original: as the user gave them; a frame has names of columns.
     """
-    too_large = ~(np.abs(X) <= LARGEST)
-    if too_large.any():
+    if not max(X.max(initial=0.0), -X.min(initial=0.0)) <= LARGEST:
+        too_large = ~(np.abs(X) <= LARGEST)
         bad = np.argwhere(too_large & ~np.isfinite(X)) if not np.isfinite(X).all() else np.argwhere(too_large)
         row, column = bad[0]
         names = getattr(original, "columns", None)

@@ -1,7 +1,7 @@
 """The memory that a fit takes, computed before it starts.
 
 A task of `C` classes and `N` examples whose covariance has rank `R` works on a few arrays of `N^2` numbers, one of
-`C R^2` for each kernel that is compared, and some dozen of `N C`.
+`C R^2` for each kernel that is compared, some dozen of `N C`, and up to a bound one of `C N^2`.
 """
 
 import os
@@ -12,6 +12,7 @@ from mirrorshot.types import InvalidInputError
 VARIABLE = "MIRRORSHOT_MAX_MEMORY_GIB"
 _SQUARES = 5  # arrays of N^2
 _LATENTS = 60  # arrays of N C
+_RESPONSE = 1.5 * 2**23  # most numbers of the response of variances to sites (`gp.alternating`), in both precisions
 _DENSE = 12  # arrays of C N^2 in the safeguarded loop
 _PAIRS = 9  # arrays of N C^2 float32 there
 
@@ -32,7 +33,8 @@ def bytes_needed(n_examples: int, n_way: int, rank: int, n_candidates: int = 1) 
         True
     """
     factors = n_way * min(rank, n_examples) ** 2
-    return 8 * (_SQUARES * n_examples**2 + n_candidates * factors + _LATENTS * n_examples * n_way)
+    response = min(int(1.5 * n_way * n_examples**2), int(_RESPONSE))
+    return 8 * (_SQUARES * n_examples**2 + n_candidates * factors + _LATENTS * n_examples * n_way + response)
 
 
 def fits_dense(n_examples: int, n_way: int) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.files.sealed import load_sealed, save_sealed
+from mirrorshot.softmax.arrays import divided, row_norm
 from mirrorshot.types import InvalidInputError
 
 PRIOR_VERSION = 1
@@ -57,7 +58,8 @@ class FeatureMap(NamedTuple):
             [[0.6, 0.8]]
         """
         if self.root:
-            x = np.sqrt(np.maximum(x, 0.0))
+            x = np.maximum(x, 0.0)
+            x = np.sqrt(x, out=x)
         x = unit_length(x) if self.unit else x
         if self.mean is None:
             return x
@@ -74,10 +76,10 @@ def unit_length(x: Float[NDArray[np.float64], "*B D"]) -> Float[NDArray[np.float
         >>> unit_length(np.array([[3e200, 4e200], [0.0, 0.0]])).tolist()
         [[0.6, 0.8], [0.0, 0.0]]
     """
-    largest = np.abs(x).max(-1, keepdims=True, initial=0.0)
+    largest = np.maximum(x.max(-1, keepdims=True, initial=0.0), -x.min(-1, keepdims=True, initial=0.0))
     x = x / np.where(largest > 0, largest, 1.0)
-    length = np.sqrt(np.square(x).sum(-1, keepdims=True))
-    return np.asarray(x / np.where(length > 0, length, 1.0))
+    length = row_norm(x)
+    return np.asarray(divided(x, np.where(length > 0, length, 1.0)))
 
 
 class TemperaturePrior(NamedTuple):

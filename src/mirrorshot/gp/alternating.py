@@ -4,7 +4,8 @@ At the optimum of the bound `alpha = a (y - E[p])` and `w = a E[p (1 - p)]`: pap
 `a`. A mirror step moves both at once and ignores that classes compete. Here Newton's method finds the means, with
 variances that follow their own site: with the cavity `s = v / (1 - w v)` of a point, `v = s / (1 + w s)`. Then the
 prior is conditioned on the new precisions. Only that costs a factorisation for each class, and half a dozen of them
-reach the optimum to the last digits.
+reach the optimum to the last digits. Where the squared covariances of the points are affordable, variances follow all
+sites to first order, and four do.
 
 The curvature of the means at a point is the matrix `E[diag(p) - p p^T]`. Its off-diagonal part is replaced by that of
 rank one, `-s s^T`, which has the same row sums: `s_c (sum_j s_j - s_c) = E[p_c (1 - p_c)]`. In trials the exact matrix
@@ -23,41 +24,30 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from mirrorshot.gp.gaussian import GaussianSites
-from mirrorshot.gp.weight_space import Conditioned, Features, condition_on
+from mirrorshot.gp.native_rounds import Constants, climb
+from mirrorshot.gp.weight_space import Conditioned, Task, condition_on
 from mirrorshot.softmax.moments import softmax_moments
 
 _MAX_ROUNDS = 40
 _INNER_STEPS = 2
+_MOST_INNER_STEPS = 10  # of large tasks, where a factorisation costs more than some expectations
+_ENOUGH = 3e-2  # share of the gradient at which inner steps end
+_ENOUGH_FOR_ALL = 1e-3  # the same where variances follow all sites, and the next round can make use of it
+_SQUARES_SIZE = 2**23  # C N^2 up to which the variances follow all sites: a round more costs more
 _CG_STEPS = 8
 _CG_TOLERANCE = 3e-2
 _SHORTEST = 1e-3
 _SCALINGS = 6
 _ARRIVED = 2e-8  # proven error of the latents at which to stop
 _ACCEPTED = 1e-7  # and the largest that counts as proven
-_SINGLE = 1e-11  # gap in nats for each point above which single precision will do
+_SINGLE = 1e-2  # error above which single precision will do
+_SINGLE_FOR_ALL = 20.0  # the same where variances follow all sites, and a round squares the error
 _SINGLE_SIZE = 2**18  # N R C from which single precision is worth a conversion, and the last digits are not
 _NEAR = 0.1  # error from which on the rounds behave as a linear iteration
 _MEMORY = 2
-
-
-class Task(NamedTuple):
-    """Labels and prior of one task.
-
-    Attributes:
-        features: of the prior covariance.
-        K: the prior covariance.
-        Y: one-hot labels, (N, C).
-        weight: how often each point counts, (N,).
-        prior_mean: mean of the prior, (N, C), or None.
-        max_std: bound of all prior standard deviations.
-    """
-
-    features: Features
-    K: Float[np.ndarray, "N N"]
-    Y: Float[np.ndarray, "N C"]
-    weight: Float[np.ndarray, " N"]
-    prior_mean: Float[np.ndarray, "N C"] | None
-    max_std: float
+_CONSTANTS = Constants(
+    0.9 * _ARRIVED, _ACCEPTED, _NEAR, _CG_TOLERANCE, _SHORTEST, _MAX_ROUNDS, _INNER_STEPS, _CG_STEPS, _SCALINGS
+)
 
 
 class Expectations(NamedTuple):
@@ -108,14 +98,22 @@ def alternate(task: Task, start: GaussianSites | None = None, *, max_rounds: int
     phi = task.features.phi
     is_large = is_rough = phi.size * task.Y.shape[1] >= _SINGLE_SIZE
     rough = phi.astype(np.float32) if is_large else phi
+    n_steps = _MOST_INNER_STEPS if is_large else _INNER_STEPS
+    has_squares = is_large and len(phi) <= 2 * phi.shape[1] and task.K.size * task.Y.shape[1] <= _SQUARES_SIZE
     u, w = _start(task, start)
+    n_before, has_shift = 0, start is not None
+    begun = climb(task, u, w, _CONSTANTS._replace(max_rounds=max_rounds // 2), has_shift=has_shift)
+    if begun is not None:
+        u, w, n_before, has_shift = *begun, False
     best: Found | None = None
     path: list[_Round] = []
     gap = math.inf
-    for n_rounds in range(1, max_rounds + 1):
-        conditioned = condition_on(rough, w.astype(np.float32)) if is_rough else condition_on(phi, w)
-        if u is None:
-            u = conditioned.solve(start.shift[0] @ phi)  # type: ignore[union-attr]
+    for n_rounds in range(n_before + 1, max_rounds + 1):
+        if is_rough:
+            conditioned = condition_on(rough, w.astype(np.float32), has_squares=has_squares)
+        else:
+            conditioned = condition_on(phi, w, has_squares=has_squares)
+        u, has_shift = conditioned.solve(u) if has_shift else u, False
         now = _visit(task, conditioned, u, w, n_rounds)
         before, gap = gap, now.found.gap
         if not is_rough:
@@ -124,9 +122,11 @@ def alternate(task: Task, start: GaussianSites | None = None, *, max_rounds: int
             arrived = best.error <= (_ACCEPTED if is_large else _ARRIVED)
             if arrived or not gap < math.inf or (stalls and best.is_proven):
                 return best
-        is_rough = is_rough and _SINGLE * len(w) < gap < 0.25 * before
-        path = [*path[-_MEMORY:], _Round(u, w, *_climb(task, conditioned, u, w, now))]
+        path = [*path[-_MEMORY:], _Round(u, w, *_climb(task, conditioned, u, w, now, n_steps))]
         u, w = _extrapolated(path, task.max_std**2) if now.found.error < _NEAR else path[-1][2:]
+        enough = _SINGLE_FOR_ALL if has_squares else _SINGLE
+        if is_rough and not (now.found.error > enough and gap < 0.25 * before):
+            is_rough, path = False, []
     return now.found if best is None else best
 
 
@@ -173,10 +173,10 @@ def _visit(
     return _Visit(Found(conditioned, mean, alpha, w, elbo, gap, error, n_rounds), now, residual)
 
 
-def _start(task: Task, start: GaussianSites | None) -> tuple[NDArray[np.float64] | None, NDArray[np.float64]]:
-    """Weights and precisions to begin with; weights that need a factorisation are left to the first round."""
+def _start(task: Task, start: GaussianSites | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights and precisions to begin with; for given sites `Phi^T b`, which the first round solves for the weights."""
     if start is not None:
-        return None, np.ascontiguousarray(start.precision[0].T)
+        return start.shift[0] @ task.features.phi, np.ascontiguousarray(start.precision[0].T)
     C = task.Y.shape[1]
     # without examples all points look alike
     var = np.full((1, C), float(task.K.diagonal().mean()))
@@ -207,30 +207,58 @@ def _climb(
     u: NDArray[np.float64],
     w: NDArray[np.float64],
     visit: _Visit,
+    n_steps: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Newton steps on the means, with variances that follow their own site; return weights and precisions."""
-    phi = task.features.phi
+    """Newton steps on the means, with variances that follow the sites; return weights and precisions."""
     now, residual, mean = visit.expected, visit.residual, visit.found.mean
-    var = conditioned.var.astype(np.float64, copy=False)
-    cavity = var / np.maximum(1.0 - w * var, 1e-12)
-    for step in range(_INNER_STEPS):
+    var, first = conditioned.var.astype(np.float64, copy=False), np.square(residual).sum()
+    enough = _ENOUGH if conditioned.squares is None else _ENOUGH_FOR_ALL * min(1.0, visit.found.error)
+    for step in range(n_steps):
         move = _newton_step(task, conditioned, now, residual)
-        shift, length = phi @ move.T, 1.0
-        slope = float((residual * move).sum())
-        height = now.log_likelihood - 0.5 * float((u * u).sum())
-        while True:
-            new_u, new_mean = u + length * move, mean + length * shift
-            then = _expect(task, new_mean, var)
-            gain = then.log_likelihood - 0.5 * float((new_u * new_u).sum()) - height
-            if gain >= 1e-4 * length * slope - 1e-10 * abs(height) or length < _SHORTEST:
-                break
-            length *= 0.5
-        u, mean, now = new_u, new_mean, then
-        if step + 1 < _INNER_STEPS:
-            var = cavity / (1.0 + now.curvature * cavity)
+        u, mean, now = _line_search(task, u, mean, var, now, residual, move)
+        if step + 1 < n_steps:
+            var = _followed(conditioned, w, now.curvature)
             now = _expect(task, mean, var)
-            residual = (task.weight[:, None] * task.Y - now.prob).T @ phi - u
+            residual = (task.weight[:, None] * task.Y - now.prob).T @ task.features.phi - u
+            if step > 0 and np.square(residual).sum() < enough**2 * first:
+                break
     return u, now.curvature
+
+
+def _followed(conditioned: Conditioned, w: NDArray[np.float64], new: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the variances when precisions change from `w`.
+
+    To first order in those of other points, where their covariances are known, and exactly in that of the point itself.
+    """
+    var = conditioned.var.astype(np.float64, copy=False)
+    if conditioned.squares is not None:
+        change = (new - w).T.astype(conditioned.squares.dtype)
+        response = np.matmul(conditioned.squares, change[..., None])[..., 0].T
+        var = np.clip(var - response, 0.3 * var, 3.0 * var)
+    cavity = var / np.maximum(1.0 - w * var, 1e-12)
+    return cavity / (1.0 + new * cavity)
+
+
+def _line_search(
+    task: Task,
+    u: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    var: NDArray[np.float64],
+    now: Expectations,
+    residual: NDArray[np.float64],
+    move: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], Expectations]:
+    """Move the weights, by less if the bound would not rise; return weights, means and expectations there."""
+    shift, length = task.features.phi @ move.T, 1.0
+    slope = float(np.vdot(residual, move))
+    height = now.log_likelihood - 0.5 * float(np.vdot(u, u))
+    while True:
+        new_u, new_mean = u + length * move, mean + length * shift
+        then = _expect(task, new_mean, var)
+        gain = then.log_likelihood - 0.5 * float(np.vdot(new_u, new_u)) - height
+        if gain >= 1e-4 * length * slope - 1e-10 * abs(height) or length < _SHORTEST:
+            return new_u, new_mean, then
+        length *= 0.5
 
 
 def _newton_step(

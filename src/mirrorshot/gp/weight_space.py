@@ -64,6 +64,26 @@ def features_of(K: Float[np.ndarray, "N N"]) -> Features:
     return Features(phi, order[:rank], lower[:rank])
 
 
+class Task(NamedTuple):
+    """Labels and prior of one task.
+
+    Attributes:
+        features: of the prior covariance.
+        K: the prior covariance.
+        Y: one-hot labels, (N, C).
+        weight: how often each point counts, (N,).
+        prior_mean: mean of the prior, (N, C), or None.
+        max_std: bound of all prior standard deviations.
+    """
+
+    features: Features
+    K: Float[np.ndarray, "N N"]
+    Y: Float[np.ndarray, "N C"]
+    weight: Float[np.ndarray, " N"]
+    prior_mean: Float[np.ndarray, "N C"] | None
+    max_std: float
+
+
 class _Routines(NamedTuple):
     """Functions of BLAS and LAPACK for one type; looking them up takes longer than a small factorisation."""
 
@@ -89,11 +109,13 @@ class Conditioned(NamedTuple):
         chol: upper triangular factors of `A_c`, each (R, R) in Fortran's order.
         var: posterior variances, (N, C).
         log_det: `log det A_c`, (C,).
+        squares: squared covariances of every two points, zero for a point with itself, (C, N, N); None: not wanted.
     """
 
     chol: list[Float[np.ndarray, "R R"]]
     var: Float[np.ndarray, "N C"]
     log_det: Float[np.ndarray, " C"]
+    squares: Float[np.ndarray, "C N N"] | None = None
 
     def solve(self, right: Float[np.ndarray, "C R"]) -> Float[np.ndarray, "C R"]:
         """Return `A_c^-1 x_c` for every class."""
@@ -104,17 +126,26 @@ class Conditioned(NamedTuple):
         return out
 
 
-def condition_on(phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N C"]) -> Conditioned:
-    """Factorise `A_c = I + Phi^T W_c Phi` for every class, and return the variances."""
+def condition_on(
+    phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N C"], *, has_squares: bool = False
+) -> Conditioned:
+    """Factorise `A_c = I + Phi^T W_c Phi` for every class, and return the variances.
+
+    Classes with the same precisions, as before any label is seen, share one factorisation.
+    """
     (N, C), R = precision.shape, phi.shape[1]
+    if C > 1 and bool((precision == precision[:, :1]).all()):
+        one = condition_on(phi, precision[:, :1], has_squares=has_squares)
+        squares = None if one.squares is None else np.broadcast_to(one.squares, (C, N, N))
+        return Conditioned(C * one.chol, one.var.repeat(C, 1), one.log_det.repeat(C), squares)
     routines = _routines(phi.dtype.char)
     root = np.sqrt(precision)
-    diagonal = np.arange(R)
     chol: list[Any] = []
-    var, log_det = np.empty((N, C), dtype=phi.dtype), np.empty(C, dtype=phi.dtype)
+    var, diagonals = np.empty((N, C), dtype=phi.dtype), np.empty((C, R), dtype=phi.dtype)
+    squares = np.empty((C, N, N), dtype=phi.dtype) if has_squares else None
     for c in range(C):
         A = routines.syrk(1.0, (phi * root[:, c, None]).T)
-        A[diagonal, diagonal] += 1.0
+        A.ravel("K")[:: R + 1] += 1.0
         U, info = routines.potrf(A, clean=0, overwrite_a=1)
         if info:
             raise NumericalError(
@@ -122,9 +153,12 @@ def condition_on(phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N 
             )
         whitened = routines.trtrs(U, phi.T, trans=1)[0]
         var[:, c] = np.einsum("rn,rn->n", whitened, whitened)
-        log_det[c] = 2.0 * np.log(U[diagonal, diagonal]).sum()
+        diagonals[c] = U.diagonal()
         chol.append(U)
-    return Conditioned(chol, var, log_det)
+        if squares is not None:
+            np.square(whitened.T @ whitened, out=squares[c])
+            np.fill_diagonal(squares[c], 0.0)
+    return Conditioned(chol, var, 2.0 * np.log(diagonals).sum(1), squares)
 
 
 class WeightPosterior(NamedTuple):

@@ -54,6 +54,7 @@ class Rule(NamedTuple):
     narrow_std: float  # standard deviation up to which the narrow form is used
     n_std: float  # standard deviations of each latent that the grid of `u` covers
     has_broad: bool  # whether any latent may have a standard deviation above `narrow_std`
+    max_std: float  # largest standard deviation that is not wide
 
 
 class Ratios(NamedTuple):
@@ -85,6 +86,7 @@ def choose_rule(max_std: float, n_classes: int, dtype: Any, refine: float = 1.0)
         narrow_std=narrow_std,
         n_std=n_std,
         has_broad=rounded > narrow_std,
+        max_std=rounded,
     )
 
 

@@ -6,7 +6,20 @@ import sys
 
 from jaxtyping import Float
 
-from mirrorshot.softmax.arrays import Array, as_type, detach, diagonal, finfo, is_floating, is_tensor, namespace, single
+from mirrorshot.softmax.arrays import (
+    Array,
+    as_type,
+    detach,
+    diagonal,
+    divided,
+    finfo,
+    is_floating,
+    is_tensor,
+    namespace,
+    row_norm,
+    single,
+    sum_of_squares,
+)
 from mirrorshot.types import InvalidInputError
 
 _ROUNDING = 4.0
@@ -70,8 +83,7 @@ def _unit(x: Array, noise: Array | float) -> Array:
     vanishing = (largest <= noise) | (largest <= math.sqrt(finfo(x).tiny))
     # the direction does not depend on the length, so a constant divisor leaves value and gradient as they are
     x = x * xp.where(vanishing, 0.0, 1.0 / xp.where(vanishing, 1.0, largest))
-    norm = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
-    return x / xp.where(vanishing, 1.0, norm)
+    return divided(x, xp.where(vanishing, 1.0, row_norm(x)))
 
 
 def _largest(x: Array) -> Array:
@@ -90,7 +102,7 @@ def inner_product(x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> 
 
 def squared_norm(x: Float[Array, "T N D"]) -> Float[Array, "T 1 N"]:
     """`|x|^2`."""
-    return (x * x).sum(-1)[:, None]
+    return sum_of_squares(x)[:, None]
 
 
 def squared_distance(x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> Float[Array, "T 1 N M"]:

@@ -1,16 +1,17 @@
 """Softmax expectations in C++, called through ctypes, with the NumPy and torch reference where there is no library.
 
-The C++ code has the nodes, the forms and the tables of `quadrature` and computes in float64, whatever type comes in.
-Nodes where all integrands are below 1e-14, or continue as the geometric series of the tail, are left out. It agrees
-with the reference to 1e-10 in float64 and to the rounding of the reference in float32, relative to the larger of one
-and the moment (`tests/softmax/test_native.py`). It has no state and releases the GIL.
+The C++ code has the nodes and the forms of `quadrature`, the broad one from tables of its derivatives (`tables`), and
+computes in float64, whatever type comes in. Nodes where all integrands are below 1e-14, or continue as the geometric
+series of the tail, are left out. It agrees with the reference to 1e-10 in float64 and to the rounding of the reference
+in float32, relative to the larger of one and the moment (`tests/softmax/test_native.py`). It has no state and releases
+the GIL.
 
 Design note: a C interface needs no Python headers, so one wheel serves all versions of Python.
 """
 
 import ctypes
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -18,20 +19,34 @@ from jaxtyping import Float
 from mirrorshot.softmax import integrals
 from mirrorshot.softmax.arrays import Array, is_on_cpu, is_tensor, namespace
 from mirrorshot.softmax.native.loader import library
-from mirrorshot.softmax.quadrature import WIDE_NODES, WIDE_STD, Rule, choose_rule, gumbel_weights, hermite
+from mirrorshot.softmax.native.tables import LOG_STEP, ORDER, first_log_var, knots
+from mirrorshot.softmax.quadrature import WIDE_NODES, WIDE_STD, Rule, choose_rule, hermite
 from mirrorshot.types import InvalidInputError
 
 _IS_SINGLE = {np.dtype(np.float64): False, np.dtype(np.float32): True, "torch.float64": False, "torch.float32": True}
+_TOO_WIDE = 3  # status of core.cpp
+
+
+class _Knot(ctypes.Structure):
+    """`MirrorshotKnot` of latents.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("var", "left")),
+        ("size", ctypes.c_int64),
+        ("values", ctypes.c_void_p),
+    )
 
 
 class _Rule(ctypes.Structure):
     """`MirrorshotRule` of latents.hpp."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("spacing", "narrow_std", "n_std", "gamma_right")),
-        *((name, ctypes.c_int64) for name in ("n_nodes", "n_hermite", "n_taps", "has_broad", "n_wide")),
-        ("wide_std", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("z", "w", "taps")),
+        *((name, ctypes.c_double) for name in ("spacing", "narrow_std", "n_std", "wide_std")),
+        *((name, ctypes.c_int64) for name in ("n_nodes", "n_hermite", "n_wide")),
+        *((name, ctypes.c_void_p) for name in ("z", "w")),
+        *((name, ctypes.c_int64) for name in ("n_knots", "order")),
+        *((name, ctypes.c_double) for name in ("first_log_var", "log_step")),
+        ("knots", ctypes.c_void_p),
     )
 
 
@@ -40,18 +55,18 @@ def integrate_moments(
 ) -> tuple[Float[Array, "P C"], Float[Array, "P C"], Float[Array, " P"]]:
     """`integrals.integrate_moments`, by the library if it can."""
     n, c = mean.shape
-    if not _takes(mean, var):
+    found = _call("moments", mean, var, ((n, c), (n, c), (n,)), max_std, refine) if _takes(mean, var) else None
+    if found is None:
         return integrals.integrate_moments(mean, var, max_std, refine)
-    prob, curvature, logsumexp = _call("moments", mean, var, ((n, c), (n, c), (n,)), max_std, refine)
+    prob, curvature, logsumexp = found
     return prob, curvature, logsumexp
 
 
 def class_pairs(mean: Float[Array, "P C"], var: Float[Array, "P C"], max_std: float) -> tuple[Array, ...]:
     """`integrals.class_pairs`, by the library if it can."""
     n, c = mean.shape
-    if not _takes(mean, var):
-        return integrals.class_pairs(mean, var, max_std)
-    return tuple(_call("hessian", mean, var, ((n, c), *3 * ((n, c, c),)), max_std, 1.0))
+    found = _call("hessian", mean, var, ((n, c), *3 * ((n, c, c),)), max_std, 1.0) if _takes(mean, var) else None
+    return integrals.class_pairs(mean, var, max_std) if found is None else tuple(found)
 
 
 def _takes(mean: Array, var: Array) -> bool:
@@ -62,20 +77,29 @@ def _takes(mean: Array, var: Array) -> bool:
 
 def _call(
     name: str, mean: Array, var: Array, shapes: tuple[tuple[int, ...], ...], max_std: float, refine: float
-) -> list[Array]:
+) -> list[Array] | None:
+    """The arrays that a function of the library writes; None if a latent is wider than announced."""
     if is_tensor(mean):
         parts = _call(name, mean.detach().numpy(), var.detach().numpy(), shapes, max_std, refine)
-        return [namespace(mean).from_numpy(part) for part in parts]
+        return None if parts is None else [namespace(mean).from_numpy(part) for part in parts]
     (n, c), is_single = shapes[0], _IS_SINGLE[mean.dtype]
-    rule = _native_rule(choose_rule(max_std, c, mean.dtype, refine), max_std > WIDE_STD, refine, is_single)
+    rule = native_rule(max_std, c, mean.dtype, refine)
     mean, var = np.ascontiguousarray(mean), np.ascontiguousarray(var)
     outputs = [np.empty(shape, mean.dtype) for shape in shapes]
-    pointers = [x.ctypes.data for x in (mean, var, *outputs)]
+    pointers = [address(x) for x in (mean, var, *outputs)]
     function = getattr(library(), f"mirrorshot_{name}")
-    status = function(is_single, *pointers[:2], n, c, rule.pointer, *pointers[2:])
+    status = function(is_single, *pointers[:2], n, c, rule, *pointers[2:])
+    if status == _TOO_WIDE:
+        return None
     if status != 0:
         raise _error(status, n, c)
     return outputs
+
+
+def address(x: Float[np.ndarray, "..."]) -> int:
+    """Where the values of an array lie; `x.ctypes.data` takes several times as long."""
+    found: int = x.__array_interface__["data"][0]
+    return found
 
 
 def _error(status: int, n: int, c: int) -> Exception:
@@ -89,15 +113,31 @@ class _Tables(NamedTuple):
 
     pointer: int
     rule: _Rule
-    arrays: tuple[Array, ...]
+    owned: tuple[Any, ...]
 
 
 @functools.lru_cache(maxsize=256)
-def _native_rule(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> _Tables:
-    weight, gamma_right = gumbel_weights(rule.spacing, not is_single)
-    arrays = (*hermite(rule.n_hermite, np.dtype(np.float64), None), np.ascontiguousarray(weight[::-1]))
+def native_rule(max_std: float, n_classes: int, dtype: Any, refine: float = 1.0) -> int:
+    """Address of the rule for standard deviations up to `max_std`, as the library reads it; it stays valid."""
+    rule = choose_rule(max_std, n_classes, dtype, refine)
+    return _tables(rule, max_std > WIDE_STD, refine, _IS_SINGLE[dtype]).pointer
+
+
+@functools.cache
+def _tables(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> _Tables:
+    nodes = hermite(rule.n_hermite, np.dtype(np.float64), None)
+    table = knots(rule, is_single)
+    places = (_Knot * len(table))(*(_Knot(k.var, k.left, k.values.shape[1], k.values.ctypes.data) for k in table))
     fields = {name: getattr(rule, name) for name in ("spacing", "narrow_std", "n_std", "n_nodes", "n_hermite")}
-    sizes = {"n_taps": len(weight), "has_broad": rule.has_broad, "n_wide": int(WIDE_NODES * refine) * may_be_wide}
-    pointers = dict(zip(("z", "w", "taps"), (array.ctypes.data for array in arrays), strict=True))
-    native = _Rule(**fields, **sizes, **pointers, gamma_right=gamma_right, wide_std=WIDE_STD)
-    return _Tables(ctypes.addressof(native), native, arrays)
+    native = _Rule(
+        **fields,
+        **{name: array.ctypes.data for name, array in zip(("z", "w"), nodes, strict=True)},
+        n_wide=int(WIDE_NODES * refine) * may_be_wide,
+        wide_std=WIDE_STD,
+        n_knots=len(table),
+        order=ORDER,
+        first_log_var=first_log_var(rule),
+        log_step=LOG_STEP,
+        knots=ctypes.addressof(places),
+    )
+    return _Tables(ctypes.addressof(native), native, (nodes, places, table))

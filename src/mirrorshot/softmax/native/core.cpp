@@ -1,11 +1,10 @@
-// Softmax expectations under independent Gaussians: the C interface that native/__init__.py calls.
+// Softmax expectations under independent Gaussians, and inference for small tasks with them: the C interface that
+// native/__init__.py and gp/native_rounds.py call.
 //
 // The formulas are those of integrals.py and quadrature.py, in float64 throughout. There is no state: every call
 // allocates its memory, so calls from several threads and after a fork are independent.
 
-#include <cstdlib>
-
-#include "points.hpp"
+#include "rounds.hpp"
 
 #if defined(_WIN32)
 #define EXPORT extern "C" __declspec(dllexport)
@@ -15,143 +14,13 @@
 
 namespace {
 
-enum Status { kDone = 0, kInvalid = 1, kNoMemory = 2 };
-const int64_t kLimit = int64_t(1) << 26;  // of any size, so that no product below overflows
-
-// Arrays of float32 or float64.
-struct Array {
-  void *values;
-  bool is_single;
-  double get(int64_t i) const {
-    return is_single ? double(static_cast<const float *>(values)[i]) : static_cast<const double *>(values)[i];
-  }
-  void set(int64_t i, double value) const {
-    if (is_single)
-      static_cast<float *>(values)[i] = float(value);
-    else
-      static_cast<double *>(values)[i] = value;
-  }
-};
-
-struct Latents {
-  Array mean, var;
-  int64_t n_points, n_classes;
-  Array prob, others[3];  // moments: curvature and log_sum; Hessian: mean_mean, mean_var, var_var
-};
-
-// Hands out aligned pieces of one allocation; with no memory yet it only counts.
-struct Arena {
-  char *memory;
-  size_t used;
-  template <class V> void take(V *&pointer, int64_t n) {
-    pointer = reinterpret_cast<V *>(memory ? memory + used : nullptr);
-    used += (size_t(n) * sizeof(V) + 63) / 64 * 64;
-  }
-};
-
-template <int W, int Order> INLINE void lay_out(Arena &arena, Grid<W> &grid, Point<W> &point) {
-  const MirrorshotRule &rule = *grid.rule;
-  const int64_t C = point.n_classes, rows = (rule.n_nodes + W - 1) / W + 1, taps = rule.has_broad ? rule.n_taps : 0;
-  const int64_t wide = (rule.n_wide + W - 1) / W, most = rows > wide ? rows : wide;
-  arena.take(grid.decay, rows * W);
-  arena.take(grid.rate, rule.n_hermite);
-  arena.take(grid.striped_decay, rows);
-  arena.take(grid.real, rows);
-  arena.take(grid.line, 4 * rows);
-  arena.take(grid.seed, 3 * (taps + 3));                                 // at least 3 * blocks
-  for (int f = 0; f < 2; ++f) arena.take(grid.raw[f], 3 * rows + taps);  // at least rows * blocks
-  for (int f = 0; f < 4; ++f) arena.take(grid.shifted[f], rows + taps);
-  for (int f = 0; f < 4; ++f) arena.take(grid.conv[f], rows);
-  double **vectors[4] = {&point.mean, &point.std, &point.prob, &point.curvature};
-  for (int i = 0; i < 4; ++i) arena.take(*vectors[i], C);
-  arena.take(point.log_cdf, C * rule.n_wide);
-  arena.take(point.F, most);
-  arena.take(point.total, most);
-  for (int j = 0; j < 4; ++j) arena.take(point.latent[j], rows);
-  for (int j = 0; j < 3; ++j) arena.take(point.ratio[j], j < Order ? C * most : 0);
-  for (int j = 0; j < 3; ++j) arena.take(point.pairs[j], Order == 3 ? C * C : 0);
-  for (int j = 0; j < 2; ++j) arena.take(point.weighted[j], Order == 3 ? C * most : 0);
-}
-
-// Shift the means of one point to a largest of zero. Returns false if there is a value to refuse.
-template <int W> INLINE bool read_point(Point<W> &point, const Latents &latents, int64_t p, double *highest) {
-  const int64_t C = point.n_classes;
-  *highest = -HUGE_VAL;
-  bool is_valid = true;
-  for (int64_t c = 0; c < C; ++c) *highest = std::fmax(*highest, latents.mean.get(p * C + c));
-  for (int64_t c = 0; c < C; ++c) {
-    const double var = latents.var.get(p * C + c);
-    point.mean[c] = latents.mean.get(p * C + c) - *highest;
-    point.std[c] = std::sqrt(var);
-    is_valid = is_valid && point.mean[c] <= 0 && var >= 0 && point.std[c] <= 1e300;
-  }
-  return is_valid;
-}
-
-template <int W, int Order>
-INLINE void write_point(const Point<W> &point, const Latents &latents, int64_t p, double highest) {
-  const int64_t C = point.n_classes;
-  for (int64_t c = 0; c < C; ++c) latents.prob.set(p * C + c, point.prob[c]);
-  if (Order == 1) {
-    for (int64_t c = 0; c < C; ++c) latents.others[0].set(p * C + c, point.curvature[c]);
-    latents.others[1].set(p, point.log_sum + highest);
-  } else {
-    for (int j = 0; j < 3; ++j)
-      for (int64_t i = 0; i < C * C; ++i) latents.others[j].set(p * C * C + i, point.pairs[j][i]);
-  }
-}
-
-template <int W, int Order> INLINE void refuse_point(Point<W> &point) {
-  const int64_t C = point.n_classes;
-  for (int64_t c = 0; c < C; ++c) point.prob[c] = point.curvature[c] = NAN;
-  for (int64_t i = 0; Order == 3 && i < C * C; ++i) point.pairs[0][i] = point.pairs[1][i] = point.pairs[2][i] = NAN;
-  point.log_sum = NAN;
-}
-
-template <int W, int Order> INLINE void each_point(Point<W> &point, Grid<W> &grid, const Latents &latents) {
-  const MirrorshotRule &rule = *grid.rule;
-  const int64_t C = point.n_classes, rows = (rule.n_nodes + W - 1) / W + 1;
-  for (int64_t i = 0; i < rows * W; ++i) grid.decay[i] = std::exp(-rule.spacing * double(i));
-  point.tail = 1 / std::expm1(rule.spacing);
-  for (int64_t p = 0; p < latents.n_points; ++p) {
-    double highest, widest = 0;
-    if (read_point<W>(point, latents, p, &highest)) {
-      for (int64_t c = 0; c < C; ++c) widest = std::fmax(widest, point.std[c]);
-      const bool is_wide = rule.n_wide > 0 && widest > rule.wide_std;
-      if (is_wide)
-        wide_point<W, Order>(point, rule);
-      else
-        fine_point<W, Order>(point, grid);
-      if (Order == 3) fill_pairs<W>(point, is_wide);
-    } else {
-      refuse_point<W, Order>(point);
-    }
-    write_point<W, Order>(point, latents, p, highest);
-  }
-}
-
-template <int W, int Order> INLINE int integrate(const Latents *latents, const MirrorshotRule *rule) {
-  Grid<W> grid = {};
-  Point<W> point = {};
-  grid.rule = rule;
-  point.n_classes = latents->n_classes;
-  Arena count = {nullptr, 0};
-  lay_out<W, Order>(count, grid, point);
-  char *memory = static_cast<char *>(std::malloc(count.used + 63));
-  if (!memory) return kNoMemory;
-  Arena arena = {memory + (64 - reinterpret_cast<uintptr_t>(memory) % 64) % 64, 0};
-  lay_out<W, Order>(arena, grid, point);
-  each_point<W, Order>(point, grid, *latents);
-  std::free(memory);
-  return kDone;
-}
-
 bool is_valid(const Latents &latents, const MirrorshotRule *rule) {
   const int64_t P = latents.n_points, C = latents.n_classes;
   if (!rule || P < 0 || C < 1 || P > kLimit || C > kLimit >> 13 || !(rule->spacing > 0)) return false;
-  const int64_t sizes[3] = {rule->n_nodes, rule->n_hermite, rule->n_taps};
-  for (int i = 0; i < 3; ++i)
+  const int64_t sizes[2] = {rule->n_nodes, rule->n_hermite};
+  for (int i = 0; i < 2; ++i)
     if (sizes[i] < 1 || sizes[i] > kLimit >> 10) return false;
+  if (rule->order != kOrder || rule->n_knots < 0 || rule->n_knots > kLimit >> 10) return false;
   return rule->n_wide != 1 && rule->n_wide >= 0 && rule->n_wide <= kLimit >> 10;
 }
 
@@ -184,9 +53,41 @@ template <int Order> int run(const Latents &latents, const MirrorshotRule *rule)
   return run_plain<Order>(&latents, rule);
 }
 
+#define ROUNDS(NAME, WIDTH, TARGET, CORE) \
+  TARGET int NAME(Rounds &all) { return alternate<WIDTH>(all, CORE); }
+
+#if defined(MIRRORSHOT_WIDTH)
+ROUNDS(rounds_plain, MIRRORSHOT_WIDTH, , run_plain<1>)
+#elif defined(MIRRORSHOT_VECTORS)
+ROUNDS(rounds_plain, 2, , run_plain<1>)
+#else
+ROUNDS(rounds_plain, 1, , run_plain<1>)
+#endif
+#ifdef MIRRORSHOT_X86
+ROUNDS(rounds_avx512, 8, __attribute__((target("avx512f,avx512dq,avx2,fma"))), run_avx512<1>)
+ROUNDS(rounds_avx2, 4, __attribute__((target("avx2,fma"))), run_avx2<1>)
+#endif
+
+int run_rounds(Rounds &all) {
+#ifdef MIRRORSHOT_X86
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) return rounds_avx512(all);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return rounds_avx2(all);
+#endif
+  return rounds_plain(all);
+}
+
+bool is_valid(const MirrorshotTask &task, const MirrorshotRule *rule) {
+  const int64_t sizes[3] = {task.n_points, task.n_features, task.n_classes};
+  for (int i = 0; i < 3; ++i)
+    if (sizes[i] < 1 || sizes[i] > kLimit >> 14) return false;
+  const Latents latents = {{}, {}, task.n_points, task.n_classes, {}, {}};
+  return is_valid(latents, rule);
+}
+
 }  // namespace
 
-EXPORT int mirrorshot_abi_version() { return 1; }
+EXPORT int mirrorshot_abi_version() { return 3; }
 
 EXPORT int mirrorshot_moments(int is_single, void *mean, void *var, int64_t n_points, int64_t n_classes,
                               const MirrorshotRule *rule, void *prob, void *curvature, void *log_sum) {
@@ -200,4 +101,26 @@ EXPORT int mirrorshot_hessian(int is_single, void *mean, void *var, int64_t n_po
   const bool s = is_single != 0;
   const Latents latents = {{mean, s}, {var, s}, n_points, n_classes, {prob, s}, {{mean_mean, s}, {mean_var, s}, {var_var, s}}};
   return run<3>(latents, rule);
+}
+
+// Improve weights u (C, R) and precisions w (N, C) of a task, in place; write how many rounds that took.
+EXPORT int mirrorshot_rounds(const MirrorshotTask *task, const MirrorshotRule *rule, double *u, double *w,
+                             int64_t *n_rounds) {
+  if (!task || !is_valid(*task, rule)) return kInvalid;
+  Rounds all = {};
+  all.task = task;
+  all.rule = rule;
+  all.u = u;
+  all.w = w;
+  Arena count = {nullptr, 0};
+  lay_out(count, all);
+  char *memory = static_cast<char *>(std::malloc(count.used));
+  if (!memory) return kNoMemory;
+  Arena arena = {memory, 0};
+  lay_out(arena, all);
+  prepare(all);
+  const int status = run_rounds(all);
+  std::free(memory);
+  *n_rounds = all.n_rounds;
+  return status;
 }

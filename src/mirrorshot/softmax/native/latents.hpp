@@ -1,8 +1,5 @@
 // G(u) and its derivatives for one latent on the grid u_i = start + i * spacing, in the narrow and the broad form of
 // quadrature.py. Values are absolute and not ratios: where G is negligible, so is every integrand that has it.
-//
-// Order of the nodes ("striped"): lane l of row t is node l * rows + t. The next node is the next row, so the
-// convolution with the Gumbel weights reads whole aligned vectors.
 #pragma once
 
 #include <cmath>
@@ -11,159 +8,99 @@
 
 extern "C" {
 
+// G and its derivatives at one variance: values[n * size + j] = G^(n)(left + j * spacing). See tables.py.
+struct MirrorshotKnot {
+  double var, left;
+  int64_t size;
+  const double *values;
+};
+
 // The nodes of quadrature.Rule, with the tables that Python made.
 struct MirrorshotRule {
-  double spacing, narrow_std, n_std, gamma_right;
-  int64_t n_nodes, n_hermite, n_taps, has_broad;
-  int64_t n_wide;  // nodes of points with a standard deviation above wide_std; 0: there are none
-  double wide_std;
-  const double *z, *w;  // Gauss-Hermite nodes and weights
-  const double *taps;   // Gumbel weights from the last node to the first
+  double spacing, narrow_std, n_std, wide_std;
+  int64_t n_nodes, n_hermite;
+  int64_t n_wide;               // nodes of points with a standard deviation above wide_std; 0: there are none
+  const double *z, *w;          // Gauss-Hermite nodes and weights
+  int64_t n_knots, order;       // 0 knots: all latents are narrow
+  double first_log_var, log_step;
+  const MirrorshotKnot *knots;
 };
 }
 
 namespace {
 
-const int kTerms = 10;       // of the power series of exp(-y) for y <= kSmall, to 3e-17
+const int kOrder = 12;  // of the sum over derivatives of a knot; ORDER in tables.py
+const int kTerms = 10;  // of the power series of exp(-y) for y <= kSmall, to 3e-17
 const double kSmall = 0.1;
-const int kReseed = 16;  // rows after which the recurrence of the bell curve starts anew
-const double kLeftmost = -30, kRightmost = 22;  // where such a start may lie; the curve is negligible 8 further in
 const double kMaxOffset = 1e5;
 
-// The nodes of one point, tables of them, and working memory.
+// The nodes of one point, and working memory.
 template <int W> struct Grid {
-  typedef Real<W> V;
   const MirrorshotRule *rule;
-  int64_t n_nodes, rows, last;  // nodes, rows of W nodes, and the place of the last node
-  int64_t blocks, tap_rows;     // rows and their number that the convolution reads
-  double *decay, *rate;     // e^{-spacing i} in plain order, rows * W of them; one number for each Hermite node
-  V *striped_decay, *real;  // the same striped; one for nodes and zero for padding
-  V *line;                  // 4 arrays in plain order
-  V *seed, *raw[2], *shifted[4];
-  V *conv[4];
+  int64_t n_nodes, rows;  // nodes, and rows of W nodes
+  double *decay, *rate;   // e^{-spacing i}, rows * W of them; one number for each Hermite node
 };
 
-// Add to out[f][t] the sum over k of taps[k] * in[f][t + k], for R rows of two functions.
-template <int W, int R>
-INLINE void convolve_rows(const double *taps, int64_t n, const Real<W> *f, const Real<W> *g, Real<W> *f_out,
-                          Real<W> *g_out) {
-  Real<W> a[R], b[R];
-  for (int t = 0; t < R; ++t) a[t] = b[t] = Real<W>{};
-  for (int64_t k = 0; k < n; ++k) {
-    const double w = taps[k];
-#pragma GCC unroll 8
-    for (int t = 0; t < R; ++t) {
-      a[t] += w * f[k + t];
-      b[t] += w * g[k + t];
-    }
-  }
-  for (int t = 0; t < R; ++t) {
-    f_out[t] = a[t];
-    g_out[t] = b[t];
-  }
+// Where a latent of the broad form lies in the tables: node i of the grid is node first + i of its knot, plus a shift.
+struct Place {
+  const MirrorshotKnot *knot;
+  int64_t first;
+  double coefficient[kOrder + 1];  // of exp(shift z + heat z^2 / 2)
+};
+
+// Number of the knot for a standard deviation; beyond the last one if the tables do not reach so far.
+inline int64_t find_knot(const MirrorshotRule &rule, double s) {
+  const double k = (2 * std::log(s) - rule.first_log_var) / rule.log_step + 0.5;
+  return k < 0 ? 0 : k < double(rule.n_knots) ? int64_t(k) : rule.n_knots;
 }
 
-template <int W> INLINE void convolve(const Grid<W> &grid, const Real<W> *f, const Real<W> *g, Real<W> *a, Real<W> *b) {
-  const double *taps = grid.rule->taps;
-  const int64_t n = grid.rule->n_taps;
+inline Place find_place(const MirrorshotRule &rule, const MirrorshotKnot *knot, double offset, double s) {
+  Place place = {knot, 0, {1.0}};
+  place.first = int64_t((offset - place.knot->left) / rule.spacing + 0.5);
+  if (place.first < 0) place.first = 0;  // rounding
+  const double shift = offset - (place.knot->left + rule.spacing * double(place.first));
+  const double heat = s * s - place.knot->var;
+  place.coefficient[1] = shift;
+  for (int n = 2; n <= kOrder; ++n)
+    place.coefficient[n] = (shift * place.coefficient[n - 1] + heat * place.coefficient[n - 2]) * (1.0 / n);
+  return place;
+}
+
+// R rows from the tables: out[k] = sum_n c_n G^(n + k), with each derivative read once.
+template <int W, int Order, int R>
+INLINE void expand_rows(const Place &place, int64_t t, Real<W> *const *out) {
+  typedef Real<W> V;
+  const double *from = place.knot->values + place.first + t * W, *c = place.coefficient;
+  const int64_t size = place.knot->size;
+  V sums[Order + 1][R] = {};
+#pragma GCC unroll 16
+  for (int n = 0; n <= kOrder + Order; ++n)
+#pragma GCC unroll 4
+    for (int i = 0; i < R; ++i) {
+      const V value = in_register(load_any<W>(from + n * size + i * W));
+#pragma GCC unroll 4
+      for (int k = 0; k <= Order; ++k)
+        if (n >= k && n - k <= kOrder) sums[k][i] += c[n - k] * value;
+    }
+  for (int k = 0; k <= Order; ++k)
+    for (int i = 0; i < R; ++i) out[k][t + i] = sums[k][i];
+}
+
+// Broad form: out[0] = G, out[k] = its k-th derivative; the closed form 1 - e^{s^2 / 2 - x} beyond the table.
+template <int W, int Order>
+INLINE void broad(const Grid<W> &grid, const Place &place, double offset, double s, Real<W> *const *out) {
+  typedef Real<W> V;
+  const int64_t within = (place.knot->size - place.first) / W;
+  const int64_t n_table = within < 0 ? 0 : within < grid.rows ? within : grid.rows;
   int64_t t = 0;
-  while (t < grid.rows) {  // parts of nearly equal size, at most 8 or 4 rows that fit into the registers
-    const int64_t most = W == 8 ? 8 : 4, left = grid.rows - t, parts = (left + most - 1) / most;
-    const int64_t size = (left + parts - 1) / parts;
-    switch (size) {
-      case 8: convolve_rows<W, W == 8 ? 8 : 4>(taps, n, f + t, g + t, a + t, b + t); break;
-      case 7: convolve_rows<W, W == 8 ? 7 : 4>(taps, n, f + t, g + t, a + t, b + t); break;
-      case 6: convolve_rows<W, W == 8 ? 6 : 4>(taps, n, f + t, g + t, a + t, b + t); break;
-      case 5: convolve_rows<W, W == 8 ? 5 : 4>(taps, n, f + t, g + t, a + t, b + t); break;
-      case 4: convolve_rows<W, 4>(taps, n, f + t, g + t, a + t, b + t); break;
-      case 3: convolve_rows<W, 3>(taps, n, f + t, g + t, a + t, b + t); break;
-      case 2: convolve_rows<W, 2>(taps, n, f + t, g + t, a + t, b + t); break;
-      default: convolve_rows<W, 1>(taps, n, f + t, g + t, a + t, b + t); break;
-    }
-    t += size;
-  }
-}
-
-// Normal CDF and bell curve at (x_0 - gamma_right + spacing i) / s, as rows that continue beyond the grid.
-// From row to row the bell curve is multiplied by a ratio, and the ratio by e^{-step^2}.
-template <int W> INLINE void normal_and_bell(const Grid<W> &grid, double first, double step) {
-  typedef Real<W> V;
-  const int64_t rows = grid.rows, blocks = grid.blocks;
-  const double shrink = exp_of_one(-step * step);
-  for (int64_t from = 0; from < rows; from += kReseed) {
-    const int64_t to = from + kReseed < rows ? from + kReseed : rows;
-    for (int64_t b = 0; b < blocks; ++b) {
-      double lanes[W];
-      for (int l = 0; l < W; ++l) lanes[l] = first + step * double((b * W + l) * rows + from);
-      const V start = lesser(larger(load_any<W>(lanes), every<W>(kLeftmost)), every<W>(kRightmost));
-      grid.seed[3 * b] = start;
-      grid.seed[3 * b + 1] = exp_of<W>(-0.5 * (start * start));
-      grid.seed[3 * b + 2] = exp_of<W>(-step * (start + 0.5 * step));
-    }
-    for (int64_t b = 0; b < blocks; ++b) {
-      V a = grid.seed[3 * b], bell = grid.seed[3 * b + 1], ratio = grid.seed[3 * b + 2];
-      for (int64_t t = from; t < to; ++t) {
-        const V small = bell * mills<W>(larger(a, V(-a)));
-        grid.raw[0][t * blocks + b] = a > V{} ? V(1.0 - small) : small;
-        grid.raw[1][t * blocks + b] = bell;
-        a += step;
-        bell *= ratio;
-        ratio *= shrink;
-      }
-    }
-  }
-  for (int f = 0; f < 2; ++f) {
-    V *to = grid.shifted[f], *end = to + grid.tap_rows;
-    for (int64_t column = 0; to < end; ++column) {
-      const double *from = reinterpret_cast<const double *>(grid.raw[f]) + column;
-      for (int64_t t = 0; t < rows && to < end; ++t, from += blocks * W) *to++ = load_any<W>(from);
-    }
-  }
-}
-
-// Broad form, striped: out[0] = G, out[k] = its k-th derivative.
-template <int W, int Order> INLINE void broad(const Grid<W> &grid, double offset, double s, Real<W> *const *out) {
-  typedef Real<W> V;
-  const MirrorshotRule &rule = *grid.rule;
-  const int64_t rows = grid.rows;
-  const double first = (offset - rule.gamma_right) / s, step = rule.spacing / s;
-  const double last_weight = exp_of_one(-rule.gamma_right), height = 0.3989422804014327 / s;
+  for (; t + 2 <= n_table; t += 2) expand_rows<W, Order, 2>(place, t, out);
+  for (; t < n_table; ++t) expand_rows<W, Order, 1>(place, t, out);
   const double growth = exp_of_one(0.5 * s * s - offset);
-  if (first > 12.0) {  // all of the bell curve lies to the left: only the closed-form tail is left
-    for (int64_t t = 0; t < rows; ++t) {
-      const V tail = growth * grid.striped_decay[t];
-      out[0][t] = 1.0 - tail;
-      out[1][t] = tail;
-      if (Order == 3) out[2][t] = -tail, out[3][t] = tail;
-    }
-    return;
-  }
-  normal_and_bell<W>(grid, first, step);
-  convolve<W>(grid, grid.shifted[0], grid.shifted[1], grid.conv[0], grid.conv[1]);
-  double lanes[W];
-  for (int l = 0; l < W; ++l) lanes[l] = first + step * double(l * rows);
-  const V start = load_any<W>(lanes);
-  if (Order == 3) {
-    for (int64_t row = 0; row < grid.tap_rows; ++row) {
-      const V a = start + step * double(row), slope = a * grid.shifted[1][row];
-      grid.shifted[2][row] = slope;
-      grid.shifted[3][row] = a * slope;
-    }
-    convolve<W>(grid, grid.shifted[2], grid.shifted[3], grid.conv[2], grid.conv[3]);
-  }
-  for (int64_t t = 0; t < rows; ++t) {
-    const V end = start + step * double(t), z = end - s, bell = grid.shifted[1][t];
-    // e^{s^2/2 - x} Phi(z), where e^{s^2/2 - x} e^{-z^2/2} = last_weight e^{-end^2/2}
-    const V part = last_weight * bell * rough_mills<W>(larger(z, V(-z)));
-    const V tail = z > V{} ? V(growth * grid.striped_decay[t] - part) : part;
-    const V density = height * grid.conv[1][t];
-    out[0][t] = grid.conv[0][t] + larger(V(last_weight * grid.shifted[0][t] - tail), V{});
-    out[1][t] = density + tail;
-    if (Order == 3) {
-      const V bell_end = last_weight * height * bell;
-      out[2][t] = (-height / s) * grid.conv[2][t] - tail + bell_end;
-      out[3][t] = (height * grid.conv[3][t] - density) / (s * s) + tail - bell_end - end / s * bell_end;
-    }
+  for (; t < grid.rows; ++t) {
+    const V tail = growth * load_any<W>(grid.decay + t * W);
+    out[0][t] = 1.0 - tail;
+    out[1][t] = tail;
+    if (Order == 3) out[2][t] = -tail, out[3][t] = tail;
   }
 }
 
@@ -177,8 +114,8 @@ template <class V, int Order> INLINE void store_derivatives(const V *e, V *const
   }
 }
 
-// Narrow form in plain order: exponentials on the left, a power series where all y are small.
-template <int W, int Order> INLINE void narrow_line(const Grid<W> &grid, double offset, double s, Real<W> *const *out) {
+// Narrow form: exponentials on the left, a power series where all y are small.
+template <int W, int Order> INLINE void narrow(const Grid<W> &grid, double offset, double s, Real<W> *const *out) {
   typedef Real<W> V;
   const MirrorshotRule &rule = *grid.rule;
   const int64_t n_hermite = rule.n_hermite;
@@ -215,19 +152,6 @@ template <int W, int Order> INLINE void narrow_line(const Grid<W> &grid, double 
       e[j] = p * scale;
     }
     store_derivatives<V, Order>(e, out, t);
-  }
-}
-
-template <int W, int Order> INLINE void narrow(const Grid<W> &grid, double offset, double s, Real<W> *const *out) {
-  if (!grid.rule->has_broad) return narrow_line<W, Order>(grid, offset, s, out);
-  Real<W> *lines[4];
-  for (int j = 0; j <= Order; ++j) lines[j] = grid.line + j * grid.rows;
-  narrow_line<W, Order>(grid, offset, s, lines);
-  for (int j = 0; j <= Order; ++j) {
-    const double *from = reinterpret_cast<const double *>(lines[j]);
-    double *to = reinterpret_cast<double *>(out[j]);
-    for (int64_t t = 0; t < grid.rows; ++t)
-      for (int l = 0; l < W; ++l) to[t * W + l] = from[l * grid.rows + t];
   }
 }
 

@@ -8,7 +8,7 @@ import warnings
 import zlib
 from pathlib import Path
 
-ABI_VERSION = 1
+ABI_VERSION = 3
 """Must equal `mirrorshot_abi_version` in core.cpp; raise both when an argument changes."""
 LIBRARY = Path(__file__).with_name({"win32": "core.dll", "darwin": "core.dylib"}.get(sys.platform, "core.so"))
 FUNCTIONS = {"mirrorshot_moments": 3, "mirrorshot_hessian": 4}
@@ -63,4 +63,6 @@ def load(path: Path) -> ctypes.CDLL:
         sizes, array = [ctypes.c_int64] * 2, ctypes.c_void_p
         function.argtypes = [ctypes.c_int, array, array, *sizes, array, *[array] * n_outputs]
         function.restype = ctypes.c_int
+    loaded.mirrorshot_rounds.argtypes = [ctypes.c_void_p] * 5
+    loaded.mirrorshot_rounds.restype = ctypes.c_int
     return loaded

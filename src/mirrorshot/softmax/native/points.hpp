@@ -19,6 +19,7 @@ template <int W> struct Point {
   V *F, *total;                  // spacing * F; the sum of r over classes
   V *ratio[3], *weighted[2];     // r, q, t; F r, F q: (C, size)
   V *latent[4];                  // G and its derivatives of one latent
+  Place *place;                  // (C,); only of latents of the broad form
 };
 
 inline double at_most_bernoulli(double curvature, double prob) {
@@ -26,58 +27,55 @@ inline double at_most_bernoulli(double curvature, double prob) {
   return curvature < most ? curvature : most;
 }
 
-// Places of the nodes, striped if a latent is broad.
-template <int W> INLINE void set_nodes(Grid<W> &grid, int64_t n_nodes) {
-  const MirrorshotRule &rule = *grid.rule;
-  if (grid.n_nodes == n_nodes) return;
-  grid.n_nodes = n_nodes;
-  grid.rows = (n_nodes + W - 1) / W;
-  grid.tap_rows = grid.rows + rule.n_taps - 1;
-  grid.blocks = (W + (grid.tap_rows - 1) / grid.rows + W - 1) / W;
-  grid.last = rule.has_broad ? (n_nodes - 1) % grid.rows * W + (n_nodes - 1) / grid.rows : n_nodes - 1;
-  double *striped = reinterpret_cast<double *>(grid.striped_decay), *real = reinterpret_cast<double *>(grid.real);
-  for (int64_t t = 0; t < grid.rows; ++t)
-    for (int l = 0; l < W; ++l) {
-      const int64_t i = rule.has_broad ? l * grid.rows + t : t * W + l;
-      striped[t * W + l] = grid.decay[i];
-      real[t * W + l] = i < n_nodes ? 1 : 0;
-    }
+inline bool is_broad(const MirrorshotRule &rule, double s) { return rule.n_knots > 0 && s > rule.narrow_std; }
+
+inline double offset_of(double start, double mean) { return start - mean < kMaxOffset ? start - mean : kMaxOffset; }
+
+// Bound of G at x for a narrow latent. With Phi(-t) <= exp(-t^2 / 2) / 2,
+// G(x) <= sum_k P(edge_k < Gumbel < edge_{k+1}) Phi((x - edge_k) / s).
+inline double narrow_bound(double x, double s) {
+  const int n = 5;
+  const double edges[n] = {-4.0, -2.0, -1.0, 0.0, 1.5}, mass[n] = {6.2e-4, 6.54e-2, 0.302, 0.4322, 0.2};
+  double G = 1e-22;
+  for (int k = 0; k < n; ++k) {
+    const double a = (x - edges[k]) / (s + 1e-3);
+    G += mass[k] * (a < 0 ? 0.5 * exp_of_one(-0.5 * a * a) : 1.0);
+  }
+  return G < 1 ? G : 1.0;
 }
 
-// Number of nodes at the left end where F < 1e-20, of kCandidates numbers. With Phi(-t) <= exp(-t^2 / 2) / 2,
-// G(u) <= sum_k P(edge_k < Gumbel < edge_{k+1}) Phi((u - edge_k - m) / s).
-const int kCandidates = 8, kEdges = 5;
-template <int W> INLINE int64_t skip_left(const Point<W> &point, const MirrorshotRule &rule, double start) {
-  typedef Real<W> V;
-  const double edges[kEdges] = {-4.0, -2.0, -1.0, 0.0, 1.5};
-  const double mass[kEdges] = {6.2e-4, 6.54e-2, 0.302, 0.4322, 0.2};
-  const int64_t gap = rule.n_nodes / 12 + 1;
-  double bound[kCandidates], lanes[W];
-  for (int first = 0; first < kCandidates; first += W) {
-    for (int l = 0; l < W; ++l) lanes[l] = start + rule.spacing * double((first + l + 1) * gap);
-    const V u = load_any<W>(lanes);
-    V F = every<W>(1.0);
-    for (int64_t c = 0; c < point.n_classes; ++c) {
-      const double inverse = 1 / (point.std[c] + 1e-3);
-      V G = every<W>(1e-22);
-      for (int k = 0; k < kEdges; ++k) {
-        const V a = lesser(V((u - (edges[k] + point.mean[c])) * inverse), every<W>(38.0));
-        G += mass[k] * (a < V{} ? V(0.5 * exp_of<W>(-0.5 * (a * a))) : every<W>(1.0));
-      }
-      F *= lesser(G, every<W>(1.0));
+// Whether F < 1e-20 at a node, up to the distance of two nodes and of two knots, which changes log F by a few percent.
+template <int W> INLINE bool is_negligible(const Point<W> &point, const MirrorshotRule &rule, double start, int64_t i) {
+  double F = 1;
+  for (int64_t c = 0; c < point.n_classes && F > 1e-20; ++c) {
+    if (!is_broad(rule, point.std[c])) {
+      F *= narrow_bound(start + rule.spacing * double(i) - point.mean[c], point.std[c]);
+      continue;
     }
-    std::memcpy(bound + first, &F, sizeof F);
+    const Place &place = point.place[c];
+    if (place.first + i + 1 < place.knot->size) F *= std::fabs(place.knot->values[place.first + i + 1]);
   }
-  int64_t n = 0;
-  while (n < kCandidates && bound[n] < 1e-20) ++n;
-  return n * gap;
+  return F <= 1e-20;
+}
+
+// Number of nodes at the left end that can be left out, by bisection.
+template <int W> INLINE int64_t skip_left(const Point<W> &point, const MirrorshotRule &rule, double start) {
+  int64_t low = 0, high = rule.n_nodes - 2;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (is_negligible<W>(point, rule, start, middle))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
 }
 
 // Nodes up to which F r and 1 - F are no geometric series A e^{-u} to 1e-14.
 template <int W> INLINE int64_t end_right(const Point<W> &point, const MirrorshotRule &rule, double start) {
   double highest = -HUGE_VAL;
   for (int64_t c = 0; c < point.n_classes; ++c)
-    highest = std::fmax(highest, point.mean[c] + point.std[c] * point.std[c]);
+    highest = larger(highest, point.mean[c] + point.std[c] * point.std[c]);
   const double n = (highest + std::log(double(point.n_classes)) + 16.0 - start) / rule.spacing + 2;
   return n < double(rule.n_nodes) ? int64_t(n) : rule.n_nodes;
 }
@@ -87,13 +85,13 @@ template <int W, int Order> INLINE void fill_ratios(Point<W> &point, const Grid<
   const int64_t n = point.size = grid.rows;
   for (int64_t t = 0; t < n; ++t) point.F[t] = every<W>(1.0), point.total[t] = V{};
   for (int64_t c = 0; c < point.n_classes; ++c) {
-    const double x = start - point.mean[c], offset = x < kMaxOffset ? x : kMaxOffset, s = point.std[c];
-    if (grid.rule->has_broad && s > grid.rule->narrow_std)
-      broad<W, Order>(grid, offset, s, point.latent);
+    const double offset = offset_of(start, point.mean[c]), s = point.std[c];
+    if (is_broad(*grid.rule, s))
+      broad<W, Order>(grid, point.place[c], offset, s, point.latent);
     else
       narrow<W, Order>(grid, offset, s, point.latent);
     for (int64_t t = 0; t < n; ++t) {
-      const V G = point.latent[0][t], inverse = 1.0 / larger(G, every<W>(1e-290));
+      const V G = larger(point.latent[0][t], every<W>(1e-290)), inverse = 1.0 / G;
       const V r = point.latent[1][t] * inverse;
       point.F[t] *= G;
       point.total[t] += r;
@@ -122,23 +120,42 @@ template <int W> INLINE void sum_moments(Point<W> &point, int64_t last) {
   }
 }
 
-template <int W, int Order> INLINE void fine_point(Point<W> &point, Grid<W> &grid) {
+// Write a value to the nodes of the last row that are none.
+template <int W> INLINE void fill_padding(Point<W> &point, const Grid<W> &grid, double value) {
+  double *F = reinterpret_cast<double *>(point.F);
+  for (int64_t i = grid.n_nodes; i < grid.rows * W; ++i) F[i] = value;
+}
+
+// Returns false if the tables do not reach up to a latent.
+template <int W, int Order> INLINE bool fine_point(Point<W> &point, Grid<W> &grid) {
   typedef Real<W> V;
   const MirrorshotRule &rule = *grid.rule;
   double start = -HUGE_VAL;
-  for (int64_t c = 0; c < point.n_classes; ++c) start = std::fmax(start, point.mean[c] - rule.n_std * point.std[c]);
+  for (int64_t c = 0; c < point.n_classes; ++c) start = larger(start, point.mean[c] - rule.n_std * point.std[c]);
   start -= 3.0;  // U_LEFT
+  for (int64_t c = 0; c < point.n_classes; ++c)
+    if (is_broad(rule, point.std[c])) {
+      const int64_t knot = find_knot(rule, point.std[c]);
+      if (knot >= rule.n_knots) return false;
+      point.place[c] = find_place(rule, rule.knots + knot, offset_of(start, point.mean[c]), point.std[c]);
+    }
   const int64_t skipped = skip_left<W>(point, rule, start), end = end_right<W>(point, rule, start);
   start += rule.spacing * double(skipped);
-  set_nodes<W>(grid, end > skipped + 1 ? end - skipped : 2);
+  for (int64_t c = 0; c < point.n_classes; ++c)
+    if (is_broad(rule, point.std[c])) point.place[c].first += skipped;
+  grid.n_nodes = end > skipped + 1 ? end - skipped : 2;
+  grid.rows = (grid.n_nodes + W - 1) / W;
   fill_ratios<W, Order>(point, grid, start);
+  fill_padding<W>(point, grid, 1.0);
   V survival{};
-  for (int64_t t = 0; t < grid.rows; ++t) survival += grid.real[t] * (1.0 - point.F[t]);
+  for (int64_t t = 0; t < grid.rows; ++t) survival += 1.0 - point.F[t];
   const double *F = reinterpret_cast<const double *>(point.F);
-  const double above = 0.5 + (sum<W>(survival) - (1 - F[0])) + point.tail * (1 - F[grid.last]);
+  const double above = 0.5 + (sum<W>(survival) - (1 - F[0])) + point.tail * (1 - F[grid.n_nodes - 1]);
   point.log_sum = start + rule.spacing * above - kEulerGamma;
-  for (int64_t t = 0; t < grid.rows; ++t) point.F[t] *= rule.spacing * grid.real[t];
-  sum_moments<W>(point, grid.last);
+  fill_padding<W>(point, grid, 0.0);
+  for (int64_t t = 0; t < grid.rows; ++t) point.F[t] *= rule.spacing;
+  sum_moments<W>(point, grid.n_nodes - 1);
+  return true;
 }
 
 // Moments of a wide point from log G (C, nodes): each cell's share of dF is split by the growth of log G.
@@ -150,10 +167,10 @@ template <int W> INLINE void share_moments(Point<W> &point, const double *F, dou
     area += h * (1 - 0.5 * (F[i + 1] + F[i]));
     double total = 0;
     for (int64_t c = 0; c < point.n_classes; ++c)
-      total += std::fmax(point.log_cdf[c * n + i + 1] - point.log_cdf[c * n + i], 0.0);
-    const double inverse = 1 / std::fmax(total, kTiny), rate = std::fmin(total / h, 1.0);
+      total += larger(point.log_cdf[c * n + i + 1] - point.log_cdf[c * n + i], 0.0);
+    const double inverse = 1 / larger(total, kTiny), rate = lesser(total / h, 1.0);
     for (int64_t c = 0; c < point.n_classes; ++c) {
-      const double growth = std::fmax(point.log_cdf[c * n + i + 1] - point.log_cdf[c * n + i], 0.0);
+      const double growth = larger(point.log_cdf[c * n + i + 1] - point.log_cdf[c * n + i], 0.0);
       const double share = growth * inverse;
       point.prob[c] += dF * share;
       point.curvature[c] += dF * share * (1 - share) * rate;
@@ -186,8 +203,8 @@ template <int W, int Order> INLINE void wide_point(Point<W> &point, const Mirror
   const double gumbel_var = 1.6449340668482264;  // pi^2 / 6
   for (int64_t c = 0; c < point.n_classes; ++c) {
     const double sigma = std::sqrt(point.std[c] * point.std[c] + gumbel_var), centre = point.mean[c] + kEulerGamma;
-    low = std::fmax(low, centre - rule.n_std * sigma);
-    high = std::fmax(high, centre + rule.n_std * sigma);
+    low = larger(low, centre - rule.n_std * sigma);
+    high = larger(high, centre + rule.n_std * sigma);
   }
   double *F = reinterpret_cast<double *>(point.F), *R = reinterpret_cast<double *>(point.total);
   for (int64_t i = 0; i < padded; ++i) F[i] = R[i] = 0;
@@ -195,7 +212,7 @@ template <int W, int Order> INLINE void wide_point(Point<W> &point, const Mirror
     const double sigma = std::sqrt(point.std[c] * point.std[c] + gumbel_var);
     for (int64_t i = 0; i < padded; ++i) {
       const double u = low + (high - low) * (double(i) / double(n - 1));
-      const double a = std::fmin((u - point.mean[c] - kEulerGamma) / sigma, 1e10);
+      const double a = lesser((u - point.mean[c] - kEulerGamma) / sigma, 1e10);
       double first, value = log_ndtr(a, &first);
       first *= 0.3989422804014327 / sigma;
       if (i < n) point.log_cdf[c * n + i] = value;

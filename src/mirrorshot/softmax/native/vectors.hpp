@@ -36,13 +36,21 @@ template <> struct Pack<8> {
 template <int W> using Real = typename Pack<W>::real;
 
 template <class V> INLINE V lesser(V a, V b) { return a < b ? a : b; }
-template <class V> INLINE V larger(V a, V b) { return a > b ? a : b; }
+template <class V> INLINE V larger(V a, V b) { return a > b ? a : b; }  // `b` if one is NaN
 
 template <int W> INLINE Real<W> every(double x) { return Real<W>{} + x; }
 
 template <int W> INLINE Real<W> load_any(const double *from) {  // no alignment needed
   Real<W> v;
   std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+// Keep a value that is used twice in a register: GCC would read it twice, and such reads cross cache lines.
+template <class V> INLINE V in_register(V v) {
+#if defined(MIRRORSHOT_VECTORS) && defined(__x86_64__)
+  __asm__("" : "+v"(v));
+#endif
   return v;
 }
 
