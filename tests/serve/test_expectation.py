@@ -35,7 +35,7 @@ def test_the_distribution_is_that_of_an_independent_sum(call):
     p, right = np.array([0.6, 0.9, 0.95, 0.99]), np.array([True, False, True, True])
     d = np.linspace(-3, 6, 2001)
     q = 1 / (1 + np.exp(d - np.log(p / (1 - p))[:, None]))
-    weights = np.exp(-0.5 * (d - 0.5) ** 2) * np.where(right[:, None], q, 1 - q).prod(0)
+    weights = np.exp(-0.5 * ((d - 0.7) / 1.3) ** 2) * np.where(right[:, None], q, 1 - q).prod(0)
     expected = (weights * q).sum(1) / weights.sum()
     given = [{"probability": float(a), "right": bool(b)} for a, b in zip(p, right, strict=True)]
     for share, mean in zip(p, expected, strict=True):

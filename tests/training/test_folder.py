@@ -130,7 +130,7 @@ def test_a_damaged_config_is_explained(folder):
 def test_a_damaged_last_checkpoint_is_explained_and_the_lock_given_back(folder):
     begin(folder)
     (folder / "last.safetensors").write_bytes(b"x" * 100)
-    with pytest.raises(CheckpointError, match="to be a checkpoint"):
+    with pytest.raises(CheckpointError, match="to be a file of mirrorshot"):
         RunFolder.resume(folder)
     assert not (folder / "run.lock").exists()
 

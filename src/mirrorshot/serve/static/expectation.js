@@ -3,11 +3,11 @@
  *
  * The probabilities of the classifier hold for images like the examples. How far those of the user are from that is unknown:
  * an overconfidence d in log odds, the same for all answers, so that an answer of probability p is right with logit(p) - d.
- * Before any check d is N(0.5, 1): spread of the digits and characters in benchmarks/serve_expectation.py. Each image that the user
+ * Before any check d has mean 0.7 and deviation 1.3: spread of the digits and characters in benchmarks/serve_expectation.py. Each image that the user
  * labels after the classifier has answered is a check, and changes the distribution of d by Bayes' rule.
  */
 
-const PRIOR = { mean: 0.5, sd: 1 };
+const PRIOR = { mean: 0.7, sd: 1.3 };
 const STEPS = Array.from({ length: 61 }, (_, i) => -3 + 0.15 * i); // values of d
 const NORMAL = [-1.91, -1.31, -0.97, -0.7, -0.46, -0.23, 0, 0.23, 0.46, 0.7, 0.97, 1.31, 1.91]; // 13 quantiles of equal weight
 
