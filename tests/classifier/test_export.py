@@ -97,7 +97,7 @@ def test_a_kernel_without_a_form_is_refused(tmp_path):
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     X, y, _ = task(2)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ExportError, match="pip install onnx"):
+    with pytest.raises(ExportError, match=r"pip install 'mirrorshot\[onnx\]'"):
         export_onnx(FewShotClassifier().fit(X, y), tmp_path / "head.onnx")
 
 

@@ -177,3 +177,33 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(DataError, match=r"Expected to read all folders in .*Permission denied"):
         read_unlabelled([str(tmp_path)])
+
+
+MEASURED = "label,length,width\na,1.0,5.0\na,1.1,5.2\nb,4.0,1.0\nb,4.2,1.1\n"
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """A model of a table of two columns, as it is read from its file."""
+    model = Model.fit(read_labelled(write(tmp_path / "examples.csv", MEASURED)))
+    model.save(tmp_path / "m.mirrorshot")
+    return Model.load(tmp_path / "m.mirrorshot")
+
+
+def test_columns_in_another_order_are_those_of_the_model(tmp_path, measured):
+    usual, turned = (
+        measured.predict(read_unlabelled([str(write(tmp_path / f"{name}.csv", text))]))
+        for name, text in (("usual", "length,width\n1.0,5.1\n"), ("turned", "width,length\n5.1,1.0\n"))
+    )
+    assert usual[0].label == "a"
+    assert usual[0].probabilities == turned[0].probabilities
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [("length,height", "'length', 'width', but it lacks 'width'"), ("length,width,height", "but it also has 'height'")],
+)
+def test_tables_with_other_columns_than_the_model_are_refused(tmp_path, measured, header, message):
+    path = write(tmp_path / "other.csv", header + "\n" + ",".join("1" * len(header.split(","))) + "\n")
+    with pytest.raises(DataError, match=message):
+        measured.predict(read_unlabelled([str(path)]))

@@ -44,6 +44,7 @@ class NoEncoder(Encoder):
 
     Args:
         mean, scale: of the columns of a table of measurements, (D,), to be taken out; None: pass on as they are.
+        columns: their names; None if they have none.
 
     Example:
         >>> NoEncoder(np.array([1.0]), np.array([2.0])).encode(np.array([[5.0]]))
@@ -52,8 +53,16 @@ class NoEncoder(Encoder):
 
     kind: Kind = "embedding"
 
-    def __init__(self, mean: NDArray[Any] | None = None, scale: NDArray[Any] | None = None) -> None:
-        self.name, self.settings = "embeddings", {}
+    def __init__(
+        self,
+        mean: NDArray[Any] | None = None,
+        scale: NDArray[Any] | None = None,
+        *,
+        columns: list[str] | None = None,
+    ) -> None:
+        if columns is not None and not _are_names(columns):
+            raise EncoderError("Expected names of the columns of a table, but got others.")
+        self.name, self.settings = "embeddings", {} if columns is None else {"columns": columns}
         self._scale = None if mean is None or scale is None else (np.asarray(mean), np.asarray(scale))
         if self._scale is not None and not _is_scale(*self._scale):
             raise EncoderError("Expected means and positive scales of the columns of a table, but got others.")
@@ -81,6 +90,10 @@ class NoEncoder(Encoder):
             raise InvalidInputError(f"Expected embeddings of length {len(mean)}, but got shape {items.shape}.")
         scaled: Embeddings = (items - mean) / scale
         return scaled
+
+
+def _are_names(columns: Any) -> bool:
+    return isinstance(columns, list) and all(isinstance(name, str) for name in columns)
 
 
 def _is_scale(mean: NDArray[Any], scale: NDArray[Any]) -> bool:

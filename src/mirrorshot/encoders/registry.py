@@ -98,7 +98,7 @@ def restore_encoder(
     if name == "run":
         return RunNetwork(settings, weights)
     if name == "embeddings":
-        return NoEncoder(weights.get("mean"), weights.get("scale"))
+        return NoEncoder(weights.get("mean"), weights.get("scale"), columns=settings.get("columns"))
     if name == "tfidf":
         return Tfidf(weights.get("idf"))
     if name == "glyphs":

@@ -117,6 +117,7 @@ def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
     return X.mean(0), np.where(deviation > 0, deviation, 1.0)
 
 
-def table_encoder(X: Embeddings) -> NoEncoder:
-    """The encoder of given embeddings, which makes columns of different units alike."""
-    return NoEncoder(*(table_scale(X) or ()))
+def table_encoder(items: Items) -> NoEncoder:
+    """The encoder of given embeddings, which knows their columns and makes those of different units alike."""
+    mean, scale = table_scale(np.asarray(items.content)) or (None, None)
+    return NoEncoder(mean, scale, columns=items.columns)

@@ -52,7 +52,8 @@ def encode_items(
                 f"Expected {kind}s, which encoder {encoder.name!r} takes, but got embeddings. "
                 f"Pass {kind}s, or fit a model on embeddings."
             )
-        return Encoded(items, encoder.encode(items.content), None, {})  # type: ignore[arg-type]
+        X = _in_order(items.content, items.columns, encoder.settings.get("columns"))
+        return Encoded(items, encoder.encode(X), None, {})  # type: ignore[arg-type]
     if items.kind == "text" and encoder.kind == "picture" and ":" not in encoder.name:
         raise EncoderError(
             f"Expected images, which encoder {encoder.name!r} takes, but got texts. Name an encoder for texts, for "
@@ -65,6 +66,17 @@ def encode_items(
     if items.kind == "text":
         return _encode_texts(encoder, items)
     return _encode_images(encoder, items, thumbnails, progress)
+
+
+def _in_order(X: Embeddings, columns: list[str] | None, wanted: list[str] | None) -> Embeddings:
+    """Columns of a table in the order of those that the model was fitted with, if both have names."""
+    if columns is None or wanted is None or columns == wanted:
+        return X
+    missing, other = ([name for name in a if name not in b] for a, b in ((wanted, columns), (columns, wanted)))
+    if missing or other:
+        has = f"it lacks {first(missing)}" if missing else f"it also has {first(other)}"
+        raise DataError(f"Expected a table with the columns of the model, {first(wanted, 20)}, but {has}.")
+    return X[:, [columns.index(name) for name in wanted]]
 
 
 def _encode_texts(encoder: Encoder, items: Items) -> Encoded:

@@ -17,16 +17,18 @@ class Items(NamedTuple):
         names: as the user gave them.
         content: images as paths or as the bytes of their files, texts, or embeddings (n, D).
         labels: their classes; None if they are not labelled.
+        columns: names of the columns of embeddings from a table; None if they have no names.
     """
 
     kind: Kind
     names: list[str]
     content: list[Path] | list[bytes] | list[str] | Embeddings
     labels: list[str] | None
+    columns: list[str] | None = None
 
     def take(self, index: Sequence[int]) -> "Items":
         """Some of the items, in the given order."""
         content: Any = self.content
         content = content[list(index)] if isinstance(content, np.ndarray) else [content[i] for i in index]
         labels = None if self.labels is None else [self.labels[i] for i in index]
-        return Items(self.kind, [self.names[i] for i in index], content, labels)
+        return Items(self.kind, [self.names[i] for i in index], content, labels, self.columns)

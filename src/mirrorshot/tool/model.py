@@ -78,7 +78,7 @@ class Model:
         """
         if items.labels is None:
             raise DataError("Expected labelled items, but got none with a label. Use a folder for each class.")
-        encoder = table_encoder(np.asarray(items.content)) if items.kind == "embedding" else encoder
+        encoder = table_encoder(items) if items.kind == "embedding" else encoder
         encoder = encoder or make_encoder("embeddings")
         encoder = encoder.fit([str(text) for text in items.content]) if items.kind == "text" else encoder
         found = encode_items(encoder, items, thumbnails=thumbnails, progress=progress)

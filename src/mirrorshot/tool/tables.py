@@ -75,7 +75,8 @@ def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
     if text is not None:
         return Items("text", names, ["" if value is None else str(value) for value in columns[text]], labels)
     numbers = {key: values for key, values in columns.items() if key not in (label, name)}
-    return Items("embedding", names, _numbers(_matrix(numbers, columns, path), path), labels)
+    X = _numbers(_matrix(numbers, columns, path), path)
+    return Items("embedding", names, X, labels, None if list(numbers) == [_VECTORS] else list(numbers))
 
 
 def _column(columns: Columns, named: str | None, usual: tuple[str, ...], path: Path, option: str) -> str | None:

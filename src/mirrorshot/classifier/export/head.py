@@ -56,7 +56,7 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
     except ImportError as error:
         raise ExportError(
             f"Expected the package onnx for the export, but it cannot be imported ({error}). Install it: "
-            "pip install onnx onnxruntime"
+            "pip install 'mirrorshot[onnx]'"
         ) from error
     graph = Graph()
     _build(graph, head)
