@@ -274,7 +274,10 @@ def _newton_step(
     for _ in range(_CG_STEPS):
         q = phi @ p.T
         Tp = p + (own * q - s * (s * q).sum(1, keepdims=True)).T @ phi
-        rate = size / float((p * Tp).sum())
+        bend = float((p * Tp).sum())
+        if bend == 0.0:  # the residual is zero, or its square is
+            break
+        rate = size / bend
         x, rest = x + rate * p, rest - rate * Tp
         z = conditioned.solve(rest)
         before, size = size, float((rest * z).sum())

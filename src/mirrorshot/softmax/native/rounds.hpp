@@ -197,7 +197,9 @@ template <int W> INLINE void newton_step(Rounds &all, const Expected &at) {
     }
     std::memcpy(all.image, all.direction, size_t(C * R) * sizeof(double));
     for (int64_t c = 0; c < C; ++c) add_rows(all.image + c * R, all.shifted + c, C, task.phi, R, N, R);
-    const double rate = size / dot<W>(all.direction, all.image, C * R);
+    const double bend = dot<W>(all.direction, all.image, C * R);
+    if (bend == 0) break;  // the residual is zero, or its square is
+    const double rate = size / bend;
     add_scaled(all.step, rate, all.direction, C * R);
     add_scaled(all.rest, -rate, all.image, C * R);
     precondition<W>(all, all.rest, z);
