@@ -6,6 +6,8 @@ import json
 import numpy as np
 import pytest
 
+from mirrorshot.encoders import candidates
+
 SPORT = ["the team won the match", "a late goal decided the game", "the coach praised the players", "a tennis final"]
 MONEY = ["shares fell on the market", "the bank raised its rates", "profits of the company rose", "a loan and a tax"]
 COLUMNS = ("--text-column", "body", "--label-column", "topic")
@@ -70,7 +72,8 @@ def test_the_doctor_examines_a_table(run, texts):
 def test_the_encoder_of_texts_is_chosen(run, texts):
     result = run("fit", texts, *COLUMNS)
     assert result.exit_code == 0, result.output
-    assert "leave-one-out log-likelihood" in result.stderr
+    told = "leave-one-out log-likelihood" if len(candidates("text")) > 1 else "pip install 'mirrorshot[text]'"
+    assert told in result.stderr
 
 
 def test_a_missing_column_is_told_with_the_others(run, texts):

@@ -244,4 +244,4 @@ def test_auto_is_decided_by_the_pictures(pictures, tmp_path):
         Image.fromarray(rng.integers(0, 255, (30, 30, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
     choice = decide(read_unlabelled([str(tmp_path)]))
     assert choice.name in (*NETWORKS, "pixels")
-    assert choice.name != "pixels" or "pip install 'mirrorshot[images]'" in choice.reason
+    assert choice.name != "pixels" or "pip install 'mirrorshot[images]'" in choice.advice

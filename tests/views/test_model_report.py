@@ -39,7 +39,7 @@ def test_the_page_shows_mistakes_and_suggestions_as_text_and_images(tmp_path):
     assert html.count('src="data:image/png;base64,') == 1
     assert "says class &lt;1&gt;, 90% sure" in html
     assert "<b>.png" not in html
-    assert html.index("Right in 97 %") < html.index("Where it is wrong") < html.index("What to label next")
+    assert html.index("Right in 97&nbsp;%") < html.index("Where it is wrong") < html.index("What to label next")
     assert html.count("<h3>Protocol</h3>") == 1
 
 

@@ -165,7 +165,7 @@ def _paragraph(text: str) -> str:
     """A paragraph; one that begins with `$ ` is a command line to copy."""
     if text.startswith("$ "):
         return f'<pre class="command"><code>{escape(text[2:])}</code></pre>'
-    return f"<p>{escape(text)}</p>"
+    return f"<p>{escape(text).replace(' %', '&nbsp;%')}</p>"
 
 
 def _image(image: Image, prefix: str) -> str:
