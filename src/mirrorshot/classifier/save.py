@@ -1,4 +1,4 @@
-"""A fitted classifier to and from plain arrays and JSON, never pickled."""
+"""A fitted classifier to and from plain arrays and JSON; loading executes nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,7 @@
 """Arrays on disk: `.npz` archives read within bounds, and caches of arrays that take long to make.
 
 A cache is written under another name and renamed, so readers see all or nothing. A damaged one is made again; a
-folder that cannot be written is a warning and no error. Nothing here reads or writes pickles.
+folder that cannot be written is a warning and no error. Reading executes nothing.
 """
 
 import os
@@ -24,6 +24,7 @@ Arrays = Mapping[str, NDArray[Any]]
 MAX_BYTES = 2**35
 """Most memory that one data set may take, 32 GiB. A larger one is an error before it is read."""
 
+# zipfile raises NotImplementedError for methods of compression that it does not know
 _DAMAGE = (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 

@@ -1,4 +1,4 @@
-"""Kernels as plain JSON and arrays, for files. Only kernels of this package can be described; nothing is pickled."""
+"""Kernels as plain JSON and arrays, for files. Only kernels of this package can be described."""
 
 from collections.abc import Mapping
 from typing import Any
