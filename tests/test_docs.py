@@ -136,6 +136,14 @@ def test_the_python_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+def test_the_example_of_the_readme_prints_what_the_readme_says(capsys):
+    code, printed = re.search(
+        r"```python\n(.*?)```\n\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    ).groups()
+    exec(compile(code, "README.md", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out == printed
+
+
 def test_the_commands_of_the_tool_guide_run_in_its_order(pictures, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, source in {"support": "support", "query": "query", "test": "query"}.items():

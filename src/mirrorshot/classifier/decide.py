@@ -11,8 +11,8 @@ from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import latents, loo_proba
+from mirrorshot.classifier.selection import centre_share
 from mirrorshot.gp.gaussian import GaussianSites, condition, loo_latent, predict_latent
-from mirrorshot.gp.kernels import Kernel
 from mirrorshot.types import InvalidInputError
 
 _RECENTRED = 64  # examples up to which each leaves the centre when it is predicted from the others
@@ -89,41 +89,26 @@ def _loo_novelty(fitted: Fitted) -> Float[NDArray[np.float64], " N"]:
     """
     x, y, _, _, prior_mean = fitted.support
     if len(y) <= _RECENTRED:
-        mean, var, prior_var = (np.concatenate(part) for part in zip(*map(_without, _each(fitted)), strict=True))
+        mean, var, prior_var = (np.concatenate(part) for part in zip(*_recentred(fitted), strict=True))
     else:
         mean, var = (part[0].T for part in loo_latent(fitted.posterior))
         prior_var = fitted.kernel.diagonal(x, centre=fitted.centre)[0].T
     return decisions.novelty(mean if prior_mean is None else mean + prior_mean[0].T, var, prior_var)
 
 
-class _Without(NamedTuple):
-    """One example, and the others with their centre and their sites."""
-
-    kernel: Kernel
-    x: Float[NDArray[np.float64], "1 1 D"]
-    rest: Float[NDArray[np.float64], "1 n D"]
-    centre: Float[NDArray[np.float64], "1 1 D"]
-    sites: GaussianSites
-
-
-def _each(fitted: Fitted) -> Iterator[_Without]:
+def _recentred(fitted: Fitted) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
+    """Means, variances and prior variances of the latents at each example, one row each, given the others."""
     x, weight, sites = fitted.support.x, fitted.support.weight, fitted.posterior.sites
-    total, n = weight @ x[0], weight.sum()
-    length = float(np.linalg.norm(total / n))
-    share = float(np.linalg.norm(fitted.centre)) / length if length > 0 else 0.0
+    total, share = weight @ x[0], centre_share(fitted.support, fitted.centre)
     for i in range(len(weight)):
         rest = np.arange(len(weight)) != i
-        centre = share * (total - weight[i] * x[0, i]) / (n - weight[i])
-        held = GaussianSites(sites.shift[..., rest], sites.precision[..., rest])
-        yield _Without(fitted.kernel, x[:, [i]], x[:, rest], centre[None, None], held)
-
-
-def _without(task: _Without) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Means and variances of the latents at the example, and prior variances; one row each."""
-    K = task.kernel(task.rest, centre=task.centre)
-    cross, prior_var = task.kernel.cross(task.rest, task.x, centre=task.centre)
-    mean, var = predict_latent(condition(K, task.sites), cross, prior_var)
-    return mean[..., 0], var[..., 0], prior_var[..., 0]
+        centre = (share * (total - weight[i] * x[0, i]) / weight[rest].sum())[None, None]
+        posterior = condition(
+            fitted.kernel(x[:, rest], centre=centre), GaussianSites(sites.shift[..., rest], sites.precision[..., rest])
+        )
+        cross, prior_var = fitted.kernel.cross(x[:, rest], x[:, [i]], centre=centre)
+        mean, var = predict_latent(posterior, cross, prior_var)
+        yield mean[..., 0], var[..., 0], prior_var[..., 0]
 
 
 def suspects(fitted: Fitted) -> Suspects:

@@ -150,6 +150,13 @@ def _rms_distance(support: Support) -> float:
     return distance if distance > 0 else 1.0
 
 
+def centre_share(support: Support, centre: Float[NDArray[np.float64], "1 1 D"]) -> float:
+    """Share of the mean of the examples that the centre is."""
+    mean = (support.weight[:, None] * support.x[0]).sum(0) / support.weight.sum()
+    length = float(np.linalg.norm(mean))
+    return float(np.linalg.norm(centre)) / length if length > 0 else 0.0
+
+
 def centre_leak(support: Support, candidate: Candidate, posterior: Posterior) -> Float[NDArray[np.float64], "1 C N"]:
     """What leaving a point out adds to its latent mean because the centre moves away from it.
 
@@ -161,10 +168,9 @@ def centre_leak(support: Support, candidate: Candidate, posterior: Posterior) ->
     if not isinstance(candidate.kernel, Cosine) or not candidate.centre.any():
         return np.zeros_like(posterior.alpha)
     total = support.weight.sum()
-    mean = (support.weight[:, None] * support.x[0]).sum(0) / total
     removed = np.minimum(support.weight, 1.0)
     left = total - removed
-    moved = np.linalg.norm(candidate.centre) / np.linalg.norm(mean) * removed / np.where(left > 0, left, 1.0)
+    moved = centre_share(support, candidate.centre) * removed / np.where(left > 0, left, 1.0)
     length = np.linalg.norm((support.x - candidate.centre)[0], axis=-1)
     inverse = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)
     cosine = candidate.K[0, 0] / candidate.outputscale
