@@ -68,6 +68,13 @@ def test_a_run_is_resumed_where_it_stopped(train, run, tmp_path):
     assert (whole / "log.jsonl").read_text() == before
 
 
+def check_refused(result, exit_code, message):
+    assert (result.exit_code, result.stdout) == (exit_code, "")
+    assert result.stderr.startswith("Error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -86,11 +93,7 @@ def test_a_run_is_resumed_where_it_stopped(train, run, tmp_path):
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(run, tmp_path, arguments, message):
-    result = run("train", *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("Error: ")
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
+    check_refused(run("train", *arguments), 2, message)
     assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 
@@ -104,11 +107,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(run, tmp_path, arguments, messa
     ],
 )
 def test_what_cannot_work_is_one_line_and_exit_code_1(run, tmp_path, arguments, message):
-    result = run("train", *arguments)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("Error: ")
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
+    check_refused(run("train", *arguments), 1, message)
     assert list(tmp_path.iterdir()) == []
 
 

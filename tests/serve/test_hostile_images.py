@@ -51,23 +51,25 @@ def test_texts_in_an_image_reach_no_encoder(user, hostile, key):
         assert len(preview) < 5000
 
 
-def test_decoders_that_crash_are_replaced(serve, picture_of):
+def signalled(serve, picture_of, number):
+    """A server with one image and its user, after a signal to every decoder."""
     server = serve()
     user = server.client().begin()
     user.add(picture_of("bar"))
     for pid in processes(server):
-        os.kill(pid, signal.SIGSEGV)
+        os.kill(pid, number)
+    return server, user
+
+
+def test_decoders_that_crash_are_replaced(serve, picture_of):
+    _, user = signalled(serve, picture_of, signal.SIGSEGV)
     codes = [user.http.post("/api/pool", content=picture_of("bar"), headers=PNG).status_code for _ in range(6)]
     assert 1 <= codes.count(422) <= 2
     assert codes[-1] == 201
 
 
 def test_a_server_whose_decoders_hang_can_be_stopped(serve, picture_of):
-    server = serve()
-    user = server.client().begin()
-    user.add(picture_of("bar"))
-    for pid in processes(server):
-        os.kill(pid, signal.SIGSTOP)
+    server, user = signalled(serve, picture_of, signal.SIGSTOP)
     codes = []
 
     def upload():
