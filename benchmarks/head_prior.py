@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.special import log_softmax, ndtr
 
-from _common import Episode, sample_episodes, save, table
+from _common import sample_episodes, save, table
 from mirrorshot import FewShotClassifier
 from mirrorshot.classifier.prior import BROAD_TEMPERATURE, FeatureMap, Prior, unit_length
 from mirrorshot.encoders import make_encoder
@@ -34,7 +34,7 @@ from mirrorshot.encoders.images import NETWORKS
 from mirrorshot.encoders.packages import read_weights
 from mirrorshot.encoders.torch_file import read_torch_file
 from real_embedding_sets import PHOTOS, drawings, photos, write
-from real_embeddings import nearest_mean, read, score
+from real_embeddings import nearest_mean, predict, read, score
 
 SEED = 2026
 DOMAINS = {
@@ -50,7 +50,7 @@ Weights = dict[str, NDArray[np.float64]]
 
 
 def make_sets(folder: Path, data: Path) -> None:
-    """Embeddings of 20 to 40 pictures of a class, through the image network."""
+    """Embeddings of 20 to 22 pictures of a class, through the image network."""
     encode = make_encoder(PHOTOS).encode
     folder.mkdir(parents=True, exist_ok=True)
     mini = ("miniimagenet84_0.npz", "miniimagenet84_1.npz")
@@ -102,9 +102,9 @@ def classifiers(head: Weights) -> dict[str, Any]:
 
     found: dict[str, Any] = {"defaults": FewShotClassifier()}
     for share in SHARES:
-        found[f"root, rank 1000, s={share}"] = prior(head_map(head, share, root=True, rank=999, centred=False))
+        found[f"root, rank 999, s={share}"] = prior(head_map(head, share, root=True, rank=999, centred=False))
         found[f"root, rank 64, s={share}"] = prior(head_map(head, share, root=True, rank=64, centred=False))
-        found[f"features, rank 1000, s={share}"] = prior(head_map(head, share, root=False, rank=999, centred=False))
+        found[f"features, rank 999, s={share}"] = prior(head_map(head, share, root=False, rank=999, centred=False))
     for centre in (0.5, 1.0):
         plain = head_map(head, 0.0, root=True, rank=1, centred=True)
         found[f"expected centre, s={centre}"] = prior(plain, centre)
@@ -124,10 +124,6 @@ def statistics(head: Weights, x: NDArray[np.float64]) -> dict[str, float]:
         "log length": float(np.log(np.linalg.norm(x, axis=-1)).mean()),
         "log cosine to the expectation": float(np.log(near).mean()),
     }
-
-
-def predict(method: FewShotClassifier, episode: Episode) -> NDArray[np.float64]:
-    return np.asarray(method.fit(episode.support_x, episode.support_y).predict_proba(episode.query_x))
 
 
 def tempered(prob: NDArray[np.float64], factor: float) -> NDArray[np.float64]:
@@ -222,6 +218,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=80)
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
+    if args.make and "MIRRORSHOT_DATA" not in os.environ:
+        parser.error("--make needs MIRRORSHOT_DATA, the folder of the benchmark data.")
     started = time.perf_counter()
     if args.make:
         make_sets(args.folder, Path(os.environ["MIRRORSHOT_DATA"]))
