@@ -13,6 +13,7 @@ D = 6
 VARIANTS = [(name, {}) for name in METHODS] + [
     ("mirror_gp", {"objective": "cml"}),
     ("mirror_gp", {"objective": "pl"}),
+    ("mirror_gp", {"objective": "tpl"}),
     ("mirror_gp", {"kernel": "rbf", "start": "amortised", "n_steps": 1, "step_size": 0.7}),
     ("mirror_gp", {"kernel": "polynomial", "kernel_options": {"power": 1}}),
     ("mirror_gp", {"kernel": "cosine", "kernel_options": {"centre": True}}),

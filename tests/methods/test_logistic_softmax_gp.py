@@ -111,7 +111,10 @@ def test_gibbs_predictions_follow_a_renaming_of_the_classes(drawn):
     ("options", "message"),
     [
         ({"inference": "laplace"}, "'mean_field' or 'gibbs', but got 'laplace'"),
-        ({"inference": "gibbs", "objective": "cml"}, "'ml' or 'pl', but got 'cml'.*Use inference='mean_field'"),
+        (
+            {"inference": "gibbs", "objective": "cml"},
+            "'ml' or 'pl' or 'tpl', but got 'cml'.*Use inference='mean_field'",
+        ),
         ({"start": "random"}, "`start` to be 'prior' or 'labels', but got 'random'"),
         ({"likelihood_temperature": 0.0}, "`likelihood_temperature` to be positive, but got 0.0"),
         ({"n_steps": 0}, "`n_steps` to be positive, but got 0"),

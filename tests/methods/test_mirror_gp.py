@@ -57,6 +57,20 @@ def test_pl_is_the_cross_entropy_of_the_predictions(drawn):
     assert torch.allclose(method.loss(tasks, query_y), expected, atol=1e-3)
 
 
+def test_tpl_is_the_cross_entropy_of_the_tempered_predictions(drawn):
+    tasks, query_y = drawn
+    method = make(objective="tpl")
+    method.tune(tasks, query_y)
+    assert float(method.log_temperature) < -0.2
+    expected = torch.nn.functional.nll_loss(method.predict(tasks).mT, query_y, reduction="none").mean(1)
+    assert torch.allclose(method.loss(tasks, query_y), expected, atol=3e-3)
+
+
+def test_before_it_is_tuned_tpl_is_pl(drawn):
+    losses = [make(objective=name).loss(*drawn) for name in ("pl", "tpl")]
+    assert torch.allclose(*losses, atol=1e-9)
+
+
 @pytest.mark.parametrize("objective", ["ml", "cml"])
 def test_a_mixture_is_the_weighted_sum_of_its_objectives(drawn, objective):
     tasks, query_y = drawn
@@ -67,7 +81,7 @@ def test_a_mixture_is_the_weighted_sum_of_its_objectives(drawn, objective):
     assert torch.allclose(mixture, bound + 0.3 * pl, atol=1e-9)
 
 
-@pytest.mark.parametrize("objective", ["ml", "cml", "pl"])
+@pytest.mark.parametrize("objective", ["ml", "cml", "pl", "tpl"])
 def test_the_gradient_in_the_kernel_is_that_of_finite_differences(few, objective):
     tasks, query_y = few
     method = make(objective=objective, n_steps=25, step_size=0.6, kernel_options={"outputscale": 3.0})
@@ -153,7 +167,8 @@ def test_a_network_in_half_precision_leaves_the_gaussian_process_in_single():
         ({"n_steps": 0}, "`n_steps` to be at least 1"),
         ({"start": "warm"}, "'prior' or 'amortised', but got 'warm'"),
         ({"predictive_weight": -1.0}, "`predictive_weight` to be positive, but got -1.0"),
-        ({"objective": "map"}, "'ml', 'cml' or 'pl', but got 'map'"),
+        ({"objective": "map"}, "'ml', 'cml', 'pl' or 'tpl', but got 'map'"),
+        ({"objective": "tpl", "temperature": False}, "`temperature` to be True for objective 'tpl'"),
         ({"kernel": "gauss"}, "one of cosine, rbf.*but got 'gauss'"),
         ({"kernel_options": {"colour": 1}}, "arguments of kernel 'cosine'"),
     ],

@@ -120,7 +120,7 @@ def test_classes_that_do_not_exist_leave_the_gradient_finite(drawn):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"objective": "cml"}, "'ml' or 'pl', but got 'cml'.*Use method mirror_gp"),
+        ({"objective": "cml"}, "'ml' or 'pl' or 'tpl', but got 'cml'.*Use method mirror_gp"),
         ({"n_steps": 0}, "`n_steps` to be at least 1, but got 0"),
         ({"n_test_steps": 0}, "`n_test_steps` to be at least 1, but got 0"),
         ({"n_chains": 0}, "`n_chains` to be at least 1, but got 0"),

@@ -16,7 +16,7 @@ from mirrorshot.methods.shared import check_choice, check_positive
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import InvalidInputError, TaskBatch
 
-Objective = Literal["ml", "cml", "pl"]
+Objective = Literal["ml", "cml", "pl", "tpl"]
 SEPARATE_DRAWS = "draws for all points and for the support do not belong together."
 
 KERNEL_OPTIONS: dict[str, dict[str, Any]] = {
@@ -73,6 +73,8 @@ class GPMethod(FittedTemperature):
     - **cml**: conditional marginal likelihood, bound of support and query minus bound of the support alone: how well
       the support predicts the query, as at test time. A difference of two bounds is no bound itself.
     - **pl**: predictive likelihood of each query given the support.
+    - **tpl**: the same at the temperature of `predict`, as `tune` has fitted it last, so that training does not go on
+      about confidence that the temperature gives anyway.
 
     Temperature: training on the bound of 85 points leaves predictions from 5 points under-confident. `tune` fits one
     temperature on the predictions of *training* tasks; `predict` uses it.
@@ -80,7 +82,7 @@ class GPMethod(FittedTemperature):
     Args:
         kernel: name of a kernel of `KERNELS`, or a kernel.
         kernel_options: arguments of the kernel of that name, on top of `KERNEL_OPTIONS`.
-        objective: "ml", "cml" or "pl".
+        objective: "ml", "cml", "pl" or, with a temperature, "tpl".
         predictive_weight: how much of "pl" is added to "ml" or "cml".
         temperature: whether `tune` fits a predictive temperature.
     """
@@ -105,6 +107,8 @@ class GPMethod(FittedTemperature):
     ) -> None:
         super().__init__(backbone)
         check_choice(Objective, objective=objective)
+        if objective == "tpl" and not temperature:
+            raise InvalidInputError("Expected `temperature` to be True for objective 'tpl', but got False: use 'pl'.")
         given = _named_kernel(kernel, kernel_options or {}) if isinstance(kernel, str) else kernel
         self.kernel = trainable(given)
         self.is_centred = self.kernel.is_centred
@@ -123,9 +127,9 @@ class GPMethod(FittedTemperature):
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Minus the objective, per point."""
-        if self.objective == "pl":
+        if self.objective in ("pl", "tpl"):
             log_prob = self._log_prob(tasks, self._task_covariances(tasks), differentiable=True)
-            return query_nll(log_prob, tasks, query_y)
+            return query_nll(self._tempered(log_prob) if self.objective == "tpl" else log_prob, tasks, query_y)
         support, query = self.features(tasks)
         K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
         points, n = Points.of(tasks, query_y), support.shape[1]
@@ -143,15 +147,17 @@ class GPMethod(FittedTemperature):
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-probabilities of the queries, at the fitted temperature."""
         log_prob = self._raw_log_prob(tasks)
-        if not self.has_temperature:
-            return log_prob
+        return self._tempered(log_prob) if self.has_temperature else log_prob
+
+    def _tempered(self, log_prob: Float[Tensor, "T M C"]) -> Float[Tensor, "T M C"]:
         return torch.log_softmax(log_prob / self.log_temperature.exp().to(log_prob.dtype), -1)
 
     def _refuse(self, objective: Objective, why: str) -> None:
         """Refuse an objective that the method cannot train on."""
-        if objective == self.objective or (objective == "pl" and self.predictive_weight):
-            others = " or ".join(repr(name) for name in get_args(Objective) if name != objective)
-            raise InvalidInputError(f"Expected `objective` to be {others}, but got {objective!r}: {why}")
+        refused = ("pl", "tpl") if objective == "pl" else (objective,)
+        if self.objective in refused or (objective == "pl" and self.predictive_weight):
+            others = " or ".join(repr(name) for name in get_args(Objective) if name not in refused)
+            raise InvalidInputError(f"Expected `objective` to be {others}, but got {self.objective!r}: {why}")
 
     def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         return self._log_prob(tasks, self._task_covariances(tasks), differentiable=False)
