@@ -6,7 +6,7 @@ import torch
 from mirrorshot.files.checkpoint import load_checkpoint
 from mirrorshot.training import train
 from mirrorshot.training.auxiliary import listening
-from mirrorshot.training.build import build_method, build_preprocess, training_sampler
+from mirrorshot.training.build import build_method, build_preprocess, build_stream, training_sampler
 from mirrorshot.training.learner import Learner
 from mirrorshot.training.stream import TaskStream
 from mirrorshot.types import InvalidInputError
@@ -52,11 +52,32 @@ def test_the_loss_is_the_weighted_cross_entropy_over_all_training_classes(make_l
 
 def test_its_gradient_reaches_the_network_and_the_classifier(make_learner):
     learner = make_learner(auxiliary_weight=1.0)
-    rows = learner.stream.block(0, 1).rows[0]
-    z = learner.method.embed(learner.stream.items(rows, torch.empty(*rows.shape, 0)))
-    learner.auxiliary([z], rows).backward()
+    rows, draws = learner.stream.block(0, 1).rows[0], learner.stream.block(0, 1).draws[0]
+    learner.auxiliary([learner.method.embed(learner.stream.items(rows, draws))], rows, draws).backward()
     assert all(float(p.grad.abs().max()) > 0 for p in learner.auxiliary.parameters())
     assert all(float(p.grad.abs().max()) > 0 for p in learner.method.backbone.parameters() if p.requires_grad)
+
+
+def test_turned_classes_are_classes_of_their_own(pictures, make_config):
+    config = make_config(auxiliary_weight=1.0, turn_classes=True)
+    sampler = training_sampler(config, pictures.train)
+    stream = build_stream(config, pictures, sampler, rank=0, world_size=1)
+    learner = Learner(build_method(config, pictures).train(), config, stream)
+    assert len(learner.auxiliary.classifier.direction) == 4 * pictures.train.n_classes
+    block = stream.block(0, 1)
+    rows, draws = block.rows[0], block.draws[0]
+    with torch.no_grad():
+        z = learner.method.embed(stream.items(rows, draws))
+        found = learner.auxiliary([z], rows, draws)
+        logits = learner.auxiliary.classifier(z.flatten(0, 1))
+    own = 4 * stream.source.labels[rows] + draws[..., -1].long()
+    assert float(found) == pytest.approx(float(torch.nn.functional.cross_entropy(logits, own.flatten())), rel=1e-5)
+
+
+def test_a_pretrained_method_has_no_classes_to_turn(pictures, make_config):
+    config = make_config(method="baseline_pp", turn_classes=True)
+    with pytest.raises(InvalidInputError, match="turn_classes=false for baseline_pp"):
+        build_stream(config, pictures, training_sampler(config, pictures.train), rank=0, world_size=1)
 
 
 def test_weight_zero_changes_nothing_bit_for_bit(pictures, make_config, run_content, tmp_path):

@@ -3,7 +3,8 @@ import torch
 
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.augment import Preprocess
-from mirrorshot.training.stream import ItemStream, NumberedTasks, TaskStream
+from mirrorshot.training.stream import ItemStream, NumberedTasks, TaskStream, turned
+from mirrorshot.types import InvalidInputError
 
 PLAIN = Preprocess(28, (0.1,), (0.5,))
 AUGMENTED = PLAIN._replace(augment=True)
@@ -36,6 +37,53 @@ def test_numbered_tasks_are_the_same_every_time_augmented_or_not(make_stream):
     assert not torch.equal(changed[0].support_x, plain[0].support_x)
     assert torch.equal(changed[1], plain[1])
     assert torch.equal(NumberedTasks(stream.sampler, PLAIN, augment=True).tasks(numbers)[0].query_x, plain[0].query_x)
+
+
+@pytest.mark.parametrize("preprocess", [PLAIN, AUGMENTED])
+def test_the_images_of_a_class_of_a_task_are_turned_alike(make_stream, preprocess):
+    plain, turning = make_stream(preprocess), make_stream(preprocess, turn_classes=True)
+    block = turning.block(0, 1)
+    x = plain.items(block.rows[0], block.draws[0][..., :-1])
+    found = turning.items(block.rows[0], block.draws[0])
+    labels = turning.classes(block.rows[0], block.draws[0])
+    seen = set()
+    for task in range(4):
+        quarters = block.draws[0, task, :, -1].int().tolist()
+        for n, k in enumerate(quarters):
+            assert torch.equal(found[task, n], x[task, n].rot90(k, (1, 2)))
+            assert labels[task, n] == 4 * plain.source.labels[block.rows[0, task, n]] + k
+        # one shot, then two queries of each of three classes
+        assert quarters[3:] == [k for k in quarters[:3] for _ in range(2)]
+        seen |= set(quarters)
+    assert len(seen) > 2
+    assert turning.n_classes == 4 * plain.n_classes
+
+
+def test_turned_classes_are_the_same_for_the_same_block_and_seed(make_stream):
+    block = make_stream(turn_classes=True).block(5, 3)
+    assert same_blocks(make_stream(turn_classes=True).block(5, 3), block)
+    assert not torch.equal(make_stream(turn_classes=True, seed=4).block(5, 3).draws, block.draws)
+    assert torch.equal(make_stream().block(5, 3).rows, block.rows)
+
+
+def test_padding_has_no_class(make_stream):
+    stream = make_stream(turn_classes=True)
+    block = stream.block(0, 1)
+    rows = block.rows[0].clone()
+    rows[:, 2] = -1
+    assert torch.equal(stream.classes(rows, block.draws[0]) < 0, rows < 0)
+
+
+def test_four_turns_are_none():
+    x = torch.rand(2, 3, 1, 5, 5, generator=torch.Generator().manual_seed(0))
+    once = torch.ones(2, 3)
+    assert torch.equal(turned(turned(x, once), 3 * once), x)
+    assert torch.equal(turned(turned(x, once), once), turned(x, 2 * once))
+
+
+def test_embeddings_cannot_be_turned(make_stream):
+    with pytest.raises(InvalidInputError, match="images for turn_classes=true"):
+        make_stream(None, turn_classes=True)
 
 
 def test_the_tasks_of_a_step_depend_on_its_number_only(make_stream):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mirrorshot.methods import FewShotMethod, PretrainedMethod
 from mirrorshot.methods.baseline_pp import CosineClassifier
 from mirrorshot.training.config import Config
-from mirrorshot.training.stream import Stream
+from mirrorshot.training.stream import Stream, TaskStream
 from mirrorshot.types import InvalidInputError
 
 _SCALE = 10.0
@@ -35,13 +35,16 @@ class AuxiliaryLoss(nn.Module):
                 f"Expected auxiliary_weight=0 for {config.method}, which learns to classify all training classes "
                 f"anyway, but got {config.auxiliary_weight}."
             )
+        assert isinstance(stream, TaskStream)
         self.stream, self.smoothing, self.name = stream, config.auxiliary_smoothing, config.method
         generator = torch.Generator().manual_seed(zlib.crc32(f"{config.seed} auxiliary".encode()))
-        n_features, n_classes = method.backbone.out_features, stream.source.n_classes
+        n_features, n_classes = method.backbone.out_features, stream.n_classes
         self.classifier = CosineClassifier(n_features, n_classes, scale=_SCALE, generator=generator)
         self.to(stream.device)
 
-    def forward(self, heard: list[Tensor], rows: Int[Tensor, "T P"]) -> Float[Tensor, ""]:
+    def forward(
+        self, heard: list[Tensor], rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]
+    ) -> Float[Tensor, ""]:
         """Return this process's part of the mean over the items of a step, padding left out."""
         if len(heard) != 1 or heard[0].shape[:2] != rows.shape:
             raise InvalidInputError(
@@ -49,9 +52,12 @@ class AuxiliaryLoss(nn.Module):
                 "once for all tasks. Set it to 0, or use a method with one network for all tasks."
             )
         logits = self.classifier(heard[0].flatten(2).flatten(0, 1))
-        labels = torch.where(rows >= 0, self.stream.source.labels[rows.clamp(min=0)], -1)
         each = nn.functional.cross_entropy(
-            logits, labels.flatten(), ignore_index=-1, reduction="none", label_smoothing=self.smoothing
+            logits,
+            self.stream.classes(rows, draws).flatten(),
+            ignore_index=-1,
+            reduction="none",
+            label_smoothing=self.smoothing,
         ).view(rows.shape)
         return (each.sum(1) / (rows >= 0).sum(1)).sum() / self.stream.groups_per_step
 

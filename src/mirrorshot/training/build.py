@@ -128,5 +128,9 @@ def build_stream(config: Config, dataset: Dataset, sampler: EpisodeSampler, *, r
     preprocess = build_preprocess(dataset, augment=augment, crop_area=config.crop_area)
     share = {"seed": config.seed, "rank": rank, "world_size": world_size}
     if is_pretrained(config):
+        if config.turn_classes:
+            raise InvalidInputError(
+                f"Expected turn_classes=false for {config.method}, which does not learn from tasks."
+            )
         return ItemStream(sampler, preprocess, config.batch_size, **share)
-    return TaskStream(sampler, preprocess, config.tasks_per_step, **share)
+    return TaskStream(sampler, preprocess, config.tasks_per_step, turn_classes=config.turn_classes, **share)

@@ -50,6 +50,8 @@ class Config:
         auxiliary_schedule: "constant", or "cosine": the weight falls to zero along a cosine.
         clip: longest gradient; longer ones are shortened to it. 0: no limit.
         augment: whether training images are augmented; "auto": as the data set says.
+        turn_classes: whether the training images of each class of a task are turned by the same random multiple of 90
+            degrees, which makes four times as many classes of them.
         crop_area: smallest part of an image that augmentation may crop to.
         average_flips: outside training, features are the mean of those of an image and of its mirror image.
         norm: statistics of the batch normalisation, over a whole step ("episode") or each task ("task").
@@ -87,6 +89,7 @@ class Config:
     auxiliary_schedule: Schedule = "constant"
     clip: float = 0.0
     augment: bool | Literal["auto"] = "auto"
+    turn_classes: bool = False
     crop_area: float = 0.08
     average_flips: bool = False
     norm: Norm = "episode"

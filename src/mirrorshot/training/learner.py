@@ -129,7 +129,7 @@ class Learner:
         with listening(self.method) as heard:
             loss = self.stream.loss(self.method, rows, draws)
         if self.auxiliary is not None:
-            loss = loss + auxiliary_weight * self.auxiliary(heard, rows)
+            loss = loss + auxiliary_weight * self.auxiliary(heard, rows, draws)
         loss.backward()
         loss = loss.detach()
         grads = [p.grad for p in self._parameters if p.grad is not None]

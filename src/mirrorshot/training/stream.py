@@ -16,7 +16,7 @@ from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.data.augment import Preprocess
 from mirrorshot.data.episodes import make_tasks
 from mirrorshot.methods import FewShotMethod, PretrainedMethod
-from mirrorshot.types import TaskBatch
+from mirrorshot.types import InvalidInputError, TaskBatch
 
 
 class Block(NamedTuple):
@@ -86,15 +86,37 @@ class Stream(abc.ABC):
             x = self._prepare(self.preprocess, self.source.items, self.source.sizes, flat, numbers)
         return x.reshape(*rows.shape, *x.shape[1:])
 
+    @property
+    def _n_draws(self) -> int:
+        return 0 if self.preprocess is None else self.preprocess.n_draws
+
     def _draws(self, first_step: int, shape: torch.Size) -> Float[Tensor, "S G P r"]:
-        if self.preprocess is None or not self.preprocess.augment:
+        if self.preprocess is None or not self._n_draws:
             return torch.empty(*shape, 0)
         key = zlib.crc32(f"{self.seed} {first_step}".encode())
         return self.preprocess.draw(tuple(shape), torch.Generator().manual_seed(key))
 
 
 class TaskStream(Stream):
-    """Steps of whole tasks. A group is a task: its support, then its query."""
+    """Steps of whole tasks. A group is a task: its support, then its query.
+
+    With `turn_classes` the images of each class of a task are turned by the same random multiple of 90 degrees, which
+    the last column of `draws` holds: four times as many classes.
+    """
+
+    def __init__(
+        self,
+        sampler: EpisodeSampler,
+        preprocess: Preprocess | None,
+        groups_per_step: int,
+        *,
+        turn_classes: bool = False,
+        **share: int,
+    ) -> None:
+        super().__init__(sampler, preprocess, groups_per_step, **share)
+        if turn_classes and preprocess is None:
+            raise InvalidInputError("Expected images for turn_classes=true, but the data are embeddings.")
+        self.turn_classes = turn_classes
 
     def loss(self, method: FewShotMethod, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> Float[Tensor, ""]:
         """Return the mean loss of the tasks of a step, or this process's part of it."""
@@ -104,6 +126,34 @@ class TaskStream(Stream):
         T = self.groups_per_step
         index = self.sampler.index(np.arange(first_step * T, (first_step + n_steps) * T))
         return torch.cat([index.support, index.query], 1).reshape(n_steps, T, -1)
+
+    def items(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> Tensor:
+        """Return the input of the backbone, its classes turned."""
+        x = super().items(rows, draws[..., : self._n_draws])
+        return turned(x, draws[..., -1]) if self.turn_classes else x
+
+    def classes(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> Int[Tensor, "T P"]:
+        """Return the training classes of items; a class that is turned is another one. Padding has class -1."""
+        labels = self.source.labels[rows.clamp(min=0)]
+        if self.turn_classes:
+            labels = 4 * labels + draws[..., -1].long()
+        return torch.where(rows >= 0, labels, -1)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of training classes, turned ones included."""
+        return self.source.n_classes * (4 if self.turn_classes else 1)
+
+    def _draws(self, first_step: int, shape: torch.Size) -> Float[Tensor, "S T P r"]:
+        draws = super()._draws(first_step, shape)
+        if not self.turn_classes:
+            return draws
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} turns {first_step}".encode()))
+        C = self.sampler.n_way
+        turns = torch.randint(4, (*shape[:2], C), generator=generator).to(draws.dtype)
+        sizes = (self.sampler.n_shot, self.sampler.n_query)  # class-major: the support, then the query
+        each = torch.cat([turns.repeat_interleave(size, -1) for size in sizes], -1)
+        return torch.cat([draws, each[..., None]], -1)
 
     def assemble(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """Gather and prepare tasks; device operations only."""
@@ -119,12 +169,20 @@ class NumberedTasks:
     """Tasks by their numbers, for tuning and validation: the same ones every time.
 
     With `augment` images are changed at random if `preprocess` does so; those of a task always in the same way.
+    With `turn_classes` they are turned as in `TaskStream`.
     """
 
-    def __init__(self, sampler: EpisodeSampler, preprocess: Preprocess | None, *, augment: bool = False) -> None:
+    def __init__(
+        self,
+        sampler: EpisodeSampler,
+        preprocess: Preprocess | None,
+        *,
+        augment: bool = False,
+        turn_classes: bool = False,
+    ) -> None:
         if preprocess is not None and not augment:
             preprocess = preprocess._replace(augment=False)
-        self._stream = TaskStream(sampler, preprocess, 1, seed=0)
+        self._stream = TaskStream(sampler, preprocess, 1, seed=0, turn_classes=turn_classes)
         self._drawn: dict[range, Block] = {}
 
     @property
@@ -184,6 +242,18 @@ class ItemStream(Stream):
         orders = {e: np.random.default_rng((self.seed, int(e))).permutation(n) for e in np.unique(epochs)}
         rows = np.array([orders[e][p] for e, p in zip(epochs, places, strict=True)], dtype=np.int64)
         return torch.from_numpy(rows).reshape(n_steps, B, 1)
+
+
+def turned(x: Float[Tensor, "T P c s s"], quarters: Float[Tensor, "T P"]) -> Float[Tensor, "T P c s s"]:
+    """Turn each image by so many quarters; device operations only.
+
+    Example:
+        >>> turned(torch.tensor([[[[[1.0, 2.0], [3.0, 4.0]]]]]), torch.ones(1, 1)).flatten().tolist()
+        [2.0, 4.0, 1.0, 3.0]
+    """
+    for k in (1, 2, 3):
+        x = torch.where((quarters == k)[..., None, None, None], x.rot90(k, (-2, -1)), x)
+    return x
 
 
 def _prepare(

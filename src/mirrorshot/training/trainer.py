@@ -50,7 +50,7 @@ class Trainer:
         sampler = build.training_sampler(config, dataset.train.to(world.device))
         self.stream = build.build_stream(config, dataset, sampler, rank=world.rank, world_size=world.size)
         # augmented as in training: a temperature tuned on images that the network has memorised is overconfident
-        tuning = NumberedTasks(sampler, self.stream.preprocess, augment=True)
+        tuning = NumberedTasks(sampler, self.stream.preprocess, augment=True, turn_classes=config.turn_classes)
         validation = build.validation_sampler(config, dataset.val.to(world.device))
         tested = NumberedTasks(validation, build.build_preprocess(dataset))
         self._calibration = tested, build.build_preprocess(dataset)
