@@ -1,10 +1,13 @@
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import mirrorshot
 from mirrorshot.softmax import log_predictive, softmax_hessian, softmax_moments, softmax_moments_error
 from mirrorshot.softmax.integrals import class_pairs, integrate_moments
 from mirrorshot.types import InvalidInputError
@@ -68,3 +71,11 @@ def test_the_softmax_of_arrays_does_not_import_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_shapes_stand_beside_our_alias_of_arrays():
+    # from NumPy 2.5 on jaxtyping refuses that of numpy.typing, when the module is imported
+    for path in Path(mirrorshot.__file__).parent.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if re.search(r"\b(Float|Int|Bool|Shaped|UInt8)\[\s*NDArray\b", text):
+            assert not re.search(r"from numpy\.typing import .*NDArray", text), path

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
@@ -13,6 +12,7 @@ from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import latents, loo_proba
 from mirrorshot.classifier.selection import centre_share
 from mirrorshot.gp.gaussian import GaussianSites, condition, loo_latent, predict_latent
+from mirrorshot.softmax.arrays import NDArray
 from mirrorshot.types import InvalidInputError
 
 _RECENTRED = 64  # examples up to which each leaves the centre when it is predicted from the others

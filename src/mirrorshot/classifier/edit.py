@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from mirrorshot.classifier.examples import Examples, check_index, join_labels
 from mirrorshot.classifier.fit import Settings, learn
@@ -19,6 +19,7 @@ from mirrorshot.classifier.fitted import Fitted
 from mirrorshot.classifier.inputs import check_has_scores, check_scores
 from mirrorshot.gp.gaussian import GaussianSites, predict_latent
 from mirrorshot.gp.linalg import one_hot
+from mirrorshot.softmax.arrays import NDArray
 from mirrorshot.softmax.moments import softmax_moments
 from mirrorshot.types import InvalidInputError
 

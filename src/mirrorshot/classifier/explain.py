@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import log_proba
 from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.softmax.arrays import NDArray
 from mirrorshot.softmax.moments import log_predictive
 
 

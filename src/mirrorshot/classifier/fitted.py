@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from mirrorshot.classifier.examples import Examples
 from mirrorshot.classifier.prior import FeatureMap
@@ -14,6 +13,7 @@ from mirrorshot.classifier.selection import Support
 from mirrorshot.gp.kernels import Kernel
 from mirrorshot.gp.threads import one_blas_thread
 from mirrorshot.gp.weight_space import Posterior
+from mirrorshot.softmax.arrays import NDArray
 
 _SMALL = 2**12  # latents that one thread computes fastest
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from mirrorshot.softmax.arrays import is_tensor
+from mirrorshot.softmax.arrays import NDArray, is_tensor
 from mirrorshot.types import InvalidInputError
 
 LARGEST = 1e100  # absolute value of an embedding; squares of larger ones overflow, of smaller than its inverse vanish

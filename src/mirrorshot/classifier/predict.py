@@ -2,11 +2,11 @@
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.softmax.arrays import NDArray
 from mirrorshot.softmax.moments import log_predictive
 
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances

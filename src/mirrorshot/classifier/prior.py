@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.files.sealed import load_sealed, save_sealed
-from mirrorshot.softmax.arrays import divided, row_norm
+from mirrorshot.softmax.arrays import NDArray, divided, row_norm
 from mirrorshot.types import InvalidInputError
 
 PRIOR_VERSION = 1

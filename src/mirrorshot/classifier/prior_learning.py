@@ -16,13 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 
 from mirrorshot.classifier.prior import BROAD_TEMPERATURE, FeatureMap, Prior, TemperaturePrior, unit_length
 from mirrorshot.classifier.selection import log_spread
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.gp.mirror import mirror_descent
-from mirrorshot.softmax.arrays import log_softmax
+from mirrorshot.softmax.arrays import NDArray, log_softmax
 from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError
 

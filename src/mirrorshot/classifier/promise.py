@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
@@ -17,7 +16,7 @@ from mirrorshot.classifier.predict import loo_proba, proba
 from mirrorshot.classifier.selection import Candidate, centre_leak
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.gp.linalg import one_hot
-from mirrorshot.softmax.arrays import diagonal
+from mirrorshot.softmax.arrays import NDArray, diagonal
 from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 
 from mirrorshot.classifier.prior import (
     BROAD_TEMPERATURE,
@@ -26,7 +25,7 @@ from mirrorshot.gp.gaussian import loo_latent
 from mirrorshot.gp.kernels import Cosine, Kernel, ScaledKernel, make_kernel
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.gp.weight_space import Posterior
-from mirrorshot.softmax.arrays import diagonal, log_softmax, logsumexp
+from mirrorshot.softmax.arrays import NDArray, diagonal, log_softmax, logsumexp
 from mirrorshot.softmax.moments import softmax_moments
 
 DEFAULT_OUTPUTSCALE = {"rbf": 30.0, "matern": 30.0, "linear": 10.0, "polynomial": 10.0}

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from mirrorshot.classifier.memory import fits_dense
@@ -18,6 +17,7 @@ from mirrorshot.gp.mirror import mirror_descent
 from mirrorshot.gp.newton import newton_solve
 from mirrorshot.gp.objective import evaluate, make_problem
 from mirrorshot.gp.weight_space import Posterior, Task, features_of, posterior_of, weight_posterior
+from mirrorshot.softmax.arrays import NDArray
 
 _MAX_STEPS = 100
 _MAX_STARTS = 10

@@ -11,7 +11,7 @@ a microsecond for every call of a fit that takes a few milliseconds.
 import contextlib
 import math
 import sys
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from scipy import special
@@ -19,6 +19,11 @@ from scipy.linalg import blas, lapack
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor; shapes stand beside it, `Float[Array, "T C N"]`."""
+
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+NDArray: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[_Scalar]]
+"""A NumPy array, for shapes beside it: jaxtyping cannot look into `numpy.typing.NDArray` of NumPy 2.5."""
 
 
 def is_tensor(x: object) -> bool:

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 from jaxtyping import Bool, Float
-from numpy.typing import NDArray
 from scipy import special
+
+from mirrorshot.softmax.arrays import NDArray
 
 
 def scores_needed(coverage: float) -> int:

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from mirrorshot.gp.kernels.features import as_features, full_precision, prepare
-from mirrorshot.softmax.arrays import Array, is_tensor, like
+from mirrorshot.softmax.arrays import Array, NDArray, is_tensor, like
 from mirrorshot.types import InvalidInputError
 
 if TYPE_CHECKING:

@@ -5,11 +5,10 @@ import math
 from typing import Any
 
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from mirrorshot.gp.kernels.base import ScaledKernel, per_class
 from mirrorshot.gp.kernels.features import inner_product, root, squared_distance, squared_norm
-from mirrorshot.softmax.arrays import Array, namespace
+from mirrorshot.softmax.arrays import Array, NDArray, namespace
 from mirrorshot.types import InvalidInputError
 
 
