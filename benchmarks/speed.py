@@ -306,8 +306,9 @@ def measure_networks(device: torch.device, started: float) -> None:
             torch.compiler.reset()  # or a function that has met many shapes is no longer compiled
             base = floor(backbone, tasks * 5 * (n_shot + 16), device, n_steps)
             for preset in presets:
-                settings = preset_settings(preset, dataset.name, n_shot) | {"tasks_per_step": tasks}
-                config = Config(data=dataset.name, n_shot=n_shot, backbone=backbone, validate_every=tasks)
+                sizes = {"tasks_per_step": tasks, "validate_every": tasks}
+                settings = preset_settings(preset, dataset.name, n_shot) | sizes
+                config = Config(data=dataset.name, n_shot=n_shot, backbone=backbone)
                 times = in_turns(base, training(config.replace(**settings), dataset, device, n_steps), device)
                 floor_time, step = (seconds / n_steps for seconds in times)
                 case = {"backbone": backbone, "n_shot": n_shot, "tasks_per_step": tasks, "preset": preset}
