@@ -5,8 +5,8 @@
 The network of the encoder `glyphs` was trained on fonts. A Gaussian process (`mirror_gp`, cosine kernel of scale 10)
 and class means (`protonet`) on its features classify handwritten digits, EMNIST and Omniglot; none of these is used to
 fit anything. "Training" is what `tune` does, "validation" are fonts of other characters, "shifted" are those under
-simulated changes of domain (`data/shifts.py`), with one temperature or with one that follows the task
-(`methods/calibrated.py`).
+simulated changes of domain (`data/shifts.py`), with one temperature, and "rule" is what runs do: both, with a
+temperature that follows the task (`methods/calibrated.py`, `training/shifted.py`).
 """
 
 import argparse
@@ -21,11 +21,11 @@ from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.encoders.glyphs import GLYPHS_FILE, GLYPHS_KIND, GLYPHS_VERSION
 from mirrorshot.files.sealed import load_sealed
 from mirrorshot.methods import FewShotMethod, make_method
-from mirrorshot.methods.calibrated import TaskTemperature, fit_task_temperature
+from mirrorshot.methods.calibrated import TaskTemperature
 from mirrorshot.metrics import calibration_bins, expected_calibration_error, fit_temperature
 from mirrorshot.networks.backbones import Backbone, make_backbone
 from mirrorshot.training.build import build_preprocess
-from mirrorshot.training.shifted import Found, predict_shifted
+from mirrorshot.training.shifted import Found, fit_rule, predict_shifted
 from mirrorshot.training.stream import NumberedTasks
 
 N_WAY, N_QUERY = 5, 15
@@ -61,19 +61,18 @@ def rules(method: FewShotMethod, dataset: Dataset, n_shot: int, n_tasks: int) ->
         "training": one_temperature(training),
         "validation": one_temperature(validation),
         "shifted": one_temperature(shifted),
-        "shifted, follows the task": fit_task_temperature(*shifted),
+        "rule": fit_rule(method, tasks, build_preprocess(dataset), n_tasks),
     }
 
 
 def one_temperature(found: Found) -> TaskTemperature:
     """The same temperature for every task."""
-    T = fit_temperature(found.log_prob.double(), found.y, found.weight)
-    return TaskTemperature(float(torch.tensor(T).log()), 0.0, 0.0, 0.0)
+    return TaskTemperature.constant(fit_temperature(found.log_prob.double(), found.y, found.weight))
 
 
 def ece(found: Found, rule: TaskTemperature) -> float:
     """Expected calibration error of predictions at the temperatures of a rule."""
-    prob = (found.log_prob.double() / rule.of(found.phi.double())[:, None, None]).softmax(-1)
+    prob = (found.log_prob.double() / rule.of(found.signs.double())[:, None, None]).softmax(-1)
     return float(expected_calibration_error(calibration_bins(prob, found.y, 15)))
 
 
@@ -100,7 +99,7 @@ def main() -> None:
                 tested = predict_shifted(method, numbered(source, dataset, n_shot), None, options.tasks)
                 accuracy = float((tested.log_prob.argmax(-1) == tested.y).double().mean())
                 for fitted_to, rule in found.items():
-                    mean = float(rule.of(tested.phi.double()).log().mean().exp())
+                    mean = float(rule.of(tested.signs.double()).log().mean().exp())
                     row = {"method": name, "n_shot": n_shot, "domain": domain, "fitted_to": fitted_to}
                     rows.append({**row, "ece": ece(tested, rule), "temperature": mean, "accuracy": accuracy})
                 print(rows[-1], flush=True)

@@ -1,11 +1,17 @@
-"""The temperature that follows the task: phi against its definition, the fit against made-up data, the wrapper."""
+"""The temperature that follows the task: its signs by definition, the fit on made-up data, the wrapper."""
 
 import pytest
 import torch
 
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
-from mirrorshot.methods.calibrated import CalibratedMethod, TaskTemperature, fit_task_temperature, task_shift
+from mirrorshot.methods.calibrated import (
+    CalibratedMethod,
+    TaskTemperature,
+    fit_task_temperature,
+    task_shift,
+    task_signs,
+)
 from mirrorshot.metrics import apply_temperature, fit_temperature
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import TaskBatch
@@ -45,45 +51,74 @@ def test_phi_leaves_padding_out():
         assert torch.allclose(task_shift(small.support_x, small.query_x, small), together[t], atol=1e-5)
 
 
-def made_up(a, b, n_tasks=400, n_query=40, seed=0):
-    """Scores whose right temperatures are `exp(a + b phi)`."""
+def test_psi_is_the_logit_of_the_mean_confidence():
+    tasks, _ = EpisodeSampler(source(), (2, 4), 1, 3, seed=0).draw(6)
+    log_prob = torch.randn(6, tasks.query_x.shape[1], 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    signs = task_signs(tasks.support_x, tasks.query_x, log_prob, tasks)
+    for t in range(6):
+        real = tasks.query_weight[t] > 0
+        confidence = log_prob[t, real].exp().max(-1).values.mean()
+        assert float(signs[t, 1]) == pytest.approx(float(torch.logit(confidence)), rel=1e-4)
+    assert torch.equal(signs[:, 0], task_shift(tasks.support_x, tasks.query_x, tasks))
+
+
+def made_up(rule, n_tasks=400, n_query=40, seed=0):
+    """Scores whose right temperatures are those of a rule; signs are anything between -1 and 1."""
     generator = torch.Generator().manual_seed(seed)
-    phi = torch.rand(n_tasks, generator=generator, dtype=torch.float64)
+    signs = 2 * torch.rand(n_tasks, 2, generator=generator, dtype=torch.float64) - 1
     scores = 2 * torch.randn(n_tasks, n_query, 4, generator=generator, dtype=torch.float64)
-    prob = (scores / (a + b * phi).exp()[:, None, None]).softmax(-1)
+    prob = (scores / rule.of(signs)[:, None, None]).softmax(-1)
     y = torch.multinomial(prob.flatten(0, 1), 1, generator=generator).view(n_tasks, n_query)
-    return scores.log_softmax(-1), y, torch.ones(n_tasks, n_query), phi
+    return scores.log_softmax(-1), y, torch.ones(n_tasks, n_query), signs
 
 
-@pytest.mark.parametrize(("a", "b"), [(0.2, 0.7), (-0.3, 0.0), (0.5, -0.4)])
-def test_the_fit_finds_the_rule_that_made_the_labels(a, b):
-    rule = fit_task_temperature(*made_up(a, b))
-    assert (rule.a, rule.b) == pytest.approx((a, b), abs=0.12)
+RANGES = (-1.0, 1.0, -1.0, 1.0)
+GRID = torch.tensor([[phi, psi] for phi in (-0.8, 0.0, 0.8) for psi in (-0.8, 0.0, 0.8)])
 
 
-def test_a_shift_that_says_nothing_gives_one_temperature():
-    log_prob, y, weight, phi = made_up(0.4, 0.0)
-    rule = fit_task_temperature(log_prob, y, weight, torch.full_like(phi, 0.3))
-    expected = fit_temperature(log_prob, y)
-    assert float(rule.of(torch.tensor([0.3]))) == pytest.approx(expected, rel=1e-3)
+@pytest.mark.parametrize("polynomial", [(0.2, 0.7, 0.0, 0.0), (-0.3, 0.0, -0.5, 0.4), (0.1, -0.4, 0.6, -0.3)])
+def test_the_fit_finds_the_rule_that_made_the_labels(polynomial):
+    truth = TaskTemperature(*polynomial, *RANGES)
+    found = fit_task_temperature(*made_up(truth))
+    assert torch.allclose(found.of(GRID).log(), truth.of(GRID).log(), atol=0.12)
+
+
+def test_tasks_count_by_the_weight_of_their_queries():
+    one, other = (made_up(TaskTemperature.constant(T), seed=seed) for T, seed in ((0.5, 1), (2.0, 2)))
+    parts = [torch.cat(pair) for pair in zip(one, other, strict=True)]
+    parts[3] = torch.zeros_like(parts[3])
+    for weights in ((1.0, 0.0), (0.0, 1.0)):
+        parts[2] = torch.cat([w * part[2] for w, part in zip(weights, (one, other), strict=True)])
+        log_prob, y = (one if weights[0] else other)[:2]
+        expected = fit_temperature(log_prob, y)
+        assert float(fit_task_temperature(*parts).of(torch.zeros(1, 2))) == pytest.approx(expected, rel=1e-3)
+
+
+def test_signs_that_say_nothing_give_one_temperature():
+    log_prob, y, weight, signs = made_up(TaskTemperature.constant(1.5))
+    rule = fit_task_temperature(log_prob, y, weight, torch.full_like(signs, 0.3))
+    assert float(rule.of(torch.tensor([[0.3, 0.3]]))) == pytest.approx(fit_temperature(log_prob, y), rel=1e-3)
 
 
 def test_beyond_the_tasks_of_the_fit_the_temperature_is_constant():
-    rule = TaskTemperature(0.1, 2.0, -0.5, 0.5)
-    temperatures = rule.of(torch.tensor([-9.0, -0.5, 0.0, 0.5, 9.0])).tolist()
-    assert temperatures[0] == temperatures[1] < temperatures[2] < temperatures[3] == temperatures[4]
+    rule = TaskTemperature(0.1, 2.0, -1.0, 0.3, -0.5, 0.5, 0.0, 1.0)
+    for sign in (0, 1):
+        signs = torch.full((5, 2), 0.5)
+        signs[:, sign] = torch.tensor([-9.0, (-0.5, 0.0)[sign], 0.2, (0.5, 1.0)[sign], 9.0])
+        t = rule.of(signs).tolist()
+        assert t[0] == t[1] != t[2] != t[3] == t[4]
 
 
 @pytest.mark.parametrize("name", ["mirror_gp", "protonet"])
 def test_the_wrapper_predicts_at_the_temperature_of_each_task(name):
     method = make_method(name, make_backbone("identity", in_features=8)).eval()
-    rule = TaskTemperature(0.3, 0.8, -2.0, 2.0)
+    rule = TaskTemperature(0.3, 0.8, -0.2, 0.1, -2.0, 2.0, -2.0, 2.0)
     wrapped = CalibratedMethod(method, rule)
     tasks, _ = EpisodeSampler(source(), (2, 4), 2, 3, seed=0).draw(4)
     with torch.no_grad():
         plain, ours = method.predict(tasks), wrapped.predict(tasks)
         again = wrapped.on_features().predict(tasks)
-    temperatures = rule.of(task_shift(tasks.support_x, tasks.query_x, tasks)).tolist()
+    temperatures = rule.of(task_signs(tasks.support_x, tasks.query_x, plain, tasks)).tolist()
     for t, temperature in enumerate(temperatures):
         assert torch.allclose(ours[t], apply_temperature(plain[t], temperature), atol=1e-5)
     assert torch.equal(ours, again)

@@ -5,11 +5,11 @@ import torch
 
 from mirrorshot.data.augment import Preprocess
 from mirrorshot.files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from mirrorshot.methods.calibrated import CalibratedMethod
+from mirrorshot.methods.calibrated import CalibratedMethod, TaskTemperature, fit_task_temperature
 from mirrorshot.training import train
 from mirrorshot.training.build import build_preprocess, validation_sampler
 from mirrorshot.training.runs import evaluate_run, load_run
-from mirrorshot.training.shifted import fit_rule, shift_tasks
+from mirrorshot.training.shifted import fit_rule, predict_shifted, shift_tasks
 from mirrorshot.training.stream import NumberedTasks
 
 
@@ -24,6 +24,20 @@ def test_the_rule_is_that_of_the_validation_tasks_of_the_best_weights(folder, pi
     preprocess = build_preprocess(pictures)
     tasks = NumberedTasks(validation_sampler(run.config, pictures.val), preprocess)
     assert run.rule == pytest.approx(fit_rule(run.method, tasks, preprocess, 20), rel=1e-5, abs=1e-6)
+
+
+def test_plain_tasks_count_six_times_as_much_as_shifted_ones(folder, pictures):
+    run = load_run(folder, pictures)
+    preprocess = build_preprocess(pictures)
+    tasks = NumberedTasks(validation_sampler(run.config, pictures.val), preprocess)
+    plain, shifted = (predict_shifted(run.method, tasks, change, 20) for change in (None, preprocess))
+    weight = torch.cat([6 * plain.weight, shifted.weight])
+    log_prob, y, signs = (
+        torch.cat([getattr(found, n) for found in (plain, shifted)]) for n in ("log_prob", "y", "signs")
+    )
+    expected = fit_task_temperature(log_prob, y, weight, signs)
+    assert fit_rule(run.method, tasks, preprocess, 20) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert expected != pytest.approx(fit_task_temperature(log_prob, y, torch.ones_like(weight), signs), rel=1e-2)
 
 
 def test_evaluation_uses_the_rule(folder, pictures):
@@ -47,7 +61,7 @@ def test_embeddings_get_a_rule_too(embeddings, make_config, tmp_path):
     assert load_run(tmp_path, embeddings).rule is not None
 
 
-@pytest.mark.parametrize("rule", [{"a": 1.0}, [1, 2], {"a": 1.0, "b": "x", "low": 0.0, "high": 1.0}])
+@pytest.mark.parametrize("rule", [{"a": 1.0}, [1, 2], {**TaskTemperature.constant(2.0)._asdict(), "b": "x"}])
 def test_a_damaged_rule_is_refused(folder, pictures, tmp_path, rule):
     saved = load_checkpoint(folder / "best.safetensors")
     (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())

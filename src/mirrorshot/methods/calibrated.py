@@ -1,11 +1,16 @@
 """A temperature that follows the task, for the predictions of any method.
 
-`T = exp(a + b phi)`, where `phi = log[(1 - n) / (1 - c)]` says how far the queries of a task are from its labelled
-items in comparison with the classes from one another: `n` is the mean over the queries of the largest cosine to a
-labelled item, `c` the mean cosine of labelled items of different classes. No label of a query is used, but all queries
-of a task are: the prediction of one query depends a little on the others.
+`log T = a + b phi + c psi + d psi^2` of two signs of a task:
+
+- `phi = log[(1 - n) / (1 - m)]` says how far its queries are from its labelled items in comparison with the classes
+  from one another: `n` is the mean over the queries of the largest cosine to a labelled item, `m` the mean cosine of
+  labelled items of different classes.
+- `psi = log[p / (1 - p)]` says how sure the method is: `p` is the mean over the queries of the largest probability.
+
+No label of a query is used, but all queries of a task are: the prediction of one query depends a little on the others.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -15,22 +20,43 @@ from torch import Tensor
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.types import TaskBatch
 
-_LEAST = 1e-3  # of 1 - cosine
-_SLOPE_PRIOR = 1e-3  # of b^2, in nats per query: phi that says nothing leaves b at zero
+_LEAST = 1e-3  # of 1 - cosine, p and 1 - p
+_SLOPE_PRIOR = 1e-3  # of each slope squared, in nats per query: a sign that says nothing gets none
 _LARGEST = 4.0  # of |log T|
 
 
 class TaskTemperature(NamedTuple):
-    """Rule `log T = a + b clamp(phi, low, high)`; beyond the tasks that it was fitted to it is constant."""
+    """The rule; beyond the signs of the tasks that it was fitted to, from low to high, it is constant."""
 
     a: float
     b: float
-    low: float
-    high: float
+    c: float
+    d: float
+    phi_low: float
+    phi_high: float
+    psi_low: float
+    psi_high: float
 
-    def of(self, phi: Float[Tensor, " T"]) -> Float[Tensor, " T"]:
-        """Temperatures of tasks."""
-        return (self.a + self.b * phi.clamp(self.low, self.high)).clamp(-_LARGEST, _LARGEST).exp()
+    @classmethod
+    def constant(cls, temperature: float) -> "TaskTemperature":
+        """The same temperature for every task."""
+        return cls(math.log(temperature), *[0.0] * 7)
+
+    def of(self, signs: Float[Tensor, "T 2"]) -> Float[Tensor, " T"]:
+        """Temperatures of tasks, from `phi` and `psi` of each."""
+        phi, psi = signs[:, 0].clamp(self.phi_low, self.phi_high), signs[:, 1].clamp(self.psi_low, self.psi_high)
+        # log T = a + b phi + c psi + d psi^2
+        return (self.a + self.b * phi + self.c * psi + self.d * psi.square()).clamp(-_LARGEST, _LARGEST).exp()
+
+
+def task_signs(
+    support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], log_prob: Float[Tensor, "T M C"], tasks: TaskBatch
+) -> Float[Tensor, "T 2"]:
+    """`phi` and `psi` of each task, from features and predictions."""
+    weight = tasks.query_weight.to(log_prob.dtype)
+    p = ((weight * log_prob.amax(-1).exp()).sum(-1) / weight.sum(-1)).clamp(_LEAST, 1 - _LEAST)
+    phi = task_shift(support.flatten(2), query.flatten(2), tasks)
+    return torch.stack([phi, p.logit().to(phi.dtype)], -1)
 
 
 def task_shift(support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], tasks: TaskBatch) -> Float[Tensor, " T"]:
@@ -53,29 +79,32 @@ def task_shift(support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], t
 
 
 def fit_task_temperature(
-    log_prob: Float[Tensor, "T M C"], y: Int[Tensor, "T M"], weight: Float[Tensor, "T M"], phi: Float[Tensor, " T"]
+    log_prob: Float[Tensor, "T M C"], y: Int[Tensor, "T M"], weight: Float[Tensor, "T M"], signs: Float[Tensor, "T 2"]
 ) -> TaskTemperature:
-    """Find the rule with the smallest negative log-likelihood of the queries."""
-    log_prob, weight, phi = log_prob.double(), weight.double(), phi.double()
-    low, high = float(phi.quantile(0.02)), float(phi.quantile(0.98))
-    x = phi.clamp(low, high)
-    centre = x.mean()
-    parameters = torch.zeros(2, dtype=torch.float64, device=phi.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS([parameters], max_iter=100, line_search_fn="strong_wolfe")
+    """Find the rule with the smallest negative log-likelihood of the queries, each of which counts `weight`."""
+    log_prob, weight, signs = log_prob.double(), weight.double(), signs.double()
+    low, high = signs.quantile(0.02, 0), signs.quantile(0.98, 0)
+    signs = signs.clamp(low, high)
+    centre = signs.mean(0)
+    x = signs - centre
+    x = torch.cat([torch.ones_like(x[:, :1]), x, x[:, 1:].square()], 1)
+    slopes = torch.zeros(4, dtype=torch.float64, device=x.device, requires_grad=True)
+    optimizer = torch.optim.LBFGS([slopes], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        log_temperature = parameters[0] + parameters[1] * (x - centre)
-        tempered = _tempered(log_prob, log_temperature.exp())
-        score = tempered.gather(-1, y[..., None])[..., 0].masked_fill(weight == 0, 0.0)
-        total = -(weight * score).sum() / weight.sum() + _SLOPE_PRIOR * parameters[1].square()
+        score = _tempered(log_prob, (x @ slopes).exp()).gather(-1, y[..., None])[..., 0].masked_fill(weight == 0, 0.0)
+        total = -(weight * score).sum() / weight.sum() + _SLOPE_PRIOR * slopes[1:].square().sum()
         total.backward()
         return total
 
     with torch.enable_grad():
         optimizer.step(loss)
-    a, b = parameters.tolist()
-    return TaskTemperature(a - b * float(centre), b, low, high)
+    (a, b, c, d), (phi, psi) = slopes.tolist(), centre.tolist()
+    # a + b (phi' - phi) + c (psi' - psi) + d (psi' - psi)^2, sorted by powers of phi' and psi'
+    polynomial = a - b * phi - c * psi + d * psi**2, b, c - 2 * d * psi, d
+    (phi_low, psi_low), (phi_high, psi_high) = low.tolist(), high.tolist()
+    return TaskTemperature(*polynomial, phi_low, phi_high, psi_low, psi_high)
 
 
 class CalibratedMethod(FewShotMethod):
@@ -92,12 +121,8 @@ class CalibratedMethod(FewShotMethod):
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-probabilities of the queries, at the temperature of their task."""
         log_prob = self.method.predict(tasks)
-        return _tempered(log_prob, self.rule.of(self.shift(tasks)).to(log_prob.dtype))
-
-    def shift(self, tasks: TaskBatch) -> Float[Tensor, " T"]:
-        """`phi` of each task."""
-        support, query = self.method.features(tasks)
-        return task_shift(support.flatten(2), query.flatten(2), tasks)
+        signs = task_signs(*self.method.features(tasks), log_prob, tasks)
+        return _tempered(log_prob, self.rule.of(signs).to(log_prob.dtype))
 
     def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]] | None:
         """Latents of the method itself, which have no temperature."""

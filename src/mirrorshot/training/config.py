@@ -60,8 +60,8 @@ class Config:
         validate_every: episodes between two validations.
         n_validation_tasks: tasks of a validation; the same ones every time.
         n_tune_tasks: training tasks that `tune` fits temperature and starting sites to, before each validation.
-        n_calibration_tasks: tasks of validation classes under simulated changes of domain that the temperature rule of
-            the best weights is fitted to, after training; 0: no rule.
+        n_calibration_tasks: tasks of validation classes, and as many under simulated changes of domain, that the
+            temperature rule of the best weights is fitted to, after training; 0: no rule.
         save_every: seconds between two checkpoints.
         on_small_class: "error", or "fewer_queries" if a class has too few items.
         seed: seed of weights, tasks and augmentation.

@@ -1,4 +1,8 @@
-"""The temperature rule of a run: fitted to tasks of validation classes under simulated changes of domain."""
+"""The temperature rule of a run: fitted to tasks of validation classes, as they are and under simulated shifts.
+
+Tasks as they are count six times as much as those whose images are changed as another domain would: the rule should be
+right for the domain of the validation classes first, and see from the signs of a task that it is in another one.
+"""
 
 from typing import NamedTuple
 
@@ -9,22 +13,23 @@ from torch import Tensor
 from mirrorshot.data.augment import Preprocess
 from mirrorshot.data.shifts import draw_strengths, shift_images
 from mirrorshot.methods import FewShotMethod
-from mirrorshot.methods.calibrated import TaskTemperature, fit_task_temperature, task_shift
+from mirrorshot.methods.calibrated import TaskTemperature, fit_task_temperature, task_signs
 from mirrorshot.training.stream import NumberedTasks
 from mirrorshot.types import TaskBatch
 
 _AT_ONCE = {"cpu": 10, "cuda": 50}
 _FIRST_TASK = 2**41  # none of those that choose the best weights
 _SEED = 20_011
+_PLAIN_WEIGHT = 6.0  # of a task whose images are not changed
 
 
 class Found(NamedTuple):
-    """Predictions of tasks with their labels, weights of the queries, and `phi` of `methods.calibrated`."""
+    """Predictions of tasks with their labels, weights of the queries, and the signs of `methods.calibrated`."""
 
     log_prob: Float[Tensor, "T M C"]
     y: Int[Tensor, "T M"]
     weight: Float[Tensor, "T M"]
-    phi: Float[Tensor, " T"]
+    signs: Float[Tensor, "T 2"]
 
 
 def fit_rule(
@@ -32,9 +37,15 @@ def fit_rule(
 ) -> TaskTemperature:
     """Fit the rule to predictions of a method in eval mode for tasks of validation classes; the same ones every time.
 
-    `preprocess` is that of the tasks; None: items are embeddings, which are not shifted.
+    `preprocess` is that of the tasks; None: items are embeddings, which are not shifted. Otherwise every task is
+    predicted as it is, and shifted.
     """
-    return fit_task_temperature(*predict_shifted(method, tasks, preprocess, n_tasks))
+    found = predict_shifted(method, tasks, None, n_tasks)
+    if preprocess is not None:
+        shifted = predict_shifted(method, tasks, preprocess, n_tasks)
+        plain = found._replace(weight=_PLAIN_WEIGHT * found.weight)
+        found = Found(*(torch.cat(parts) for parts in zip(plain, shifted, strict=True)))
+    return fit_task_temperature(*found)
 
 
 @torch.no_grad()
@@ -47,9 +58,9 @@ def predict_shifted(method: FewShotMethod, tasks: NumberedTasks, preprocess: Pre
         if preprocess is not None:
             batch = shift_tasks(batch, preprocess, generator)
         method.seed(start)
-        support, query = method.features(batch)
-        phi = task_shift(support.flatten(2), query.flatten(2), batch)
-        parts.append(Found(method.predict(batch), y, batch.query_weight, phi))
+        log_prob = method.predict(batch)
+        signs = task_signs(*method.features(batch), log_prob, batch)
+        parts.append(Found(log_prob, y, batch.query_weight, signs))
     return Found(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
 
 
