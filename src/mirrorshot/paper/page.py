@@ -10,15 +10,16 @@ from mirrorshot.paper.cells import Result, read_results
 from mirrorshot.paper.details import Figures, details_page, is_in_tables
 from mirrorshot.paper.published import DATA, DATA_TITLES, FITTED_ROWS, ROWS, TABLE_1, TABLE_2
 from mirrorshot.paper.table2 import calibration_record
-from mirrorshot.paper.tables import Group, Sheet, by_column, column_title, grouped, markdown
+from mirrorshot.paper.tables import Group, Sheet, by_column, column_title, grouped, markdown, with_spread
 from mirrorshot.types import DataError
 from mirrorshot.views import save_figure
 
 _INTRO = """# Results
 
 The paper is T. Ke, H. Cao and F. Zhou, *Accelerating Convergence in Bayesian Few-Shot Classification*, ICML 2024. Each
-number of ours is one trained model on {n_seeds} x {n_tasks} test tasks, with the preset `default` unless a mark says
-otherwise ([settings]({details}#settings-of-marked-numbers)); the paper's is in brackets; - was not run.
+number of ours is one trained model on {n_seeds} x {n_tasks} test tasks, or with ± the mean and standard deviation of
+several, with the preset `default` unless a mark says otherwise ([settings]({details}#settings-of-marked-numbers)); the
+paper's is in brackets; - was not run.
 [{details}]({details}) has intervals, commands, tables 3 and 4 and the figures, [paper.md](paper.md) what we found.
 """
 _RERUN = """## Rerun
@@ -122,7 +123,7 @@ def accuracy_overview(rows: Chosen, footnotes: list[str]) -> Sheet:
         if group is None or group.first is None:
             return "-"
         bracket = f" ({paper.mean:.2f})" if paper else ""
-        return f"{100 * group.first.evaluation['accuracy']:.2f}{bracket}{mark(group, footnotes)}"
+        return f"{with_spread(*group.accuracy)}{bracket}{mark(group, footnotes)}"
 
     lines = [[ROWS[row].title, *(text(row, column) for column in columns)] for row in rows]
     heads = ("method", *(column_title(*column) for column in columns))

@@ -5,7 +5,6 @@ is no variance of training. The clean one: the mean and the standard deviation o
 over tasks, and differences on the same tasks, in pairs.
 """
 
-import statistics
 from collections.abc import Sequence
 
 import torch
@@ -85,14 +84,14 @@ def _reference(group: Group, plain: Sequence[Group], row: str) -> Result | None:
 
 def _record(group: Group, reference: Result | None) -> Record:
     cell, first = group.cell, group.first
-    means = [100 * result.evaluation["accuracy"] for result in group.results]
+    clean, clean_spread = group.accuracy if group.results else (None, None)
     pair = paired(first, reference)
     return {
         **group.about,
         **compared(TABLE_1.get(cell.row, {}).get((cell.data, cell.n_shot)), first),
-        "clean": statistics.mean(means) if means else None,
-        "clean_spread": statistics.stdev(means) if len(means) > 1 else None,
-        "n_seeds": len(means),
+        "clean": clean,
+        "clean_spread": clean_spread,
+        "n_seeds": len(group.results),
         "interval_95": 100 * first.evaluation["accuracy_interval_95"] if first else None,
         "paired_with": reference.cell.name if pair and reference else None,
         "paired": pair and pair[0],

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,6 +111,12 @@ class Group(NamedTuple):
     def first(self) -> Result | None:
         """The result of the first seed, which the paper's protocol takes."""
         return min(self.results, key=lambda result: result.cell.seed, default=None)
+
+    @property
+    def accuracy(self) -> tuple[float, float | None]:
+        """Accuracy in percent, mean and standard deviation over the seeds of training; None: there is one."""
+        means = [100 * result.evaluation["accuracy"] for result in self.results]
+        return statistics.mean(means), statistics.stdev(means) if len(means) > 1 else None
 
     @property
     def title(self) -> str:
