@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mirrorshot.classifier import checks
 from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fit import Settings
-from mirrorshot.classifier.fitted import Fitted
+from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.learned import Learned
 from mirrorshot.classifier.predict import log_proba, queries
 from mirrorshot.classifier.prior import Prior, prior_state, restore_prior
@@ -156,10 +156,11 @@ def _examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any], declar
 
 def _posterior(tensors: Mapping[str, NDArray[Any]], kernel: Kernel, support: Support) -> Posterior:
     """Condition on the sites of the file, exactly as a fit does."""
-    K = kernel(support.x, centre=tensors["centre"])
-    if not np.isfinite(K).all():
-        raise ValueError("its kernel does not fit its examples")
-    return posterior_of(K, GaussianSites(tensors["sites.shift"], tensors["sites.precision"]))
+    with few_threads(len(tensors["rows.y"]) * support.n_way):
+        K = kernel(support.x, centre=tensors["centre"])
+        if not np.isfinite(K).all():
+            raise ValueError("its kernel does not fit its examples")
+        return posterior_of(K, GaussianSites(tensors["sites.shift"], tensors["sites.precision"]))
 
 
 def _check_answers(fitted: Fitted) -> None:
