@@ -1,5 +1,8 @@
 import json
+import os
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -154,6 +157,21 @@ def test_a_kernel_is_made_again_from_its_description(name):
 def test_a_description_that_is_none_is_refused(description):
     with pytest.raises(InvalidInputError, match="description of a kernel"):
         build_kernel(description, kernel_state(RBF()))
+
+
+def test_a_loaded_classifier_is_the_same_to_the_last_bit_with_several_threads():
+    code = (
+        "import numpy as np\n"
+        "from sklearn.datasets import load_digits\n"
+        "from mirrorshot import FewShotClassifier\n"
+        "X, y = load_digits(return_X_y=True)\n"
+        "few = FewShotClassifier('rbf').fit(X[:390], y[:390])\n"
+        "again = FewShotClassifier.from_state(few.state(), 'here')\n"
+        "assert np.array_equal(again.predict_proba(X[390:400]), few.predict_proba(X[390:400]))\n"
+    )
+    threads = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **threads}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def change(state, what):

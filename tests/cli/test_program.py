@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 import mirrorshot
@@ -42,6 +44,30 @@ def test_no_help_waits_for_heavy_imports(in_subprocess, command):
     done = in_subprocess("-c", code)
     assert done.returncode == 0, done.stderr
     assert "Usage" in done.stdout
+
+
+def test_commands_for_models_import_only_what_they_need(in_subprocess, pictures):
+    support, query = pictures / "support", pictures / "query"
+    lines = [
+        ["fit", support, "-o", "m"],
+        ["predict", "m", query / "bar" / "0.png"],
+        ["add", "m", f"bar={query / 'bar' / '0.png'}"],
+        ["remove", "m", query / "bar" / "0.png"],
+        ["suggest", "m", query],
+        ["explain", "m", query / "ring" / "0.png"],
+        ["evaluate", "m", query],
+        ["doctor", support],
+    ]
+    heavy = {"torch", "sklearn", "scipy.stats", "scipy.optimize", "scipy.sparse", "pandas", "matplotlib", "fastapi"}
+    code = (
+        "import json, sys\n"
+        "from mirrorshot.cli import main\n"
+        "for line in json.loads(sys.argv[1]):\n"
+        "    assert main(line, standalone_mode=False) in (None, 0, 3), line\n"
+        f"    assert not {heavy} & set(sys.modules), (line, {heavy} & set(sys.modules))\n"
+    )
+    done = in_subprocess("-c", code, json.dumps([list(map(str, line)) for line in lines]))
+    assert done.returncode == 0, done.stderr
 
 
 def test_users_of_models_find_their_evaluation(run):

@@ -28,3 +28,14 @@ def test_paths_are_quoted_for_the_shell_of_the_system(monkeypatch, system, path,
     found = terminal.quoted(path)
     monkeypatch.undo()
     assert found == expected
+
+
+def test_in_short_work_threads_sleep_while_they_wait_unless_a_user_says_otherwise(monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "20")
+    with terminal.short_work():
+        assert (os.environ["OMP_WAIT_POLICY"], os.environ["OPENBLAS_THREAD_TIMEOUT"]) == ("ACTIVE", "20")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT")
+    with terminal.short_work():
+        assert (os.environ["OMP_WAIT_POLICY"], os.environ["OPENBLAS_THREAD_TIMEOUT"]) == ("PASSIVE", "4")

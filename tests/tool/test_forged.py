@@ -178,7 +178,7 @@ def test_forged_encoders(tmp_path, share):
     X = encoder.encode(pictures(4)).astype(np.float64)
     labelled = Items("embedding", list("abcd"), X, ["a", "b", "a", "b"])
     fitted = Model.fit(labelled)
-    Model(encoder, fitted.names, fitted.labels, fitted.embeddings, fitted.head).save(tmp_path / "model")
+    Model(encoder, fitted.names, fitted.labels, fitted.embeddings, fitted.learned).save(tmp_path / "model")
 
     def use(path):
         model = Model.load(path)

@@ -66,6 +66,16 @@ def test_adding_and_removing_is_as_if_fitted_so(points, blobs):
         assert (found.novelty, found.epistemic) == pytest.approx((wanted.novelty, wanted.epistemic), abs=1e-6)
 
 
+def test_the_estimator_of_a_model_is_its_classifier_and_apart_from_it(points, blobs):
+    model, queries = Model.fit(points), blobs(seed=2)
+    before = model.predict(queries)
+    head = model.head
+    assert head.predict(queries.content).tolist() == [answer.label for answer in before]
+    head.add(queries.content, queries.labels)
+    assert model.predict(queries) == before
+    assert model.head.n_features_in_ == 6
+
+
 def test_a_name_that_is_there_already_gets_a_number(points):
     model = Model.fit(points)
     model.add(encoded(model, points.take([0, 1])), ["class 0", "class 0"])

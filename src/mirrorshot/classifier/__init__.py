@@ -1,13 +1,37 @@
 """`FewShotClassifier`: Bayesian few-shot classification of embeddings with scikit-learn's interface.
 
 `Fitted` is an immutable value with everything that was learned; fitting, predicting, deciding, explaining and editing
-are functions of it. `FewShotClassifier` is the scikit-learn surface over them.
+are functions of it. `FewShotClassifier` is the scikit-learn surface over them, and `Learned` the one for arrays. Names
+are imported on first use: only the first needs scikit-learn, whose base takes as long to import as all the others.
 """
 
-from mirrorshot.classifier.decide import Suspects, Uncertainty
-from mirrorshot.classifier.estimator import FewShotClassifier
-from mirrorshot.classifier.explain import Evidence
-from mirrorshot.classifier.fitted import Fitted
-from mirrorshot.classifier.promise import Rejection
+from typing import TYPE_CHECKING
 
-__all__ = ["Evidence", "FewShotClassifier", "Fitted", "Rejection", "Suspects", "Uncertainty"]
+from mirrorshot.files.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from mirrorshot.classifier.decide import Suspects, Uncertainty
+    from mirrorshot.classifier.estimator import FewShotClassifier
+    from mirrorshot.classifier.explain import Evidence
+    from mirrorshot.classifier.fitted import Fitted
+    from mirrorshot.classifier.learned import Learned
+    from mirrorshot.classifier.promise import Rejection
+
+__all__ = ["Evidence", "FewShotClassifier", "Fitted", "Learned", "Rejection", "Suspects", "Uncertainty"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "decide": "Suspects Uncertainty",
+        "estimator": "FewShotClassifier",
+        "explain": "Evidence",
+        "fitted": "Fitted",
+        "learned": "Learned",
+        "promise": "Rejection",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    """Names for tab-completion, the lazily imported ones included."""
+    return sorted({*globals(), *__all__})

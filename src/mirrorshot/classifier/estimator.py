@@ -21,7 +21,8 @@ from mirrorshot.classifier.examples import Examples
 from mirrorshot.classifier.explain import Evidence
 from mirrorshot.classifier.fit import Settings, learn
 from mirrorshot.classifier.fitted import Fitted
-from mirrorshot.classifier.inputs import check_embeddings, check_scores, check_share, query_prior_mean, to_numpy
+from mirrorshot.classifier.inputs import check_embeddings, check_scores, check_share, to_numpy
+from mirrorshot.classifier.learned import Learned
 from mirrorshot.classifier.prior import Prior
 from mirrorshot.classifier.promise import Rejection
 from mirrorshot.classifier.save import HEAD_VERSION, HeadState, head_state, restore_head
@@ -505,7 +506,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def state(self) -> HeadState:
         """Return the fitted classifier as plain arrays and JSON, for files that hold more than it."""
         check_is_fitted(self)
-        return head_state(self.fitted_, self._settings(), getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None)
+        return head_state(
+            Learned(self.fitted_, self._settings(), None if names is None else [str(name) for name in names])
+        )
 
     @classmethod
     def from_state(cls, state: HeadState, where: str) -> Self:
@@ -515,11 +519,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             state: from `state`, perhaps by way of a file.
             where: name of that file, for messages.
         """
-        fitted, settings, names = restore_head(state, where)
-        new = cls(**settings._asdict())._become(fitted)
-        new.n_features_in_ = fitted.examples.x.shape[1]
-        if names is not None:
-            new.feature_names_in_ = np.array(names, dtype=object)
+        return cls.from_learned(restore_head(state, where))
+
+    @classmethod
+    def from_learned(cls, learned: Learned) -> Self:
+        """Return the estimator of a fitted classifier; edits of the one are not edits of the other."""
+        new = cls(**learned.settings._asdict())._become(learned.fitted)
+        new.n_features_in_ = learned.fitted.examples.x.shape[1]
+        if learned.feature_names is not None:
+            new.feature_names_in_ = np.array(learned.feature_names, dtype=object)
         return new
 
     def _settings(self) -> Settings:
@@ -570,10 +578,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self, X: ArrayLike, prior_scores: ArrayLike | None
     ) -> tuple[Fitted, NDArray[np.float64], NDArray[np.float64]]:
         """Return one fit, queries that fit it, and their prior means (1, C, M)."""
-        fitted, x = self._checked(X)
-        support = fitted.support
-        is_wanted = support.prior_mean is not None
-        return fitted, x, query_prior_mean(prior_scores, x.shape[1], support.n_way, is_wanted=is_wanted)
+        return predict.queries(*self._checked(X), prior_scores)
 
 
 def _declared(known: NDArray[Any] | None, classes: ArrayLike | None, targets: NDArray[Any]) -> NDArray[Any]:

@@ -2,14 +2,25 @@
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.fitted import Fitted, few_threads
+from mirrorshot.classifier.inputs import query_prior_mean
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.softmax.arrays import NDArray
 from mirrorshot.softmax.moments import log_predictive
 
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
+
+
+def queries(
+    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_scores: ArrayLike | None
+) -> tuple[Fitted, Float[NDArray[np.float64], "1 M D"], Float[NDArray[np.float64], "1 C M"]]:
+    """Return the arguments of the functions below: a fit, checked queries, and their prior means."""
+    support = fitted.support
+    is_wanted = support.prior_mean is not None
+    return fitted, x, query_prior_mean(prior_scores, x.shape[1], support.n_way, is_wanted=is_wanted)
 
 
 def latents(

@@ -1,6 +1,6 @@
 """A fitted classifier to and from plain arrays and JSON; loading executes nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from mirrorshot.classifier import checks
 from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fit import Settings
-from mirrorshot.classifier.fitted import Fitted
-from mirrorshot.classifier.inputs import query_prior_mean
-from mirrorshot.classifier.predict import log_proba
+from mirrorshot.classifier.fitted import Fitted, few_threads
+from mirrorshot.classifier.learned import Learned
+from mirrorshot.classifier.predict import log_proba, queries
 from mirrorshot.classifier.prior import Prior, prior_state, restore_prior
 from mirrorshot.classifier.selection import Support
 from mirrorshot.files.checkpoint import CheckpointError
@@ -41,25 +41,13 @@ class HeadState(NamedTuple):
     info: dict[str, Any]
 
 
-class Restored(NamedTuple):
-    """A classifier from a file, its parameters, and the names of its features if it has them."""
-
-    fitted: Fitted
-    settings: Settings
-    feature_names: list[str] | None
-
-
-def head_state(fitted: Fitted, settings: Settings, feature_names: Sequence[str] | None) -> HeadState:
+def head_state(learned: Learned) -> HeadState:
     """Return the state of a fitted classifier.
-
-    Args:
-        fitted: the classifier.
-        settings: its parameters.
-        feature_names: names of the features, if it was fitted to a data frame.
 
     Raises:
         InvalidInputError: labels or kernel cannot be written.
     """
+    fitted, settings, feature_names = learned
     examples = fitted.examples
     classes, kind = _plain_classes(fitted.classes)
     given = settings.kernel
@@ -74,7 +62,7 @@ def head_state(fitted: Fitted, settings: Settings, feature_names: Sequence[str] 
         "classes": classes,
         "class_kind": kind,
         "declared": None if declared is None else np.searchsorted(fitted.classes, declared).tolist(),
-        "feature_names": None if feature_names is None else [str(name) for name in feature_names],
+        "feature_names": feature_names,
         "numbers": {
             "n_features_in_": examples.x.shape[1],
             **{name: getattr(fitted, field) for name, field in _NUMBERS.items()},
@@ -94,7 +82,7 @@ def head_state(fitted: Fitted, settings: Settings, feature_names: Sequence[str] 
     return HeadState({name: np.ascontiguousarray(array) for name, array in tensors.items()}, info)
 
 
-def restore_head(state: HeadState, where: str) -> Restored:
+def restore_head(state: HeadState, where: str) -> Learned:
     """Return the classifier of a state, after checking every part and that the parts fit each other.
 
     Args:
@@ -111,7 +99,7 @@ def restore_head(state: HeadState, where: str) -> Restored:
         raise CheckpointError(f"Expected {where} to hold a classifier, but {reason}. Make the file again.") from error
 
 
-def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> Restored:
+def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> Learned:
     classes = checks.checked_classes(info["classes"], info["class_kind"])
     checks.check_examples(tensors, classes)
     n_features = tensors["rows.x"].shape[-1]
@@ -136,7 +124,7 @@ def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> R
         **{field: numbers[name] for name, field in _NUMBERS.items()},
     )
     _check_answers(fitted)
-    return Restored(fitted, settings, names)
+    return Learned(fitted, settings, names)
 
 
 def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -168,18 +156,18 @@ def _examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any], declar
 
 def _posterior(tensors: Mapping[str, NDArray[Any]], kernel: Kernel, support: Support) -> Posterior:
     """Condition on the sites of the file, exactly as a fit does."""
-    K = kernel(support.x, centre=tensors["centre"])
-    if not np.isfinite(K).all():
-        raise ValueError("its kernel does not fit its examples")
-    return posterior_of(K, GaussianSites(tensors["sites.shift"], tensors["sites.precision"]))
+    with few_threads(len(tensors["rows.y"]) * support.n_way):
+        K = kernel(support.x, centre=tensors["centre"])
+        if not np.isfinite(K).all():
+            raise ValueError("its kernel does not fit its examples")
+        return posterior_of(K, GaussianSites(tensors["sites.shift"], tensors["sites.precision"]))
 
 
 def _check_answers(fitted: Fitted) -> None:
     """Refuse parts that are fine one by one and together give no probabilities."""
     x, prior = fitted.examples.x[:_PROBED], fitted.examples.prior
     scores = None if prior is None else prior[:_PROBED]
-    prior_mean = query_prior_mean(scores, len(x), len(fitted.classes), is_wanted=scores is not None)
-    if not np.isfinite(np.exp(log_proba(fitted, x[None], prior_mean))).all():
+    if not np.isfinite(np.exp(log_proba(*queries(fitted, x[None], scores)))).all():
         raise ValueError("it gives probabilities that are not finite")
 
 

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from sklearn.exceptions import ConvergenceWarning
 
 from mirrorshot.classifier.memory import fits_dense
 from mirrorshot.classifier.selection import Support
@@ -128,6 +127,9 @@ def _refine(support: Support, K: NDArray[np.float64], start: GaussianSites, *, i
 
 
 def _warn(n_steps: int, gap: float) -> None:
+
+    from sklearn.exceptions import ConvergenceWarning
+
     warnings.warn(
         f"Inference stopped after {n_steps} steps, at most {gap:.1e} nats from the optimum.",
         ConvergenceWarning,

@@ -99,10 +99,10 @@ def _suggestions(found: Assessment, pool: Path | None) -> "tuple[str, list[Card]
         about = f"Of the {len(encoded.embeddings)} in {pool.name}, the ones whose labels would teach the model most."
     if not len(encoded.embeddings):
         return "", []
-    rows = model.head.suggest(encoded.embeddings, min(_SUGGESTED, len(encoded.embeddings)))
+    rows = model.suggest_rows(encoded.embeddings, _SUGGESTED)
     predictions = model.predict_encoded(encoded)
     lines = [_answer(predictions[i]) for i in rows]
-    return about, _cards(encoded, [int(i) for i in rows], lines)
+    return about, _cards(encoded, rows, lines)
 
 
 def _answer(answer: "Prediction") -> list[str]:

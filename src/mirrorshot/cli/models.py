@@ -109,9 +109,9 @@ def summary(model: "Model", path: Path) -> dict[str, Any]:
         "encoder": model.encoder.name,
         "n_examples": len(model.names),
         "classes": {label: model.labels.count(label) for label in model.classes},
-        "kernel": str(model.head.kernel),
-        "temperature": model.head.temperature_,
-        "loo_log_likelihood": model.head.loo_log_likelihood_,
+        "kernel": str(model.learned.settings.kernel),
+        "temperature": model.learned.fitted.temperature,
+        "loo_log_likelihood": model.learned.fitted.loo_log_likelihood,
     }
 
 

@@ -106,10 +106,12 @@ def errors_as_messages() -> Iterator[None]:
 def short_work() -> Iterator[None]:
     """`errors_as_messages` for a block that computes little, with threads that wait without spinning.
 
-    Design note: the work is a second of imports and some small products. Threads that spin between these take the
-    processor from other programs, and on a busy machine from this one. OpenMP reads the setting when it is loaded.
+    Design note: the work is half a second of imports and some small products. Threads that spin between these take the
+    processor from other programs, and on a busy machine from this one. OpenMP and OpenBLAS read the settings when they
+    are loaded; that of OpenBLAS is the logarithm of the cycles for which a thread waits before it sleeps, at least 4.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     with errors_as_messages():
         yield
 

@@ -32,7 +32,7 @@ class Graph:
     def __init__(self, inputs: Sequence[tuple[str, Any, tuple[int | str, ...]]]) -> None:
         self._inputs = b"".join(_field(11, _value(*described)) for described in inputs)
         self._nodes: list[bytes] = []
-        self._constants: list[bytes] = []
+        self._constants: list[list[bytes]] = []
 
     def constant(self, array: NDArray[Any] | float) -> str:
         """Add an array of float32 or int64; a number becomes one of float32."""
@@ -40,7 +40,8 @@ class Graph:
         array = np.asarray(array, np.float32) if isinstance(array, float) else np.ascontiguousarray(array)
         dims = b"".join(_number(1, n) for n in array.shape)
         little = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-        self._constants.append(dims + _number(2, _TYPES[array.dtype]) + _field(8, name) + _field(9, little))
+        about = dims + _number(2, _TYPES[array.dtype]) + _field(8, name)
+        self._constants.append(_nested(5, [about, *_nested(9, [little])]))
         return name
 
     def node(self, operator: str, *inputs: str, **attributes: Attribute) -> str:
@@ -57,11 +58,11 @@ class Graph:
 
     def encoded(self, output: str) -> bytes:
         """The bytes of an ONNX file with one output, a matrix."""
-        nodes = b"".join(_field(1, node) for node in self._nodes)
-        constants = b"".join(_field(5, constant) for constant in self._constants)
+        nodes = [_field(1, node) for node in self._nodes]
+        constants = [part for constant in self._constants for part in constant]
         result = _field(12, _value(output, np.float32, ("n", "d")))
-        graph = nodes + _field(2, "mirrorshot") + constants + self._inputs + result
-        return _number(1, _IR_VERSION) + _field(7, graph) + _field(8, _field(1, "") + _number(2, _OPSET))
+        graph = _nested(7, [*nodes, _field(2, "mirrorshot"), *constants, self._inputs, result])
+        return b"".join([_number(1, _IR_VERSION), *graph, _field(8, _field(1, "") + _number(2, _OPSET))])
 
 
 def fold_norm(
@@ -100,6 +101,11 @@ def _number(field: int, value: int) -> bytes:
 def _field(field: int, content: bytes | str) -> bytes:
     content = content.encode() if isinstance(content, str) else content
     return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _nested(field: int, parts: Sequence[bytes]) -> list[bytes]:
+    """A field in parts, which are joined once, at the end: weights are megabytes."""
+    return [_varint(field << 3 | 2) + _varint(sum(map(len, parts))), *parts]
 
 
 def _attribute(name: str, value: Attribute) -> bytes:

@@ -68,7 +68,7 @@ def _pool_answers(fitted: Fitted, pool: Rows, decided: Set[int]) -> tuple[list[P
     open_rows = [row for row, number in enumerate(pool.ids) if number not in decided]
     if not open_rows:
         return found, None
-    return found, pool.ids[open_rows[int(fitted.model.head.suggest(pool.embeddings[open_rows], 1)[0])]]
+    return found, pool.ids[open_rows[fitted.model.suggest_rows(pool.embeddings[open_rows])[0]]]
 
 
 def _tell(fitted: Fitted, new: Rows) -> None:
@@ -81,7 +81,7 @@ def _tell(fitted: Fitted, new: Rows) -> None:
 
 def _suspects(fitted: Fitted) -> list[Suspect]:
     """Examples whose labels look wrong, the most suspicious first."""
-    found, labels = fitted.model.head.suspects(), fitted.model.labels
+    found, labels = fitted.model.suspects(), fitted.model.labels
     return [
         Suspect(picture_id=fitted.ids[row], label=labels[row], probability=float(share), suggested=str(best))
         for row, share, best in zip(found.row, found.proba, found.label, strict=True)
@@ -91,7 +91,7 @@ def _suspects(fitted: Fitted) -> list[Suspect]:
 
 def calibration(fitted: Fitted) -> Calibration:
     """Confidence and accuracy of the predictions of each example from the others."""
-    head = fitted.model.head.fitted_
+    head = fitted.model.learned.fitted
     y, weight = head.support.y, head.support.weight
     kept = decisions.kept_without(y, weight, weight, len(head.classes))
     n = int(kept.sum())

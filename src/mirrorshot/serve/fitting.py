@@ -1,7 +1,6 @@
 """Classifiers of many users: fitted when they are needed, kept while there is room."""
 
 import asyncio
-import copy
 import threading
 import weakref
 from collections import OrderedDict
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mirrorshot.classifier import FewShotClassifier
+from mirrorshot.classifier import Learned
 from mirrorshot.encoders import Encoder
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.forms import PictureAnswer
@@ -17,7 +16,6 @@ from mirrorshot.serve.images import read_previews
 from mirrorshot.serve.records import Rows
 from mirrorshot.tool import Model
 from mirrorshot.tool.encoding import unique_names
-from mirrorshot.tool.model import NOVELTY_RATE
 
 
 class Fitted(NamedTuple):
@@ -61,15 +59,15 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
         )
     updated = None if before is None else _update(before, rows)
     if updated is None:
-        head = FewShotClassifier(**parameters).fit(rows.embeddings, np.array(rows.labels, dtype=np.str_))
+        learned = Learned.fit(rows.embeddings, np.array(rows.labels, dtype=np.str_), **parameters)
     else:
-        head, rows = updated
+        learned, rows = updated
     previews = read_previews(rows.previews)
-    model = Model(encoder, unique_names(rows.names), rows.labels, rows.embeddings, head, previews)
-    return Fitted(rows.support, str(rows.encoder), rows.ids, model, head.novelty_threshold(NOVELTY_RATE), {})
+    model = Model(encoder, unique_names(rows.names), rows.labels, rows.embeddings, learned, previews)
+    return Fitted(rows.support, str(rows.encoder), rows.ids, model, model.novelty_threshold(), {})
 
 
-def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None:
+def _update(before: Fitted, rows: Rows) -> tuple[Learned, Rows] | None:
     """Bring an earlier classifier up to date; return it with the examples in its order.
 
     None if so much has changed that fitting anew is quicker.
@@ -82,15 +80,15 @@ def _update(before: Fitted, rows: Rows) -> tuple[FewShotClassifier, Rows] | None
     come = [place for place, number in enumerate(rows.ids) if old.get(number) != new[number]]
     if len(gone) + len(come) > max(2, len(rows.ids) // 8):
         return None
-    head = copy.copy(before.model.head)  # others may still be using that one; changes replace its parts
+    learned = before.model.learned
     if come:
-        head.add(rows.embeddings[come], np.array([rows.labels[place] for place in come], dtype=np.str_))
+        learned = learned.add(rows.embeddings[come], np.array([rows.labels[place] for place in come], dtype=np.str_))
     if gone:
-        head.remove(gone, drop_class=True)
+        learned = learned.remove(gone)
     come_ids = {rows.ids[place] for place in come}
     places = {number: place for place, number in enumerate(rows.ids)}
     stayed = [places[number] for number in before.ids if number in places and number not in come_ids]
-    return head, rows.take([*stayed, *come])
+    return learned, rows.take([*stayed, *come])
 
 
 class Cache:

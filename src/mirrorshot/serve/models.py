@@ -25,7 +25,7 @@ def examples_of(model: Model, limits: Limits) -> tuple[str, dict[str, Any], list
     Raises:
         DataError: the kernel has no name, or there are more classes or examples than the limits allow.
     """
-    parameters = model.head.get_params(deep=False)
+    parameters = model.learned.settings._asdict()
     if not isinstance(parameters["kernel"], str):
         raise DataError("Expected a model with a kernel that has a name, but got one that was made by hand.")
     if len(model.classes) > limits.classes or len(model.names) > limits.examples:

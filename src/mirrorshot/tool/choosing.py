@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mirrorshot.classifier import FewShotClassifier
+from mirrorshot.classifier import Learned
 from mirrorshot.data.decoding import read_pictures
 from mirrorshot.encoders import Choice, Embeddings, Item, candidates, choose_encoder, make_encoder
 from mirrorshot.encoders.plain import NoEncoder
@@ -90,7 +90,7 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
     scores = {}
     for name in names:
         X = make_encoder(name).fit(content).encode(content)
-        scores[name] = FewShotClassifier().fit(X, y).loo_log_likelihood_
+        scores[name] = Learned.fit(X, y).fitted.loo_log_likelihood
     bonus = _LOOKS if isinstance(content[0], Image.Image) else _EXPECTED
     best = max(names, key=lambda name: scores[name] + (bonus if name == expected.name else 0.0))
     shown = ", ".join(f"{name} {score / len(y):.2f}" for name, score in scores.items())

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.classifier import FewShotClassifier
+from mirrorshot.classifier import Learned, Suspects, decide, explain, predict, promise
+from mirrorshot.classifier.inputs import check_share
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
 from mirrorshot.files.texts import checked_class_names, first
 from mirrorshot.tool.choosing import table_encoder
@@ -18,16 +19,19 @@ from mirrorshot.tool.scores import Scores, scores_of
 from mirrorshot.tool.words import words_that_count
 from mirrorshot.types import DataError, InvalidInputError
 
+if TYPE_CHECKING:
+    from mirrorshot.classifier import FewShotClassifier
+
 NOVELTY_RATE = 0.05
 """Share of images of known classes that may be called "none of these"."""
 
 
 class Model:
-    """An encoder, a labelled support, and a `FewShotClassifier` that was fitted on it.
+    """An encoder, a labelled support, and a classifier that was fitted on it.
 
     Make one with `Model.fit` and read one with `Model.load`. `add` and `remove` edit the support; if they
     raise an error, the model stays as it was. Methods that take an `Encoded` want it from `encode_items` with the
-    encoder of the model. Names are all different; the head is fitted on the embeddings (n, D) in their order;
+    encoder of the model. Names are all different; the classifier is fitted on the embeddings (n, D) in their order;
     thumbnails are (n, 48, 48, 3) bytes, or None.
 
     Example:
@@ -45,10 +49,10 @@ class Model:
         names: Sequence[str],
         labels: Sequence[str],
         embeddings: Embeddings,
-        head: FewShotClassifier,
+        learned: Learned,
         thumbnails: NDArray[np.uint8] | None = None,
     ) -> None:
-        self.encoder, self.head = encoder, head
+        self.encoder, self.learned = encoder, learned
         self.names, self.labels = list(names), list(labels)
         self.embeddings, self.thumbnails = embeddings, thumbnails
 
@@ -89,14 +93,20 @@ class Model:
                 f"Expected examples of at least two classes, but got {len(labels)} of one: {first(list(set(labels)))}. "
                 "Add another class; for 'this or something else' make one of other things."
             )
-        y, options = np.array(labels, dtype=np.str_), dict(parameters or {})
-        head = FewShotClassifier(**options).fit(found.embeddings, y)
-        return cls(encoder, unique_names(found.items.names), labels, found.embeddings, head, found.thumbnails)
+        learned = Learned.fit(found.embeddings, np.array(labels, dtype=np.str_), **(parameters or {}))
+        return cls(encoder, unique_names(found.items.names), labels, found.embeddings, learned, found.thumbnails)
+
+    @property
+    def head(self) -> "FewShotClassifier":
+        """The classifier as it is now, as an estimator of scikit-learn; edits of that one do not change the model."""
+        from mirrorshot.classifier import FewShotClassifier
+
+        return FewShotClassifier.from_learned(self.learned)
 
     @property
     def classes(self) -> list[str]:
         """The classes, in the order of probabilities."""
-        return [str(label) for label in self.head.classes_]
+        return [str(label) for label in self.learned.fitted.classes]
 
     def predict(
         self,
@@ -120,8 +130,9 @@ class Model:
         about one in twenty items of known classes novel.
         """
         X = self.check_embeddings(found.embeddings)
-        prob, novelty, parts = self.head.predict_proba(X), self.head.novelty(X), self.head.uncertainty(X)
-        threshold = self.head.novelty_threshold(NOVELTY_RATE) if novelty_threshold is None else novelty_threshold
+        query = self.learned.queries(X)
+        prob, novelty, parts = predict.proba(*query), decide.novelty(*query), decide.uncertainty(*query)
+        threshold = self.novelty_threshold() if novelty_threshold is None else novelty_threshold
         sets = self._label_sets(X, coverage)
         classes, best = self.classes, prob.argmax(1)
         return [
@@ -142,11 +153,10 @@ class Model:
 
     def _label_sets(self, X: Embeddings, coverage: float) -> Sequence[tuple[str, ...] | None]:
         """Sets of labels; None for each item if there are too few examples for any."""
+        check_share("coverage", coverage)
         try:
-            in_set = self.head.predict_set(X, coverage)
+            in_set = promise.predict_set(*self.learned.queries(X), coverage, guarantee=False)
         except InvalidInputError:
-            if not 0.0 < coverage < 1.0:
-                raise
             return [None] * len(X)
         return [tuple(c for c, is_in in zip(self.classes, row, strict=True) if is_in) for row in in_set]
 
@@ -164,8 +174,8 @@ class Model:
                 f"{first(sorted(set(labels.tolist())))}. Name the folders as the classes."
             )
         X = self.check_embeddings(found.embeddings)
-        is_novel = self.head.novelty(X) > self.head.novelty_threshold(NOVELTY_RATE)
-        return scores_of(self.classes, labels, self.head.predict_log_proba(X[known]), is_novel)
+        is_novel = decide.novelty(*self.learned.queries(X)) > self.novelty_threshold()
+        return scores_of(self.classes, labels, predict.log_proba(*self.learned.queries(X[known])), is_novel)
 
     def explain(self, found: Encoded, label: str | None = None, n: int = 5) -> list[list[Reason]]:
         """Return the `n` examples that speak most for or against a class at each item, the strongest first.
@@ -176,7 +186,8 @@ class Model:
         if label is not None and label not in classes:
             raise InvalidInputError(f"Expected a class of the model ({first(classes)}), but got {label!r}.")
         X = self.check_embeddings(found.embeddings)
-        added, best = self.head.explain(X), self.head.predict_proba(X).argmax(1)
+        fitted, x, prior_mean = self.learned.queries(X)
+        added, best = explain.contributions(fitted, x), predict.proba(fitted, x, prior_mean).argmax(1)
         rows = [added[i, best[i] if label is None else classes.index(label)] for i in range(len(X))]
         orders = [np.argsort(-np.abs(row), kind="stable")[:n] for row in rows]
         return [
@@ -186,15 +197,27 @@ class Model:
 
     def words(self, found: Encoded, label: str | None = None, n: int = 5) -> list[list[Word]]:
         """Return the `n` words of each text without which the log-odds of a class, as in `explain`, change most."""
-        best = self.head.predict_proba(self.check_embeddings(found.embeddings)).argmax(1)
+        best = predict.proba(*self.learned.queries(self.check_embeddings(found.embeddings))).argmax(1)
         chosen = best if label is None else np.full(len(best), self.classes.index(label))
         texts = zip(map(str, found.items.content), map(int, chosen), strict=True)
-        return [words_that_count(self.head, self.encoder, text, c, n) for text, c in texts]
+        return [words_that_count(self.learned, self.encoder, text, c, n) for text, c in texts]
 
     def suggest(self, found: Encoded, k: int = 1) -> list[str]:
         """Return the names of the `k` items whose labels would help most, the most useful first."""
-        rows = self.head.suggest(self.check_embeddings(found.embeddings), min(k, len(found.embeddings)))
-        return [found.items.names[i] for i in rows]
+        return [found.items.names[i] for i in self.suggest_rows(found.embeddings, k)]
+
+    def suggest_rows(self, embeddings: Embeddings, k: int = 1) -> list[int]:
+        """`suggest` for embeddings (n, D): their rows."""
+        fitted, pool, _ = self.learned.queries(self.check_embeddings(embeddings))
+        return [int(row) for row in decide.suggest(fitted, pool, min(k, len(embeddings)))]
+
+    def suspects(self) -> Suspects:
+        """Examples whose label the other examples contradict, by their place, the most suspicious first."""
+        return decide.suspects(self.learned.fitted)
+
+    def novelty_threshold(self) -> float:
+        """The novelty that about one in twenty items of the known classes exceeds."""
+        return decide.novelty_threshold(self.learned.fitted, NOVELTY_RATE)
 
     def add(self, found: Encoded, labels: Sequence[str]) -> "Model":
         """Add examples with their labels, perhaps of new classes. Only the classifier learns them."""
@@ -207,7 +230,7 @@ class Model:
         thumbnails = self.thumbnails
         if thumbnails is not None:
             thumbnails = None if found.thumbnails is None else np.concatenate([thumbnails, found.thumbnails])
-        self.head.add(X, np.array(labels, dtype=np.str_))
+        self.learned = self.learned.add(X, np.array(labels, dtype=np.str_))
         self.names, self.labels, self.embeddings, self.thumbnails = names, [*self.labels, *labels], together, thumbnails
         return self
 
@@ -224,7 +247,7 @@ class Model:
         labels = [self.labels[i] for i in kept]
         if len(set(labels)) < 2:
             raise InvalidInputError("Expected examples of at least two classes to stay, but too few would. Keep some.")
-        self.head.remove(np.setdiff1d(np.arange(len(self.names)), kept), drop_class=True)
+        self.learned = self.learned.remove(np.setdiff1d(np.arange(len(self.names)), kept))
         self.names, self.labels, self.embeddings = [self.names[i] for i in kept], labels, self.embeddings[kept]
         self.thumbnails = None if self.thumbnails is None else self.thumbnails[kept]
         return self

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.classifier import FewShotClassifier
-from mirrorshot.classifier.save import HeadState
+from mirrorshot.classifier.save import HeadState, head_state, restore_head
 from mirrorshot.encoders import Embeddings, Encoder, Item, Kind, restore_encoder
 from mirrorshot.files.checkpoint import Checkpoint, CheckpointError
 from mirrorshot.files.sealed import load_sealed, save_sealed
@@ -59,7 +58,7 @@ def save_model(model: Model, path: Path) -> None:
     Raises:
         CheckpointWriteError: no room or no permission; the file is as it was.
     """
-    state = model.head.state()
+    state = head_state(model.learned)
     tensors: dict[str, Any] = {f"{_HEAD}{name}": tensor for name, tensor in state.tensors.items()}
     tensors |= {f"{_ENCODER}{name}": tensor for name, tensor in model.encoder.tensors().items()}
     tensors["embeddings"] = np.ascontiguousarray(model.embeddings)
@@ -86,11 +85,12 @@ def load_model(path: Path, *, trust_encoder: bool = False, download: bool = Fals
         state = HeadState(_part(saved, _HEAD), saved.info["head"])
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise CheckpointError(f"Expected {path} to hold a model, but a part is missing or wrong: {error}.") from error
-    head = FewShotClassifier.from_state(state, str(path))
-    fits = len(head.fitted_.used) == len(names) and head.n_features_in_ == embeddings.shape[1]
-    if not fits or sorted({*labels}) != list(head.classes_):
+    learned = restore_head(state, str(path))
+    n, n_features = learned.fitted.examples.x.shape
+    fits = n == len(names) and n_features == embeddings.shape[1]
+    if not fits or sorted({*labels}) != list(learned.fitted.classes):
         raise CheckpointError(f"Expected the classifier in {path} to be that of its examples, but it is not.")
-    return Model(encoder, names, labels, embeddings, head, thumbnails)
+    return Model(encoder, names, labels, embeddings, learned, thumbnails)
 
 
 def _encoder(saved: Checkpoint, trust_encoder: bool, download: bool) -> LazyEncoder:

@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from mirrorshot.classifier import FewShotClassifier
+from mirrorshot.classifier import Learned
+from mirrorshot.classifier.decide import suspects
 from mirrorshot.files.texts import count, few, first
 from mirrorshot.tool.doctor.images import Seen
 
@@ -122,8 +123,8 @@ def check_labels(seen: Seen) -> Iterator[Finding]:
     counts = Counter(seen.labels)
     if len(counts) < 2 or max(counts.values()) < 2:
         return
-    suspects = FewShotClassifier().fit(seen.embeddings, labels).suspects()
-    wrong = [(int(i), float(p), str(label)) for i, p, label in zip(*suspects, strict=True) if label != labels[i]]
+    found = zip(*suspects(Learned.fit(seen.embeddings, labels).fitted), strict=True)
+    wrong = [(int(i), float(p), str(label)) for i, p, label in found if label != labels[i]]
     confused = _confused(labels.tolist(), [(i, label) for i, _, label in wrong], counts)
     for (a, b), n in confused.items():
         total = counts[a] + counts[b]

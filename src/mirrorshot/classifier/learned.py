@@ -1,0 +1,73 @@
+"""A fitted classifier with its settings, for programs whose embeddings are arrays: it needs no scikit-learn.
+
+Design note: `FewShotClassifier` is the same for users, whose data may be frames, lists or anything else. To import its
+base class takes half a second, as long as all the rest of `mirrorshot predict`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrorshot.classifier import edit
+from mirrorshot.classifier.examples import Examples
+from mirrorshot.classifier.fit import Settings, learn
+from mirrorshot.classifier.fitted import Fitted
+from mirrorshot.classifier.inputs import check_embeddings
+from mirrorshot.classifier.predict import queries
+from mirrorshot.types import InvalidInputError
+
+
+class Learned(NamedTuple):
+    """An immutable classifier: edits return another one.
+
+    Attributes:
+        fitted: what was learned.
+        settings: the checked parameters, which an edit needs again.
+        feature_names: names of the features, if it was fitted to a data frame.
+
+    Example:
+        >>> X, y = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0]]), np.array(["a", "a", "b"])
+        >>> found = Learned.fit(X, y, kernel="cosine")
+        >>> found.remove([1]).add(X[1:2], y[1:2]).fitted.classes.tolist()
+        ['a', 'b']
+    """
+
+    fitted: Fitted
+    settings: Settings
+    feature_names: list[str] | None = None
+
+    @classmethod
+    def fit(cls, X: NDArray[Any], y: NDArray[Any], **parameters: Any) -> "Learned":
+        """Learn from embeddings (n, D) and labels (n,), with parameters of `FewShotClassifier`."""
+        settings = Settings(**parameters).check()
+        return cls(learn(settings, _examples(X, y)), settings)
+
+    def add(self, X: NDArray[Any], y: NDArray[Any]) -> "Learned":
+        """Return the classifier with more examples, after those that it has."""
+        more = _examples(X, y)._replace(declared=self.fitted.examples.declared)
+        return self._replace(fitted=edit.extend(self.fitted, self.settings, more, None))
+
+    def remove(self, index: Any) -> "Learned":
+        """Return the classifier without the examples at some places; a class that loses its last one goes too."""
+        return self._replace(fitted=edit.reduce(self.fitted, self.settings, index, drop_class=True))
+
+    def queries(self, X: NDArray[Any]) -> tuple[Fitted, NDArray[np.float64], NDArray[np.float64]]:
+        """Return the arguments of the functions of `predict`, `decide`, `promise` and `explain` for embeddings (M, D).
+
+        Raises:
+            InvalidInputError: there are none, or they are not finite or too large; or the examples have prior scores.
+        """
+        if not len(X):
+            raise InvalidInputError(f"Expected at least one query, but got an array of shape {X.shape}.")
+        return queries(self.fitted, _as_double(X)[None], None)
+
+
+def _examples(X: NDArray[Any], y: NDArray[Any]) -> Examples:
+    if X.ndim != 2 or y.shape != X.shape[:1] or X.size == 0:
+        raise InvalidInputError(f"Expected embeddings (n, D) and n labels, but got shapes {X.shape} and {y.shape}.")
+    return Examples(_as_double(X), y, np.ones(len(X)), None)
+
+
+def _as_double(X: NDArray[Any]) -> NDArray[np.float64]:
+    return check_embeddings(np.asarray(X, dtype=np.float64), X)
