@@ -1,6 +1,5 @@
 """`mirrorshot report`."""
 
-import json
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -109,7 +108,7 @@ def report(
     prepare_page("--output", output)
     with errors_as_messages():
         from mirrorshot.cli.results import write_comparison
-        from mirrorshot.files.checkpoint import write_atomically
+        from mirrorshot.files.checkpoint import write_json
         from mirrorshot.views import Table, check_gate, comparison_record
 
         shown = _collect(runs, wanted, again=again, n_cards=cards, device=device, quiet=given.quiet)
@@ -117,8 +116,7 @@ def report(
         gate = None if max_ece is None else check_gate(found, max_ece, gate_on)  # type: ignore[arg-type]
         sections = write_comparison(output, " and ".join(_few(list(shown))), shown, gate)
         record = comparison_record(shown, gate)
-        text = json.dumps(record, indent=2, allow_nan=False) + "\n"
-        write_atomically(output.with_suffix(".json"), text.encode())
+        write_json(output.with_suffix(".json"), record)
     if as_json:
         say_json(record)
     else:

@@ -38,6 +38,14 @@ def say_json(record: Any) -> None:
     say(json.dumps(record, indent=2))
 
 
+def say_result(record: Any, text: str, *, as_json: bool) -> None:
+    """Print a result, as JSON or as text."""
+    if as_json:
+        say_json(record)
+    else:
+        say(text)
+
+
 def note(text: str, *, quiet: bool = False) -> None:
     """Print a line for the user on stderr, apart from the results."""
     if not quiet:

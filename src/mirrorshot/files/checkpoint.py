@@ -55,15 +55,10 @@ class CheckpointWriteError(MirrorshotError, OSError):
 
 
 class Checkpoint(NamedTuple):
-    """Arrays by name; `info` of `save_checkpoint` with `format_version` and `mirrorshot_version`.
+    """Arrays by name; `info` of `save_checkpoint` with `format_version` and `mirrorshot_version`."""
 
-    Attributes:
-        tensors: NumPy arrays, or torch tensors on the CPU.
-        info: JSON.
-    """
-
-    tensors: dict[str, Any]
-    info: dict[str, Any]
+    tensors: dict[str, Any]  # NumPy arrays, or torch tensors on the CPU
+    info: dict[str, Any]  # JSON
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Any], info: Mapping[str, Any]) -> None:
