@@ -44,7 +44,7 @@ def test_help_teaches_what_there_is_and_what_it_costs(run):
         (["table1", *SMOKE, "--seeds", ""], "Expected --seeds to be numbers with commas"),
         (["table1", *SMOKE, "--set", "data=cub", "--tag", "x"], "Expected --dataset, which the result is named after"),
         (["tables", "--method", "dkt"], "Expected tables without --method"),
-        (["figure2", *SMOKE], "reliability bins in results, but got none .* Run: mirrorshot reproduce table2"),
+        (["figure2", *SMOKE], "reliability bins in results, but .* has none. Run: mirrorshot reproduce table2"),
     ],
 )
 def test_wrong_usage_is_one_line_before_any_work(run, tmp_path, arguments, message):

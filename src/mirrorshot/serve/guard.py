@@ -92,8 +92,8 @@ class Guard:
         if needs_token and not self._door.is_open(headers, address):
             raise RequestError(
                 403,
-                "Expected the token of this server, but got none that fits. Open the address that it printed when it "
-                f"started, or send the token in the header {TOKEN_HEADER}.",
+                "Expected the token of this server. Open the address that it printed when it started, or send the "
+                f"token in the header {TOKEN_HEADER}.",
             )
         if scope["method"] not in _READS:
             check_origin(headers)

@@ -225,7 +225,7 @@ class Service:
         )
 
     async def calibration(self, session: Session) -> forms.Calibration:
-        """How well calibrated the classifier is, by leaving one out."""
+        """Calibration of the classifier, by leaving one out."""
         return await self.computed(session.key, answers.calibration, await self.fitted(session))
 
     async def model_file(self, session: Session) -> bytes:
