@@ -40,7 +40,7 @@ def test_help_teaches_what_there_is_and_what_it_costs(run):
         (["figure3", *SMOKE, "--method", "dkt"], "Expected figure3 without --method"),
         (["departures", "--dataset", "glyphs"], "Expected departures without --dataset"),
         (["table4", *SMOKE, "--jobs", "3"], "Expected table4 without --jobs"),
-        (["departures", "--shots", "1"], "departures without --shots, since it draws its own tasks"),
+        (["departures", "--shots", "1"], "Expected departures without --shots, which changes nothing there"),
         (["table1", *SMOKE, "--seeds", ""], "Expected --seeds to be numbers with commas"),
         (["table1", *SMOKE, "--set", "data=cub", "--tag", "x"], "Expected --dataset, which the result is named after"),
         (["tables", "--method", "dkt"], "Expected tables without --method"),

@@ -102,16 +102,10 @@ def reproduce(
     if target not in TARGETS:
         refuse(f"Expected TARGET to be one of {', '.join(TARGETS)}, but got {target!r}.")
     check_folder("--results", results)
-    if target == "tables":
-        _refuse_options_of_others(
-            {"--dataset": dataset, "--method": method, "--shots": shots, "--set": overrides, "--tag": tag,
-             "--again": again, "--train-only": train_only, "--json": as_json}
-        )  # fmt: skip
-        _write_page(results, output or Path("docs/results.md"))
-        return
-    folder = output or Path("reproduction")
+    is_page = target == "tables"
+    place = output or Path("docs/results.md" if is_page else "reproduction")
     check_folder("--runs", runs)
-    check_folder("--output", folder)
+    check_folder("--output", place.parent if is_page else place)
     numbers = _numbers("--shots", shots, 1), _numbers("--seeds", seeds, 0)
     with errors_as_messages():
         from mirrorshot.paper.program import Request, completed
@@ -119,7 +113,7 @@ def reproduce(
 
         request = Request(
             target, _words(dataset), _words(method), *numbers, preset, budget, tuple(overrides or ()), tag,
-            Places(results, runs), folder, jobs, seconds, again, train_only,
+            Places(results, runs), place, jobs, seconds, again, train_only,
         )  # fmt: skip
         with wrong_usage():
             completed(request)
@@ -159,21 +153,6 @@ def _print(found: "Reproduction", as_json: bool) -> None:
         say(tables.markdown(sheet))
     for path in found.files:
         say(f"written: {path}")
-
-
-def _refuse_options_of_others(given: dict[str, object]) -> None:
-    wrong = next((name for name, value in given.items() if value), None)
-    if wrong is not None:
-        refuse(f"Expected tables without {wrong}, since the page has all results that there are. Leave {wrong} out.")
-
-
-def _write_page(results: Path, page: Path) -> None:
-    check_folder("--output", page.parent)
-    with errors_as_messages():
-        from mirrorshot.paper.page import write_results
-
-        for path in write_results(results, page):
-            say(f"written: {path}")
 
 
 def _words(text: str) -> tuple[str, ...]:
