@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.classifier.save import HeadState
 from mirrorshot.encoders import Embeddings, Encoder, Item, Kind, restore_encoder
-from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, checkpoint_bytes, write_atomically
-from mirrorshot.files.sealed import load_sealed
+from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, write_atomically
+from mirrorshot.files.sealed import load_sealed, sealed_bytes
 from mirrorshot.tool.encoding import THUMBNAIL
 from mirrorshot.tool.model import Model
 
@@ -76,7 +76,7 @@ def model_bytes(model: Model) -> bytes:
         "labels": model.labels,
         "head": state.info,
     }
-    return checkpoint_bytes(tensors, {**info, "kind": "model", "version": MODEL_VERSION})
+    return sealed_bytes(tensors, info, kind="model", version=MODEL_VERSION)
 
 
 def load_model(path: Path, *, trust_encoder: bool = False, download: bool = False) -> Model:
