@@ -34,7 +34,7 @@ def test_help_teaches_what_there_is_and_what_it_costs(run):
         (["table1", "--budget", "huge"], "Expected --budget to be one of smoke, short, paper, but got 'huge'"),
         (["table1", *SMOKE, "--preset", "papre"], "Expected --preset to be one of default, paper, but got 'papre'"),
         (["table1", *SMOKE, "--shots", "one"], "Expected --shots to be numbers with commas"),
-        (["table1", *SMOKE, "--shots", "0"], "Expected --shots to be at least 1"),
+        (["table1", *SMOKE, "--shots", "0"], "Expected --shots to be distinct and at least 1"),
         (["table1", *SMOKE, "--set", "lr=1"], "Expected --tag with --set lr"),
         (["table1", *SMOKE, "--set", "lrr=1", "--tag", "x"], "Did you mean `lr`"),
         (["figure3", *SMOKE, "--method", "dkt"], "Expected figure3 without --method"),

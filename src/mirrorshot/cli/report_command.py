@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorshot.cli.assessment import refuse_missing
-from mirrorshot.cli.evaluate_command import parse_seeds, read_configs
+from mirrorshot.cli.evaluate_command import read_configs
 from mirrorshot.cli.options import (
     AsJson,
     Device,
@@ -19,7 +19,16 @@ from mirrorshot.cli.options import (
     n_query_option,
 )
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import FINDINGS, errors_as_messages, prepare_page, refuse, say, say_json, wrong_usage
+from mirrorshot.cli.terminal import (
+    FINDINGS,
+    errors_as_messages,
+    numbers,
+    prepare_page,
+    refuse,
+    say,
+    say_json,
+    wrong_usage,
+)
 
 if TYPE_CHECKING:
     from mirrorshot.data.benchmarks import Dataset
@@ -100,7 +109,7 @@ def report(
 
         report_model(runs, output, pool, given, keep_copies=keep_copies, as_json=as_json)
         return
-    wanted = _Wanted(n_query, n_tasks, None if seeds is None else tuple(parse_seeds(seeds)), two_temperatures)
+    wanted = _Wanted(n_query, n_tasks, None if seeds is None else numbers("--seeds", seeds), two_temperatures)
     if max_ece is not None and not 0.0 < max_ece < 1.0:
         refuse(f"Expected --max-ece to be between 0 and 1, but got {max_ece}.")
     if gate_on not in ("raw", "calibrated"):

@@ -10,7 +10,7 @@ import typer
 from mirrorshot.cli import options
 from mirrorshot.cli.completion import complete_budget, complete_target
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import check_folder, errors_as_messages, refuse, say, say_json, wrong_usage
+from mirrorshot.cli.terminal import check_folder, errors_as_messages, numbers, refuse, say, say_json, wrong_usage
 from mirrorshot.paper import BUDGETS, TARGETS
 
 if TYPE_CHECKING:
@@ -106,13 +106,13 @@ def reproduce(
     place = output or Path("docs/results.md" if is_page else "reproduction")
     check_folder("--runs", runs)
     check_folder("--output", place.parent if is_page else place)
-    numbers = _numbers("--shots", shots, 1), _numbers("--seeds", seeds, 0)
+    given = numbers("--shots", shots, least=1) if shots else (), numbers("--seeds", seeds)
     with errors_as_messages():
         from mirrorshot.paper.program import Request, completed
         from mirrorshot.paper.runner import Places
 
         request = Request(
-            target, _words(dataset), _words(method), *numbers, preset, budget, tuple(overrides or ()), tag,
+            target, _words(dataset), _words(method), *given, preset, budget, tuple(overrides or ()), tag,
             Places(results, runs), place, jobs, seconds, again, train_only,
         )  # fmt: skip
         with wrong_usage():
@@ -157,15 +157,3 @@ def _print(found: "Reproduction", as_json: bool) -> None:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
-def _numbers(option: str, text: str, least: int) -> tuple[int, ...]:
-    try:
-        numbers = [int(word) for word in _words(text)]
-    except ValueError:
-        refuse(f"Expected {option} to be numbers with commas, for instance 1,5, but got {text!r}.")
-    if option == "--seeds" and not numbers:
-        refuse(f"Expected {option} to be numbers with commas, for instance 1,2,3, but got {text!r}.")
-    if any(number < least for number in numbers):
-        refuse(f"Expected {option} to be at least {least}, but got {text!r}.")
-    return tuple(numbers)

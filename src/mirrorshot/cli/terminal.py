@@ -136,6 +136,17 @@ def _one_line(message: str) -> str:
     return " ".join(line.strip() for line in message.splitlines())
 
 
+def numbers(option: str, text: str, *, least: int = 0) -> tuple[int, ...]:
+    """Read whole numbers from `1,2,3`; refuse others, those below `least`, and one that is given twice."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        refuse(f"Expected {option} to be numbers with commas, for instance 1,2,3, but got {text!r}.")
+    if min(found) < least or len(set(found)) < len(found):
+        refuse(f"Expected {option} to be distinct and at least {least}, but got {text!r}.")
+    return found
+
+
 def check_folder(option: str, path: Path) -> None:
     """Refuse a folder that cannot be made or written, before anything slow begins."""
     nearest = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
