@@ -19,6 +19,12 @@ T = TypeVar("T")
 Progress = Callable[[int, int, str], None]
 THUMBNAIL = 48  # pixels of a side
 _AT_ONCE = 16  # images that are decoded and held at a time
+_WORDS = {"picture": "images", "text": "texts", "embedding": "embeddings"}
+_ADVICE = {
+    "picture": "Pass a table of texts.",
+    "text": "Name an encoder for texts, for instance wordllama or tfidf.",
+    "embedding": "Pass items that it takes, or fit a model on embeddings.",
+}
 
 
 class Encoded(NamedTuple):
@@ -46,24 +52,15 @@ def encode_items(
         EncoderError: the encoder takes items of another kind.
         DataError: no image can be read.
     """
+    is_function = ":" in encoder.name and encoder.kind == "picture" and items.kind == "text"  # may take texts as well
+    if encoder.kind not in (items.kind, "embedding") and not is_function:
+        raise EncoderError(
+            f"Expected {_WORDS[encoder.kind]}, which encoder {encoder.name!r} takes, but got {_WORDS[items.kind]}. "
+            f"{_ADVICE[items.kind]}"
+        )
     if isinstance(items.content, np.ndarray):
-        if encoder.kind != "embedding":
-            kind = "image" if encoder.kind == "picture" else encoder.kind
-            raise EncoderError(
-                f"Expected {kind}s, which encoder {encoder.name!r} takes, but got embeddings. "
-                f"Pass {kind}s, or fit a model on embeddings."
-            )
         X = _in_order(items.content, items.columns, encoder.settings.get("columns"))
         return Encoded(items, encoder.encode(X), None, {})  # type: ignore[arg-type]
-    if items.kind == "text" and encoder.kind == "picture" and ":" not in encoder.name:
-        raise EncoderError(
-            f"Expected images, which encoder {encoder.name!r} takes, but got texts. Name an encoder for texts, for "
-            "instance wordllama or tfidf."
-        )
-    if items.kind == "picture" and encoder.kind == "text":
-        raise EncoderError(
-            f"Expected texts, which encoder {encoder.name!r} takes, but got images. Pass a table of texts."
-        )
     if items.kind == "text":
         return _encode_texts(encoder, items)
     return _encode_images(encoder, items, thumbnails, progress)
