@@ -92,7 +92,7 @@ def test_a_single_file_of_embeddings_is_tested_without_a_temperature(train, run,
     ("arguments", "message"),
     [
         (["--seeds", "1,x"], "Expected --seeds to be numbers with commas, for instance 1,2,3, but got '1,x'."),
-        (["--seeds", "1,1"], "Expected --seeds to be distinct and not negative, but got '1,1'."),
+        (["--seeds", "1,1"], "Expected --seeds to be distinct and at least 0, but got '1,1'."),
         (["--checkpoint", "first"], "Expected --checkpoint to be best or last, but got 'first'."),
         (["--device", "tpu"], "but got 'tpu'."),
     ],

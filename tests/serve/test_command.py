@@ -1,6 +1,5 @@
 """`mirrorshot serve` on the command line."""
 
-import os
 import socket
 import sqlite3
 import stat
@@ -10,9 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirrorshot.cli import main
-from mirrorshot.serve import Settings
 from mirrorshot.serve.database import Database
-from mirrorshot.serve.service import Service
 from mirrorshot.types import DataError
 
 
@@ -99,16 +96,6 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path):
     with pytest.raises(DataError, match=r"to be an intact database, but got: file is not a database"):
         Database(tmp_path, 10**6)
     assert (tmp_path / "serve.sqlite3").read_text().startswith("these are not tables")
-
-
-def test_downloads_that_were_cut_off_are_cleaned_away(tmp_path, encoders):
-    stale, fresh = tmp_path / "download-old", tmp_path / "download-new"
-    for path in (stale, fresh):
-        path.write_text("half a model")
-    os.utime(stale, (0, 0))
-    Service(Settings(tmp_path), encoders).close()
-    assert not stale.exists()
-    assert fresh.exists()  # of a server that runs
 
 
 def test_only_the_owner_can_read_the_data(tmp_path):

@@ -28,21 +28,20 @@ def teach(user, picture_of):
 
 
 @pytest.mark.parametrize(("code", "status"), [(errno.ENOSPC, 507), (errno.EIO, 503)])
-def test_a_download_that_cannot_be_written_says_so_without_a_path(serve, picture_of, monkeypatch, caplog, code, status):
+def test_a_disk_that_fails_is_an_error_without_a_path(serve, picture_of, monkeypatch, caplog, code, status):
     server = serve()
     user = teach(server.client().begin(), picture_of)
-    user.get("answers")
 
     def fail(*_):
-        raise OSError(code, os.strerror(code), str(server.folder / "download-1"))
+        raise OSError(code, os.strerror(code), str(server.folder / "copy-1"))
 
-    monkeypatch.setattr("mirrorshot.files.checkpoint.os.fsync", fail)
+    monkeypatch.setattr("mirrorshot.serve.reader.Reader.contents", fail)
     with caplog.at_level(logging.ERROR, "mirrorshot.serve"):
-        answer = user.http.get("/api/model")
+        answer = user.http.get("/api/session")
     assert answer.status_code == status
     assert answer.json()["error"].startswith("Expected")
     assert str(server.folder) not in answer.text
-    assert "download-" not in answer.text
+    assert "copy-" not in answer.text
     assert str(server.folder) in caplog.text  # whoever runs the server needs it
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mirrorshot.files.imaging.reading import make_preview
 from mirrorshot.serve.fitting import Cache, fit
-from mirrorshot.serve.images import make_preview
 from mirrorshot.serve.records import Rows
 
 PNG = {"content-type": "image/png"}
@@ -82,7 +82,7 @@ def test_questions_at_the_same_time_fit_one_model(serve, picture_of, monkeypatch
 def rows(seed, n=6):
     rng = np.random.default_rng(seed)
     labels = ["a", "b"] * (n // 2)
-    preview = make_preview(Image.new("L", (4, 4)))
+    preview = make_preview(Image.new("L", (4, 4)), 8)
     return Rows(
         seed, "pixels", list(range(n)), [str(i) for i in range(n)], labels, rng.normal(size=(n, 3)), [preview] * n
     )

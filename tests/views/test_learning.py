@@ -77,7 +77,7 @@ def test_accuracy_is_in_percent(tmp_path):
 
 @pytest.mark.parametrize("histories", [{}, {"a": []}, {"a": [{"step": 1}]}])
 def test_nothing_to_draw_is_explained(histories):
-    with pytest.raises(InvalidInputError, match=f"but got none in {len(histories)} histories"):
+    with pytest.raises(InvalidInputError, match=f"but {len(histories)} histories have none"):
         learning_curve_figure(histories)
 
 

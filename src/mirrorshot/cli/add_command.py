@@ -9,7 +9,7 @@ import typer
 from mirrorshot.cli.models import in_words, load_model, read_unlabelled, report_copies, report_damaged, summary
 from mirrorshot.cli.options import AsJson, Contradictions, EditedFile, ModelFile, Reading, SkipCorrupt, examples
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import prepare_file, refuse, say, say_json, short_work
+from mirrorshot.cli.terminal import prepare_file, refuse, say_result, short_work
 from mirrorshot.files.texts import count
 
 if TYPE_CHECKING:
@@ -58,10 +58,8 @@ def add(
                 report_copies(copies, names, labels, fitted, allow_contradictions=allow_contradictions, quiet=quiet)
                 fitted.add(found, labels)
         fitted.save(path)
-    if as_json:
-        say_json(summary(fitted, path))
-    else:
-        say(f"Added {count(len(fitted.names) - n_before, 'examples')}; {in_words(fitted, path)}.")
+    added = count(len(fitted.names) - n_before, "examples")
+    say_result(summary(fitted, path), f"Added {added}; {in_words(fitted, path)}.", as_json=as_json)
 
 
 def _groups(images: Sequence[str], label: str | None) -> dict[str, list[str]]:

@@ -17,22 +17,13 @@ _MAX_MATRIX = 12  # classes of a confusion matrix on the terminal
 
 
 class Assessment(NamedTuple):
-    """A model, the labelled items that count, those of them that it has as examples, and the scores.
-
-    Attributes:
-        model: the model.
-        encoded: the items that were scored.
-        shared: names of items that the model has as examples, with the names of these.
-        near: how many of these are nearly the same, not exactly.
-        are_kept: whether the shared items were scored too.
-        scores: the scores.
-    """
+    """A model, the labelled items that count, those of them that it has as examples, and the scores."""
 
     model: "Model"
-    encoded: "Encoded"
-    shared: list[tuple[str, str]]
-    near: int
-    are_kept: bool
+    encoded: "Encoded"  # the items that were scored
+    shared: list[tuple[str, str]]  # names of items that the model has as examples, with the names of these
+    near: int  # how many of these are nearly the same, not exactly
+    are_kept: bool  # whether the shared items were scored too
     scores: "Scores"
 
     @property
@@ -123,7 +114,7 @@ def score_rows(scores: "Scores") -> list[tuple[str, str, str]]:
 
 
 def novelty_in_words(scores: "Scores", items: str) -> str:
-    """How often "none of these" was said, for items of known classes and of others."""
+    """A sentence on the share of "none of these", for items of known classes and of others."""
     text = f"{scores.novel_known:.1%} of the {items} of known classes were called none of these."
     if scores.novel_unknown is not None:
         text += (

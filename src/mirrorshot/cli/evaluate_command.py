@@ -13,6 +13,7 @@ from mirrorshot.cli.models import end_with_damaged
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
     errors_as_messages,
+    numbers,
     prepare_page,
     refuse,
     say_json,
@@ -94,7 +95,7 @@ def evaluate(
     if runs[0].is_file():
         _evaluate_model(runs, given, keep_copies=keep_copies, as_json=as_json)
         return
-    protocol = {"n_query": n_query, "n_tasks": n_tasks, "seeds": parse_seeds(seeds)}
+    protocol = {"n_query": n_query, "n_tasks": n_tasks, "seeds": numbers("--seeds", seeds)}
     if checkpoint not in ("best", "last"):
         refuse(f"Expected --checkpoint to be best or last, but got {checkpoint!r}.")
     if report is not None:
@@ -117,17 +118,6 @@ def evaluate(
         say_json(record)
     else:
         print_results(results, report)
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Read seeds from `1,2,3`."""
-    try:
-        seeds = [int(part) for part in text.split(",")]
-    except ValueError:
-        refuse(f"Expected --seeds to be numbers with commas, for instance 1,2,3, but got {text!r}.")
-    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        refuse(f"Expected --seeds to be distinct and not negative, but got {text!r}.")
-    return seeds
 
 
 def read_configs(runs: Sequence[Path]) -> dict[Path, "Config"]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from mirrorshot.cli.models import load_model
 from mirrorshot.cli.options import AsJson, ModelFile, examples, output_option
-from mirrorshot.cli.terminal import prepare_file, say, say_json, short_work
+from mirrorshot.cli.terminal import prepare_file, say_result, short_work
 
 EXPORT_EXAMPLES = examples(
     {
@@ -28,7 +28,6 @@ def export(
         fitted = load_model(model)
         export_onnx(fitted.head, output)
     n_features = int(fitted.head.n_features_in_)
-    if as_json:
-        say_json({"output": str(output), "n_features": n_features, "classes": fitted.classes})
-    else:
-        say(f"{output}: embeddings (n, {n_features}) -> probabilities of {', '.join(fitted.classes)}")
+    record = {"output": str(output), "n_features": n_features, "classes": fitted.classes}
+    text = f"{output}: embeddings (n, {n_features}) -> probabilities of {', '.join(fitted.classes)}"
+    say_result(record, text, as_json=as_json)

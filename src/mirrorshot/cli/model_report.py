@@ -1,7 +1,6 @@
 """`mirrorshot report MODEL FOLDER`: the report on a model as one HTML file, and its numbers as JSON."""
 
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import numpy as np
 from mirrorshot.cli.assessment import Assessment, assess, novelty_in_words, score_rows
 from mirrorshot.cli.models import end_with_damaged
 from mirrorshot.cli.options import Reading
-from mirrorshot.cli.terminal import note, say, say_json, short_work, shown
+from mirrorshot.cli.terminal import note, say_result, short_work, shown
 
 if TYPE_CHECKING:
     from mirrorshot.tool import Encoded, Prediction
@@ -26,7 +25,7 @@ def report_model(
 ) -> None:
     """Write the report on a model; `paths` are its file and labelled items."""
     with short_work():
-        from mirrorshot.files.checkpoint import write_atomically
+        from mirrorshot.files.checkpoint import write_json
         from mirrorshot.tool.scores import verdict
         from mirrorshot.views import model_sections, write_report
 
@@ -36,11 +35,9 @@ def report_model(
         title = f"{paths[0].name} on {paths[1].name}"
         write_report(output, title=title, intro=intro, sections=model_sections(_results(found, paths, pool)))
         numbers = output.with_suffix(".json")
-        write_atomically(numbers, (json.dumps(found.record(), indent=2, allow_nan=False) + "\n").encode())
-    if as_json:
-        say_json(found.record())
-    else:
-        say(f"{verdict(found.scores, found.items)}\nReport:  {output}\nNumbers: {numbers}")
+        write_json(numbers, found.record())
+    text = f"{verdict(found.scores, found.items)}\nReport:  {output}\nNumbers: {numbers}"
+    say_result(found.record(), text, as_json=as_json)
     end_with_damaged(found.encoded)
 
 

@@ -117,9 +117,9 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     own = inspect.signature(command).parameters.values()
     groups = {p.name: p.annotation for p in own if p.annotation in (Reading, Encoding)}
     options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=group._field_defaults[name], annotation=hint)
         for group in groups.values()
-        for (name, default), hint in zip(group._field_defaults.items(), _hints(group), strict=True)
+        for name, hint in get_type_hints(group, include_extras=True).items()
     ]
 
     @wraps(command)
@@ -131,7 +131,3 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in shown}
     return run
-
-
-def _hints(group: type) -> list[Any]:
-    return list(get_type_hints(group, include_extras=True).values())

@@ -1,15 +1,12 @@
 """`mirrorshot prior`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from mirrorshot.cli.models import read_examples
 from mirrorshot.cli.options import AsJson, Encoding, examples, labelled_argument, output_option
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import prepare_file, say, say_json, short_work
-
-if TYPE_CHECKING:
-    from mirrorshot.classifier.prior import Prior
+from mirrorshot.cli.terminal import prepare_file, say_result, short_work
 
 PRIOR_EXAMPLES = examples(
     {
@@ -40,11 +37,5 @@ def prior(
         with progress_bar(quiet=given.quiet) as stage:
             found = background_prior(items, chosen, learned_on=background.name, progress=stage("Encoding"))
         found.save(output)
-    _print(found, output, as_json)
-
-
-def _print(found: "Prior", path: Path, as_json: bool) -> None:
-    if as_json:
-        say_json({"output": str(path), "encoder": found.encoder, "centre": found.centre, **found.temperature._asdict()})
-    else:
-        say(f"Prior of {found.encoder}: {path}")
+    record = {"output": str(output), "encoder": found.encoder, "centre": found.centre, **found.temperature._asdict()}
+    say_result(record, f"Prior of {found.encoder}: {output}", as_json=as_json)

@@ -9,7 +9,7 @@ import typer
 
 from mirrorshot.cli.models import in_words, load_model, summary
 from mirrorshot.cli.options import AsJson, EditedFile, ModelFile, examples
-from mirrorshot.cli.terminal import prepare_file, refuse, say, say_json, short_work
+from mirrorshot.cli.terminal import prepare_file, refuse, say_result, short_work
 from mirrorshot.files.texts import count, few
 
 REMOVE_EXAMPLES = examples(
@@ -48,10 +48,8 @@ def remove(
             else [name for name, own in zip(fitted.names, fitted.labels, strict=True) if own == label]
         )
         fitted.save(path)
-    if as_json:
-        say_json(summary(fitted, path))
-    else:
-        say(f"Removed {count(n_before - len(fitted.names), 'examples')}; {in_words(fitted, path)}.")
+    removed = count(n_before - len(fitted.names), "examples")
+    say_result(summary(fitted, path), f"Removed {removed}; {in_words(fitted, path)}.", as_json=as_json)
 
 
 def find_names(wanted: Iterable[str], names: Sequence[str]) -> list[str]:

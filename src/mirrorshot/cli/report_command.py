@@ -1,6 +1,5 @@
 """`mirrorshot report`."""
 
-import json
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorshot.cli.assessment import refuse_missing
-from mirrorshot.cli.evaluate_command import parse_seeds, read_configs
+from mirrorshot.cli.evaluate_command import read_configs
 from mirrorshot.cli.options import (
     AsJson,
     Device,
@@ -20,7 +19,16 @@ from mirrorshot.cli.options import (
     n_query_option,
 )
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import FINDINGS, errors_as_messages, prepare_page, refuse, say, say_json, wrong_usage
+from mirrorshot.cli.terminal import (
+    FINDINGS,
+    errors_as_messages,
+    numbers,
+    prepare_page,
+    refuse,
+    say,
+    say_json,
+    wrong_usage,
+)
 
 if TYPE_CHECKING:
     from mirrorshot.data.benchmarks import Dataset
@@ -101,7 +109,7 @@ def report(
 
         report_model(runs, output, pool, given, keep_copies=keep_copies, as_json=as_json)
         return
-    wanted = _Wanted(n_query, n_tasks, None if seeds is None else tuple(parse_seeds(seeds)), two_temperatures)
+    wanted = _Wanted(n_query, n_tasks, None if seeds is None else numbers("--seeds", seeds), two_temperatures)
     if max_ece is not None and not 0.0 < max_ece < 1.0:
         refuse(f"Expected --max-ece to be between 0 and 1, but got {max_ece}.")
     if gate_on not in ("raw", "calibrated"):
@@ -109,7 +117,7 @@ def report(
     prepare_page("--output", output)
     with errors_as_messages():
         from mirrorshot.cli.results import write_comparison
-        from mirrorshot.files.checkpoint import write_atomically
+        from mirrorshot.files.checkpoint import write_json
         from mirrorshot.views import Table, check_gate, comparison_record
 
         shown = _collect(runs, wanted, again=again, n_cards=cards, device=device, quiet=given.quiet)
@@ -117,8 +125,7 @@ def report(
         gate = None if max_ece is None else check_gate(found, max_ece, gate_on)  # type: ignore[arg-type]
         sections = write_comparison(output, " and ".join(_few(list(shown))), shown, gate)
         record = comparison_record(shown, gate)
-        text = json.dumps(record, indent=2, allow_nan=False) + "\n"
-        write_atomically(output.with_suffix(".json"), text.encode())
+        write_json(output.with_suffix(".json"), record)
     if as_json:
         say_json(record)
     else:

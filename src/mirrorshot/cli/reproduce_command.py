@@ -10,7 +10,7 @@ import typer
 from mirrorshot.cli import options
 from mirrorshot.cli.completion import complete_budget, complete_target
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import check_folder, errors_as_messages, refuse, say, say_json, wrong_usage
+from mirrorshot.cli.terminal import check_folder, errors_as_messages, numbers, refuse, say, say_json, wrong_usage
 from mirrorshot.paper import BUDGETS, TARGETS
 
 if TYPE_CHECKING:
@@ -102,24 +102,18 @@ def reproduce(
     if target not in TARGETS:
         refuse(f"Expected TARGET to be one of {', '.join(TARGETS)}, but got {target!r}.")
     check_folder("--results", results)
-    if target == "tables":
-        _refuse_options_of_others(
-            {"--dataset": dataset, "--method": method, "--shots": shots, "--set": overrides, "--tag": tag,
-             "--again": again, "--train-only": train_only, "--json": as_json}
-        )  # fmt: skip
-        _write_page(results, output or Path("docs/results.md"))
-        return
-    folder = output or Path("reproduction")
+    is_page = target == "tables"
+    place = output or Path("docs/results.md" if is_page else "reproduction")
     check_folder("--runs", runs)
-    check_folder("--output", folder)
-    numbers = _numbers("--shots", shots, 1), _numbers("--seeds", seeds, 0)
+    check_folder("--output", place.parent if is_page else place)
+    given = numbers("--shots", shots, least=1) if shots else (), numbers("--seeds", seeds)
     with errors_as_messages():
         from mirrorshot.paper.program import Request, completed
         from mirrorshot.paper.runner import Places
 
         request = Request(
-            target, _words(dataset), _words(method), *numbers, preset, budget, tuple(overrides or ()), tag,
-            Places(results, runs), folder, jobs, seconds, again, train_only,
+            target, _words(dataset), _words(method), *given, preset, budget, tuple(overrides or ()), tag,
+            Places(results, runs), place, jobs, seconds, again, train_only,
         )  # fmt: skip
         with wrong_usage():
             completed(request)
@@ -161,32 +155,5 @@ def _print(found: "Reproduction", as_json: bool) -> None:
         say(f"written: {path}")
 
 
-def _refuse_options_of_others(given: dict[str, object]) -> None:
-    wrong = next((name for name, value in given.items() if value), None)
-    if wrong is not None:
-        refuse(f"Expected tables without {wrong}, since the page has all results that there are. Leave {wrong} out.")
-
-
-def _write_page(results: Path, page: Path) -> None:
-    check_folder("--output", page.parent)
-    with errors_as_messages():
-        from mirrorshot.paper.page import write_results
-
-        for path in write_results(results, page):
-            say(f"written: {path}")
-
-
 def _words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
-def _numbers(option: str, text: str, least: int) -> tuple[int, ...]:
-    try:
-        numbers = [int(word) for word in _words(text)]
-    except ValueError:
-        refuse(f"Expected {option} to be numbers with commas, for instance 1,5, but got {text!r}.")
-    if option == "--seeds" and not numbers:
-        refuse(f"Expected {option} to be numbers with commas, for instance 1,2,3, but got {text!r}.")
-    if any(number < least for number in numbers):
-        refuse(f"Expected {option} to be at least {least}, but got {text!r}.")
-    return tuple(numbers)

@@ -30,21 +30,13 @@ _PROGRESS = ("step", "episodes", "val_accuracy", "val_nll")
 
 
 class Results(NamedTuple):
-    """Evaluations of some runs on the same tasks.
+    """Evaluations of some runs on the same tasks."""
 
-    Attributes:
-        data: name or path of the data.
-        checkpoint: weights, "best" or "last".
-        configs: settings of the runs, by folder.
-        found: their evaluations.
-        average_flips: as given to `evaluate`; None: as the runs were trained.
-    """
-
-    data: str
-    checkpoint: str
-    configs: Mapping[Path, Config]
-    found: Mapping[Path, Evaluation]
-    average_flips: bool | None = None
+    data: str  # name or path of the data
+    checkpoint: str  # weights, "best" or "last"
+    configs: Mapping[Path, Config]  # settings of the runs, by folder
+    found: Mapping[Path, Evaluation]  # their evaluations
+    average_flips: bool | None = None  # as given to `evaluate`; None: as the runs were trained
 
     @property
     def named(self) -> dict[str, Evaluation]:

@@ -6,7 +6,7 @@ import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
 from mirrorshot.cli.options import AsJson, ModelFile, Reading, examples
-from mirrorshot.cli.terminal import say, say_json, short_work, shown
+from mirrorshot.cli.terminal import say_result, short_work, shown
 
 SUGGEST_EXAMPLES = examples(
     {
@@ -27,8 +27,5 @@ def suggest(
     with short_work():
         fitted, found = read_queries(model, pool, given, "Reading")
         names = [shown(name) for name in fitted.suggest(found, k)]
-    if as_json:
-        say_json(names)
-    else:
-        say("\n".join(names))
+    say_result(names, "\n".join(names), as_json=as_json)
     end_with_damaged(found)

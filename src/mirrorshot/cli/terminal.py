@@ -38,6 +38,14 @@ def say_json(record: Any) -> None:
     say(json.dumps(record, indent=2))
 
 
+def say_result(record: Any, text: str, *, as_json: bool) -> None:
+    """Print a result, as JSON or as text."""
+    if as_json:
+        say_json(record)
+    else:
+        say(text)
+
+
 def note(text: str, *, quiet: bool = False) -> None:
     """Print a line for the user on stderr, apart from the results."""
     if not quiet:
@@ -128,6 +136,17 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _one_line(message: str) -> str:
     return " ".join(line.strip() for line in message.splitlines())
+
+
+def numbers(option: str, text: str, *, least: int = 0) -> tuple[int, ...]:
+    """Read whole numbers from `1,2,3`; refuse others, those below `least`, and one that is given twice."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        refuse(f"Expected {option} to be numbers with commas, for instance 1,2,3, but got {text!r}.")
+    if min(found) < least or len(set(found)) < len(found):
+        refuse(f"Expected {option} to be distinct and at least {least}, but got {text!r}.")
+    return found
 
 
 def check_folder(option: str, path: Path) -> None:

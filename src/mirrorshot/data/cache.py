@@ -4,6 +4,7 @@ A cache is written under another name and renamed, so readers see all or nothing
 folder that cannot be written is a warning and no error. Reading executes nothing.
 """
 
+import io
 import os
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.files.regular import open_regular
 from mirrorshot.types import DataError
 
@@ -132,15 +134,10 @@ def _map(path: Path) -> dict[str, NDArray[Any]]:
 
 def _write_npz(path: Path, arrays: Arrays) -> dict[str, NDArray[Any]]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-        os.replace(name, path)
-        return dict(arrays)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    write_atomically(path, content.getvalue())
+    return dict(arrays)
 
 
 def _write_folder(path: Path, key: str, arrays: Arrays) -> dict[str, NDArray[Any]]:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFont
 
+from mirrorshot.files.imaging.reading import centred
+
 SIZE = 28  # pixels of a side
 _TILE = 2 * SIZE  # drawn at twice the size
 _INK = 0.75  # longest side of a character, as a fraction of the image's
@@ -129,12 +131,7 @@ def _tile(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
     box = drawn.getbbox()
     if box is None:
         return None
-    drawn = drawn.crop(box)
-    scale = _INK * _TILE / max(drawn.size)
-    width, height = (max(1, round(side * scale)) for side in drawn.size)
-    tile = Image.new("L", (_TILE, _TILE))
-    tile.paste(drawn.resize((width, height), Image.Resampling.BICUBIC), ((_TILE - width) // 2, (_TILE - height) // 2))
-    return tile
+    return centred(drawn.crop(box), _TILE, _INK * _TILE)
 
 
 def render_class(character: str, n_images: int, seed: int) -> NDArray[np.uint8]:

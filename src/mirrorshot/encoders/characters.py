@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from mirrorshot.files.imaging.reading import centred, scaled_size
+
 SIZE = 28  # pixels of a side
 _INK = 0.75  # longest side of the character, as a fraction of the image's
 _FAINT = 0.25  # of the strongest ink: fainter pixels are ground
@@ -42,11 +44,7 @@ def as_character(image: Image.Image, *, even_light: bool = True) -> NDArray[np.u
     rows, columns = (np.flatnonzero((ink > 0.5 * _FAINT).any(axis)) for axis in (1, 0))
     box = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     drawn = Image.fromarray(np.round(box * (255.0 / box.max())).astype(np.uint8))
-    width, height = _scaled(drawn, _INK * SIZE)
-    framed = Image.new("L", (SIZE, SIZE))
-    resized = drawn.resize((width, height), Image.Resampling.BICUBIC)
-    framed.paste(resized, ((SIZE - width) // 2, (SIZE - height) // 2))
-    return np.asarray(framed)
+    return np.asarray(centred(drawn, SIZE, _INK * SIZE))
 
 
 def look_like_characters(images: Sequence[Image.Image]) -> bool:
@@ -92,13 +90,7 @@ def is_colour(image: Image.Image) -> bool:
 
 def _small(image: Image.Image) -> Image.Image:
     is_large = max(image.size) > _MAX_SIDE
-    return image.resize(_scaled(image, _MAX_SIDE), Image.Resampling.BILINEAR) if is_large else image
-
-
-def _scaled(image: Image.Image, longest: float) -> tuple[int, int]:
-    """Width and height of the image at a given length of its longest side."""
-    scale = longest / max(image.size)
-    return max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    return image.resize(scaled_size(image, _MAX_SIDE), Image.Resampling.BILINEAR) if is_large else image
 
 
 def _evenly_lit(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -74,9 +74,9 @@ class UserFunction(Encoder):
     def __init__(self, name: str, *, trusted: bool) -> None:
         if not trusted:
             raise EncoderError(
-                f"Expected permission to run the encoder {name!r}, but got none: the model file names it, and to use "
-                "it its module is imported, which runs whatever code is in there. If you trust file and module, "
-                "pass --trust-encoder (trust_encoder=True in Python)."
+                f"Expected permission to run the encoder {name!r}, which the model file names: to use it its module is "
+                "imported, which runs whatever code is in there. If you trust file and module, pass --trust-encoder "
+                "(trust_encoder=True in Python)."
             )
         self.name, self.settings = name, {}
         self._function = _import(name)

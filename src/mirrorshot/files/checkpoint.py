@@ -55,15 +55,10 @@ class CheckpointWriteError(MirrorshotError, OSError):
 
 
 class Checkpoint(NamedTuple):
-    """Arrays by name; `info` of `save_checkpoint` with `format_version` and `mirrorshot_version`.
+    """Arrays by name; `info` of `save_checkpoint` with `format_version` and `mirrorshot_version`."""
 
-    Attributes:
-        tensors: NumPy arrays, or torch tensors on the CPU.
-        info: JSON.
-    """
-
-    tensors: dict[str, Any]
-    info: dict[str, Any]
+    tensors: dict[str, Any]  # NumPy arrays, or torch tensors on the CPU
+    info: dict[str, Any]  # JSON
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Any], info: Mapping[str, Any]) -> None:
@@ -86,9 +81,13 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Any], info: Mapping[str, A
         >>> tensors["weight"], info["step"]
         (array([1., 1.]), 100)
     """
+    write_atomically(path, checkpoint_bytes(tensors, info))
+
+
+def checkpoint_bytes(tensors: Mapping[str, Any], info: Mapping[str, Any]) -> bytes:
+    """Return the content of a checkpoint, with its seal; see `save_checkpoint`."""
     stamp = {"seal": BLANK, "format_version": FORMAT_VERSION, "mirrorshot_version": version("mirrorshot")}
-    header = {_INFO: _to_json({"seal": "", **info, **stamp})}  # the seal comes first
-    write_atomically(path, with_seal(_to_bytes(tensors, header)))
+    return with_seal(_to_bytes(tensors, {_INFO: _to_json({"seal": "", **info, **stamp})}))  # the seal comes first
 
 
 def _to_bytes(tensors: Mapping[str, Any], header: dict[str, str]) -> bytes:
@@ -153,6 +152,11 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise CheckpointWriteError(_why_not_written(path, len(data), error)) from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, record: Any) -> None:
+    """Write indented JSON as `write_atomically` does; a number that is not finite is a ValueError."""
+    write_atomically(path, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
 
 
 def _sync_folder(folder: Path) -> None:

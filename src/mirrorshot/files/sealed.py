@@ -13,9 +13,10 @@ from mirrorshot.files.checkpoint import (
     Checkpoint,
     CheckpointError,
     CheckpointNotFoundError,
+    checkpoint_bytes,
     damaged,
     load_checkpoint,
-    save_checkpoint,
+    write_atomically,
 )
 
 MAX_SEALED_BYTES = 4 * 2**30
@@ -33,7 +34,12 @@ def save_sealed(path: Path, tensors: Mapping[str, Any], info: Mapping[str, Any],
         >>> load_sealed(path, kind="head", version=1).info["way"]
         5
     """
-    save_checkpoint(path, tensors, {**info, "kind": kind, "version": version})
+    write_atomically(path, sealed_bytes(tensors, info, kind=kind, version=version))
+
+
+def sealed_bytes(tensors: Mapping[str, Any], info: Mapping[str, Any], *, kind: str, version: int) -> bytes:
+    """Return the content of such a file."""
+    return checkpoint_bytes(tensors, {**info, "kind": kind, "version": version})
 
 
 def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEALED_BYTES) -> Checkpoint:

@@ -189,7 +189,7 @@ def _resampled(table: Array, generator: Generator, n_resamples: int) -> Array:
 
 
 def _draw_counts(n_tasks: int, n_resamples: int, generator: Generator) -> Array:
-    """How often each task is in each resample; (R, T)."""
+    """Number of times that each task is in each resample; (R, T)."""
     drawn = draw_below(n_tasks, (n_resamples, n_tasks), generator)
     index = (drawn + n_tasks * arange(drawn, n_resamples)[:, None]).reshape(-1)
     counts = namespace(drawn).bincount(index, minlength=n_resamples * n_tasks)

@@ -13,17 +13,11 @@ _SUM_TOLERANCE = 1e-4  # of sums of probabilities; a few roundings if that is mo
 
 
 class TopLabel(NamedTuple):
-    """The predicted class of each query, pooled over tasks, without padding.
+    """The predicted class of each query, pooled over tasks, without padding."""
 
-    Attributes:
-        confidence: its probability, in the type of the probabilities.
-        correct: 1 where it is right, else 0, in float64.
-        weight: how often it counts, in float64.
-    """
-
-    confidence: Float[Array, " n"]
-    correct: Float[Array, " n"]
-    weight: Float[Array, " n"]
+    confidence: Float[Array, " n"]  # its probability, in the type of the probabilities
+    correct: Float[Array, " n"]  # 1 where it is right, else 0, in float64
+    weight: Float[Array, " n"]  # how often it counts, in float64
 
 
 def top_label(prob: Array, y: Array, weight: Array | None) -> TopLabel:

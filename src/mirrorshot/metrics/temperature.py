@@ -80,7 +80,7 @@ def _as_rows(log_prob: Array, y: Array, weight: Array) -> tuple[Array, Array, Ar
     use = (share > 0) & xp.isfinite(right)
     if not bool(use.any()):
         raise InvalidInputError(
-            f"Expected predictions that give the right class a probability, but got none among {len(label)}. "
+            f"Expected predictions that give the right class a probability, but none of {len(label)} does. "
             "Check that `y` and the classes of `log_prob` go together."
         )
     scores, right, share = scores[use], right[use], share[use]

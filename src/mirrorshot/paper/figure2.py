@@ -25,7 +25,7 @@ def figure_of_groups(groups: Sequence[Group], folder: Path) -> "matplotlib.figur
         cell = groups[0].cell
         again = " --again" if (folder / f"{cell.name}.json").exists() else ""
         raise DataError(
-            f"Expected results with reliability bins in {folder}, but got none for {cell.name}. Run: "
+            f"Expected results with reliability bins in {folder}, but {cell.name} has none. Run: "
             f"{cell.command('table2')}{again}"
         )
     return calibration_figure(found)

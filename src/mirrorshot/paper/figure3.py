@@ -13,7 +13,18 @@ from mirrorshot.paper.episodes import N_WAY, Laboratory, best_elbo, covariances
 from mirrorshot.paper.natural_gradient import NaturalDescent, natural_descent
 from mirrorshot.paper.released import released_descent
 from mirrorshot.paper.tables import Record, Sheet, place, shots
-from mirrorshot.views.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, VERMILION
+from mirrorshot.views.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    VERMILION,
+    draw_grid,
+    hide_frame,
+    set_panel_title,
+)
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
@@ -205,8 +216,8 @@ def panels(n: int) -> tuple["matplotlib.figure.Figure", Any]:
 
 def name_axes(ax: Any, title: str, axis: str) -> None:
     """Write the title of a panel and of its horizontal axis."""
-    ax.set_title(title, loc="left", fontsize="medium", fontweight="bold")
+    set_panel_title(ax, title)
     ax.set_xlabel(axis)
-    ax.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.6)
-    ax.spines[["top", "right"]].set_visible(False)
+    draw_grid(ax)
+    hide_frame(ax)
     ax.set_axisbelow(True)

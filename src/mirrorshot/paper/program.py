@@ -13,6 +13,7 @@ from mirrorshot.paper import BUDGETS, TARGETS
 from mirrorshot.paper.cells import Cell, budget_suffix, read_results, row_of
 from mirrorshot.paper.experiments import EXPERIMENTS, measured, sheet_of
 from mirrorshot.paper.figure2 import figure_of_groups
+from mirrorshot.paper.page import write_results
 from mirrorshot.paper.published import ROWS, TABLE_1, known_rows
 from mirrorshot.paper.runner import Outcome, Places, Say, plan, run_cells
 from mirrorshot.paper.table1 import accuracy_sheets
@@ -51,7 +52,7 @@ class Request(NamedTuple):
 
     Empty `data`, `shots` and `rows`: the paper's, and glyphs with the budget "smoke". `rows` may be patterns. `changes`
     are settings, `name=value`, and `tag` is the ending of the names of their results. `output` is the folder of tables
-    and figures. See `run_cells` for the rest.
+    and figures, for "tables" the page. See `run_cells` for the rest.
     """
 
     target: str
@@ -100,7 +101,7 @@ def completed(request: Request) -> Request:
         if value not in known:
             raise InvalidInputError(f"Expected --{option} to be one of {', '.join(known)}, but got {value!r}.")
     if not is_of_cells:
-        _refuse_options_of_cells(request)
+        _refuse_options_of_others(request)
     data = request.data or (("glyphs",) * bool(target.data) if request.budget == "smoke" else target.data)
     request = request._replace(
         data=data,
@@ -114,15 +115,17 @@ def completed(request: Request) -> Request:
     return request
 
 
-def _refuse_options_of_cells(request: Request) -> None:
+def _refuse_options_of_others(request: Request) -> None:
+    options = dict(_OF_CELLS)
+    if not TARGETS[request.target].data:
+        options |= {"data": "--dataset", "shots": "--shots"}
+    if request.target == "tables":
+        options["again"] = "--again"
     defaults = Request._field_defaults
-    wrong = [option for name, option in _OF_CELLS.items() if getattr(request, name) != defaults[name]]
-    if request.target == "departures" and (request.data or request.shots):
-        name = "--dataset" if request.data else "--shots"
-        raise InvalidInputError(f"Expected departures without {name}, since it draws its own tasks, but got it.")
+    wrong = [option for name, option in options.items() if getattr(request, name) != defaults[name]]
     if wrong:
         raise InvalidInputError(
-            f"Expected {request.target} without {wrong[0]}, which is for {', '.join(CELL_SHEETS)}, but got it."
+            f"Expected {request.target} without {wrong[0]}, which changes nothing there. Leave {wrong[0]} out."
         )
 
 
@@ -209,6 +212,8 @@ def cells_of(request: Request) -> list[Cell]:
 def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress] | None = None) -> Reproduction:
     """Run cells and experiments that have no result yet, then make tables and figures of all results."""
     request = completed(request)
+    if request.target == "tables":
+        return Reproduction([], write_results(request.places.results, request.output), [])
     if request.target in EXPERIMENTS:
         return _measure(request, say)
     cells, folder, outcomes = cells_of(request), request.places.results, []

@@ -38,20 +38,11 @@ def verdict(prediction: Prediction) -> Verdict:
 def answer(prediction: Prediction) -> Answer:
     """A prediction as JSON; the most probable class comes first."""
     shares = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])
-    return Answer(
-        verdict=verdict(prediction),
-        label=prediction.label,
-        probability=prediction.probability,
-        probabilities=[Share(label=label, probability=share) for label, share in shares],
-        labels=None if prediction.labels is None else list(prediction.labels),
-        novelty=prediction.novelty,
-        novelty_threshold=prediction.novelty_threshold,
-        epistemic=prediction.epistemic,
-        aleatoric=prediction.aleatoric,
-        epistemic_share=prediction.epistemic_share,
-        aleatoric_share=prediction.aleatoric_share,
-        note=prediction.note,
-    )
+    own: dict[str, Any] = {
+        "verdict": verdict(prediction),
+        "probabilities": [Share(label=label, probability=share) for label, share in shares],
+    }
+    return Answer(**own, **{name: getattr(prediction, name) for name in Answer.model_fields if name not in own})
 
 
 def all_answers(fitted: Fitted, pool: Rows, decided: Set[int] = frozenset()) -> Answers:

@@ -33,9 +33,7 @@ def not_found(what: str, number: object) -> RequestError:
 
 def unknown_session() -> RequestError:
     """The session does not exist (any more)."""
-    return RequestError(
-        401, "Expected the id of a session, but got none that is known. Begin one with POST /api/sessions."
-    )
+    return RequestError(401, "Expected the id of a session that this server knows. Begin one with POST /api/sessions.")
 
 
 def too_many(what: str, limit: int) -> RequestError:

@@ -39,15 +39,11 @@ class Fitted(NamedTuple):
 
 
 def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before: Fitted | None = None) -> Fitted:
-    """Fit a model on the examples of a user.
+    """Fit a model on the examples of a user; without any there is no encoder.
 
-    Args:
-        rows: the examples.
-        encoder: the encoder of their embeddings; None if there are no examples.
-        parameters: of the classifier.
-        before: an earlier model of this user. If little has changed since, it is brought up to date, which is quicker.
-            Each step of that is proven or solved anew (`FewShotClassifier.start_`), so probabilities are those of a
-            fit to 1e-6; its examples are in another order.
+    If little has changed since the model `before` of this user, that is brought up to date, which is quicker. Each step
+    is proven or solved anew (`FewShotClassifier.start_`), so probabilities are those of a fit to 1e-6; the examples are
+    in another order.
 
     Raises:
         RequestError: fewer than two classes have examples.
@@ -103,10 +99,7 @@ class Cache:
 
     def turn(self, key: str) -> asyncio.Lock:
         """The lock of a user: two requests of one user do not fit the same model twice."""
-        lock = self._turns.get(key)
-        if lock is None:
-            lock = self._turns[key] = asyncio.Lock()
-        return lock
+        return self._turns.setdefault(key, asyncio.Lock())
 
     def get(self, key: str, support: int) -> Fitted | None:
         """The model of a user, if it was fitted on these examples."""

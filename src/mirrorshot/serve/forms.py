@@ -74,7 +74,7 @@ class EncoderName(_Body):
 
 
 class Problem(BaseModel):
-    """Why a request was not served: what was expected, what was got, what to do."""
+    """The reason why a request was not served: what was expected, what was got, what to do."""
 
     error: str
 

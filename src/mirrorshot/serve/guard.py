@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
 from mirrorshot.serve.budget import Budget, Reserve
@@ -81,18 +81,19 @@ class Guard:
         with self._budget.request(*owner) as reserve:
             if scope["method"] in _WITH_BODY:
                 reserve(int(headers.get("content-length", "0")))
-                counted = reserve if "transfer-encoding" in headers else _nothing
+                counted = reserve if "transfer-encoding" in headers else (lambda _: None)  # the length is reserved
                 receive = _replay(await read_body(receive, limit, limits, counted), receive)
             await self._app(scope, receive, send)
 
     def _check(self, scope: Any, headers: Headers, address: str) -> int:
         """Refuse by the headers alone; returns the number of bytes that the body may have."""
         check_host(headers, self._settings)
-        if _needs_token(scope["path"]) and not self._door.is_open(headers, address):
+        needs_token = scope["path"].startswith("/api/") and scope["path"] not in _OPEN
+        if needs_token and not self._door.is_open(headers, address):
             raise RequestError(
                 403,
-                "Expected the token of this server, but got none that fits. Open the address that it printed when it "
-                f"started, or send the token in the header {TOKEN_HEADER}.",
+                "Expected the token of this server. Open the address that it printed when it started, or send the "
+                f"token in the header {TOKEN_HEADER}.",
             )
         if scope["method"] not in _READS:
             check_origin(headers)
@@ -142,10 +143,6 @@ async def read_body(receive: Receive, limit: int, limits: Limits, reserve: Reser
             return b"".join(parts)
 
 
-def _nothing(_: int) -> None:
-    """Reserve nothing: the length was known before."""
-
-
 def _replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that returns a body which was read already, and then goes on."""
     given = [body]
@@ -166,10 +163,10 @@ async def _refuse(error: RequestError, scope: Any, receive: Receive, send: Send)
 def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-            if not any(name.lower() == b"cache-control" for name, _ in message.get("headers", ())):
-                own.append((b"cache-control", b"no-store"))
-            message["headers"] = [*message.get("headers", ()), *own]
+            message.setdefault("headers", [])
+            headers = MutableHeaders(scope=message)
+            headers.update(_HEADERS)
+            headers.setdefault("cache-control", "no-store")
         await send(message)
 
     return sending
@@ -210,10 +207,6 @@ def check_length(headers: Headers, limit: int) -> None:
 
 def _too_large(limit: int, got: str) -> RequestError:
     return RequestError(413, f"Expected at most {limit} bytes, but got {got}. Send less, or a smaller image.")
-
-
-def _needs_token(path: str) -> bool:
-    return path.startswith("/api/") and path not in _OPEN
 
 
 def client_address(scope: Any) -> str:

@@ -12,11 +12,13 @@ from PIL import Image
 
 from mirrorshot.encoders import Encoder, choose_encoder, make_encoder
 from mirrorshot.encoders.glyphs import Glyphs
-from mirrorshot.files.imaging import ImageError, reading
-from mirrorshot.files.imaging.workers import ClosedError, DecodeWorkers, WorkerLimits
+from mirrorshot.files.imaging import ImageError
+from mirrorshot.files.imaging.reading import make_preview
+from mirrorshot.files.imaging.workers import ClosedError, DecodeWorkers
 from mirrorshot.files.texts import harmless
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.serve.records import New
+from mirrorshot.serve.settings import Limits
 from mirrorshot.tool import Model
 from mirrorshot.tool.encoding import thumbnail
 from mirrorshot.types import DataError
@@ -109,11 +111,6 @@ def name_of(encoder: str) -> str:
     return encoder.partition("#")[0]
 
 
-def start_workers(max_pixels: int) -> DecodeWorkers:
-    """Start the processes that decode images, until `close`."""
-    return DecodeWorkers(N_WORKERS, side=PREVIEW, limits=WorkerLimits(max_pixels))
-
-
 def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, content: bytes, name: str) -> Received:
     """Decode, encode and shrink an image.
 
@@ -151,11 +148,6 @@ def make_copy(image: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def make_preview(image: Image.Image) -> bytes:
-    """A small JPEG file of the whole image, on white."""
-    return reading.make_preview(image, PREVIEW)
-
-
 def read_previews(previews: list[bytes]) -> NDArray[np.uint8]:
     """Previews as the thumbnails of a model."""
     return np.stack([thumbnail(Image.open(io.BytesIO(preview))) for preview in previews])
@@ -171,3 +163,26 @@ def plain_name(name: str) -> str:
     last = name.replace("\\", "/").rsplit("/", 1)[-1].encode("utf-8", "replace").decode("utf-8")
     shown = "".join(c if c == harmless(c, keep="") else "?" for c in last).strip()
     return shown[:_MAX_NAME] or "image"
+
+
+def examples_of(model: Model, limits: Limits) -> tuple[str, dict[str, Any], list[tuple[str, New]]]:
+    """Encoder, parameters and labelled examples of a model, for new users.
+
+    Raises:
+        DataError: the kernel has no name, or there are more classes or examples than the limits allow.
+    """
+    parameters = model.learned.settings._asdict()
+    if not isinstance(parameters["kernel"], str):
+        raise DataError("Expected a model with a kernel that has a name, but got one that was made by hand.")
+    if len(model.classes) > limits.classes or len(model.names) > limits.examples:
+        raise DataError(
+            f"Expected a model of at most {limits.classes} classes and {limits.examples} examples, but got "
+            f"{len(model.classes)} and {len(model.names)}. Raise --max-classes or --max-examples."
+        )
+    thumbnails = model.thumbnails if model.thumbnails is not None else [None] * len(model.names)
+    previews = [
+        make_preview(Image.new("L", (8, 8), 200) if small is None else Image.fromarray(small), PREVIEW)
+        for small in thumbnails
+    ]
+    new = [New(*parts) for parts in zip(model.names, model.embeddings, previews, strict=True)]
+    return identity(model.encoder), parameters, list(zip(model.labels, new, strict=True))

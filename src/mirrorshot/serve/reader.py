@@ -65,7 +65,7 @@ class Reader:
     def digests(self, key: str) -> dict[int, str]:
         """A hash of each image's preview, by id; equal for equal images."""
         rows = self.database.read("SELECT id, preview FROM picture WHERE session = ?", (key,))
-        return {int(row["id"]): _digest(bytes(row["preview"])) for row in rows}
+        return {int(row["id"]): hashlib.sha256(row["preview"]).hexdigest()[:32] for row in rows}
 
     def preview(self, key: str, picture_id: int) -> bytes:
         """The small JPEG file of an image."""
@@ -73,10 +73,6 @@ class Reader:
         if not rows:
             raise not_found("image", picture_id)
         return bytes(rows[0]["preview"])
-
-
-def _digest(preview: bytes) -> str:
-    return hashlib.sha256(preview).hexdigest()[:32]
 
 
 def _session(row: sqlite3.Row) -> Session:

@@ -8,21 +8,13 @@ from numpy.typing import NDArray
 
 
 class Session(NamedTuple):
-    """A user.
+    """A user."""
 
-    Attributes:
-        key: name of the session in the database; the session id cannot be found from it.
-        version: number of changes so far.
-        support: number of changes to labelled images; the classifier changes with it.
-        encoder: identity of the encoder; None until the first image.
-        parameters: of the classifier.
-    """
-
-    key: str
-    version: int
-    support: int
-    encoder: str | None
-    parameters: dict[str, Any]
+    key: str  # name of the session in the database; the session id cannot be found from it
+    version: int  # number of changes so far
+    support: int  # number of changes to labelled images; the classifier changes with it
+    encoder: str | None  # identity of the encoder; None until the first image
+    parameters: dict[str, Any]  # of the classifier
 
 
 @dataclasses.dataclass(frozen=True)

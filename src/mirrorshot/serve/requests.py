@@ -72,31 +72,28 @@ async def _user_of(request: Request) -> Session:
 
 async def _image_of(request: Request) -> bytes:
     """The body, if its content type is that of an image, which a form of another page cannot set without asking."""
-    kind = _content_type(request)
-    if kind != "application/octet-stream" and not kind.startswith("image/"):
-        raise RequestError(
-            415,
-            f"Expected a content type image/... or application/octet-stream, but got {kind[:80]!r}. Send the bytes.",
-        )
+    _content_type(request, "image/", "application/octet-stream")
     return await request.body()
 
 
 async def _labels_of(request: Request) -> tuple[bytes, str]:
     """The body and its content type, if that is one of a file of labels."""
-    kind = _content_type(request)
-    if kind not in LABEL_MEDIA:
-        raise RequestError(415, f"Expected a content type {' or '.join(LABEL_MEDIA)}, but got {kind[:80]!r}.")
+    kind = _content_type(request, *LABEL_MEDIA)
     return await request.body(), kind
 
 
 async def _check_json(request: Request) -> None:
-    kind = _content_type(request)
-    if kind != "application/json":
-        raise RequestError(415, f"Expected a body of content type application/json, but got {kind[:80]!r}.")
+    _content_type(request, "application/json")
 
 
-def _content_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _content_type(request: Request, *accepted: str) -> str:
+    """The content type of the body, which has to be one of these; `image/` stands for all that begin so."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in accepted and not any(kind.startswith(one) for one in accepted if one.endswith("/")):
+        raise RequestError(
+            415, f"Expected a body of content type {' or '.join(accepted)}, but got {kind[:80]!r}. Send another."
+        )
+    return kind
 
 
 Gate = Annotated[Entrance, Depends(_entrance_of)]

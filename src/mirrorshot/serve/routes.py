@@ -89,7 +89,7 @@ async def calibration(user: User, service: Server) -> forms.Calibration:
     return await service.calibration(user)
 
 
-@router.get("/model", tags=["answers"], **file_answer("application/octet-stream", 401, 409, 503, 507))
+@router.get("/model", tags=["answers"], **file_answer("application/octet-stream", 401, 409))
 async def model(user: User, service: Server) -> Response:
     """Download the classifier: a file for `mirrorshot predict`."""
     headers = {"content-disposition": 'attachment; filename="model.mirrorshot"'}

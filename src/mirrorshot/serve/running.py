@@ -73,15 +73,7 @@ def run(
     trust_encoder: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM.
-
-    Args:
-        settings: of the server.
-        model_path: a model that new users begin with.
-        encoder: name of the only encoder, or "auto".
-        download: whether weights may be fetched.
-        trust_encoder: whether a function that the model names may be imported.
-        say: prints a line.
+    """Serve until Ctrl-C or SIGTERM. New users begin with the model; `encoder` names the only one, or is "auto".
 
     Raises:
         DataError: the port is taken, or the data folder cannot serve.

@@ -11,28 +11,22 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from mirrorshot.files.imaging.workers import DecodeWorkers, WorkerLimits
 from mirrorshot.serve import answers, forms
 from mirrorshot.serve.backup import Backups
 from mirrorshot.serve.database import Database
 from mirrorshot.serve.encoder_change import EncoderChanges
 from mirrorshot.serve.errors import RequestError, unknown_session
 from mirrorshot.serve.fitting import Cache, Fitted, fit
-from mirrorshot.serve.images import (
-    N_WORKERS,
-    Encoders,
-    Received,
-    name_of,
-    receive,
-    start_workers,
-)
+from mirrorshot.serve.images import N_WORKERS, PREVIEW, Encoders, Received, examples_of, name_of, receive
 from mirrorshot.serve.labels import Format, match, read_labels, write_labels
-from mirrorshot.serve.models import examples_of, remove_stale, saved
 from mirrorshot.serve.reader import Reader
 from mirrorshot.serve.records import EncoderChange, Session
 from mirrorshot.serve.scheduler import Scheduler
 from mirrorshot.serve.settings import Settings
 from mirrorshot.serve.store import Store, session_key
 from mirrorshot.tool import Model
+from mirrorshot.tool.model_file import model_bytes
 
 _T = TypeVar("_T")
 _DISK_THREADS = 4
@@ -48,8 +42,7 @@ class Service:
         self.store, self.reader = Store(self.database, settings.limits), Reader(self.database)
         self.backups = Backups(self.database)
         self.cache = Cache(settings.limits.cache_bytes)
-        self.workers = start_workers(settings.limits.pixels)
-        remove_stale(settings.data_folder)
+        self.workers = DecodeWorkers(N_WORKERS, side=PREVIEW, limits=WorkerLimits(settings.limits.pixels))
         self._begin_with = examples_of(model, settings.limits) if model is not None else (None, {}, ())
         n_cores = os.cpu_count() or 1
         self.closers: list[Callable[[], object]] = [self.workers.close]  # called when the server stops
@@ -232,10 +225,10 @@ class Service:
         )
 
     async def calibration(self, session: Session) -> forms.Calibration:
-        """How well calibrated the classifier is, by leaving one out."""
+        """Calibration of the classifier, by leaving one out."""
         return await self.computed(session.key, answers.calibration, await self.fitted(session))
 
     async def model_file(self, session: Session) -> bytes:
         """The classifier as a model file."""
         fitted = await self.fitted(session)
-        return await self.computed(session.key, saved, fitted.model, self.settings.data_folder)
+        return await self.computed(session.key, model_bytes, fitted.model)

@@ -90,7 +90,7 @@ class Settings:
         if self.token is None and not (self.is_loopback and self.public_host is None):
             where = f"--host {self.host}" if not self.is_loopback else f"--public-host {self.public_host}"
             raise InvalidInputError(
-                f"Expected a token, because others can reach the server with {where}, but got none. Set the variable "
+                f"Expected a token, because others can reach the server with {where}. Set the variable "
                 f"MIRRORSHOT_TOKEN to a secret of at least {MIN_TOKEN} characters, or listen at 127.0.0.1."
             )
         if self.token is not None:

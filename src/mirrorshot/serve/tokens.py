@@ -7,9 +7,9 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 
 from mirrorshot.serve.errors import RequestError
 from mirrorshot.types import InvalidInputError
@@ -119,8 +119,5 @@ def _equal(given: str, right: str) -> bool:
 
 
 def cookies(headers: Headers) -> dict[str, str]:
-    """The cookies of a request; none if they cannot be read."""
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
+    """The cookies of a request."""
+    return cookie_parser(headers.get("cookie", ""))

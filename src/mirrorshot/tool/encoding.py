@@ -3,7 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,16 @@ from mirrorshot.files.texts import checked_class_names, count, few, first
 from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
 
+T = TypeVar("T")
 Progress = Callable[[int, int, str], None]
 THUMBNAIL = 48  # pixels of a side
 _AT_ONCE = 16  # images that are decoded and held at a time
+_WORDS = {"picture": "images", "text": "texts", "embedding": "embeddings"}
+_ADVICE = {
+    "picture": "Pass a table of texts.",
+    "text": "Name an encoder for texts, for instance wordllama or tfidf.",
+    "embedding": "Pass items that it takes, or fit a model on embeddings.",
+}
 
 
 class Encoded(NamedTuple):
@@ -45,24 +52,15 @@ def encode_items(
         EncoderError: the encoder takes items of another kind.
         DataError: no image can be read.
     """
+    is_function = ":" in encoder.name and encoder.kind == "picture" and items.kind == "text"  # may take texts as well
+    if encoder.kind not in (items.kind, "embedding") and not is_function:
+        raise EncoderError(
+            f"Expected {_WORDS[encoder.kind]}, which encoder {encoder.name!r} takes, but got {_WORDS[items.kind]}. "
+            f"{_ADVICE[items.kind]}"
+        )
     if isinstance(items.content, np.ndarray):
-        if encoder.kind != "embedding":
-            kind = "image" if encoder.kind == "picture" else encoder.kind
-            raise EncoderError(
-                f"Expected {kind}s, which encoder {encoder.name!r} takes, but got embeddings. "
-                f"Pass {kind}s, or fit a model on embeddings."
-            )
         X = _in_order(items.content, items.columns, encoder.settings.get("columns"))
         return Encoded(items, encoder.encode(X), None, {})  # type: ignore[arg-type]
-    if items.kind == "text" and encoder.kind == "picture" and ":" not in encoder.name:
-        raise EncoderError(
-            f"Expected images, which encoder {encoder.name!r} takes, but got texts. Name an encoder for texts, for "
-            "instance wordllama or tfidf."
-        )
-    if items.kind == "picture" and encoder.kind == "text":
-        raise EncoderError(
-            f"Expected texts, which encoder {encoder.name!r} takes, but got images. Pass a table of texts."
-        )
     if items.kind == "text":
         return _encode_texts(encoder, items)
     return _encode_images(encoder, items, thumbnails, progress)
@@ -89,20 +87,28 @@ def _encode_texts(encoder: Encoder, items: Items) -> Encoded:
 
 
 def _encode_images(encoder: Encoder, items: Items, thumbnails: bool, progress: Progress | None) -> Encoded:
-    parts: list[Any] = []
-    small: list[NDArray[np.uint8]] = []
+    readable, embeddings, small, damaged = look_at_images(encoder, items, thumbnail if thumbnails else None, progress)
+    if not len(embeddings):
+        raise DataError(f"Expected an image that can be read, but all {len(damaged)} cannot: {in_words(damaged)}.")
+    return Encoded(readable, embeddings, np.stack(small) if small else None, damaged)
+
+
+def look_at_images(
+    encoder: Encoder, items: Items, fact: Callable[[Image.Image], T] | None, progress: Progress | None
+) -> tuple[Items, Embeddings, list[T], dict[str, str]]:
+    """Decode each image once: the readable ones, their embeddings, a fact of each, and the reasons of the others."""
     kept: list[int] = []
+    parts: list[Any] = []
+    facts: list[T] = []
     damaged: dict[str, str] = {}
     for batch in read_batches(items.content, progress):
         images = {i: image for i, image in batch.items() if isinstance(image, Image.Image)}
         damaged |= {items.names[i]: reason for i, reason in batch.items() if isinstance(reason, str)}
         kept += images
-        if images:
-            parts.append(encoder.encode(list(images.values())))
-            small += [thumbnail(image) for image in images.values()] if thumbnails else []
-    if not parts:
-        raise DataError(f"Expected an image that can be read, but all {len(damaged)} cannot: {in_words(damaged)}.")
-    return Encoded(items.take(kept), np.concatenate(parts), np.stack(small) if small else None, damaged)
+        parts += [encoder.encode(list(images.values()))] if images else []
+        facts += [fact(image) for image in images.values()] if fact else []
+    embeddings = np.concatenate(parts) if parts else np.zeros((0, 1), np.float32)
+    return items.take(kept), embeddings, facts, damaged
 
 
 def read_batches(paths: Any, progress: Progress | None = None) -> Iterator[dict[int, Image.Image | str]]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from mirrorshot.classifier.save import HeadState, head_state, restore_head
 from mirrorshot.encoders import Embeddings, Encoder, Item, Kind, restore_encoder
-from mirrorshot.files.checkpoint import Checkpoint, CheckpointError
-from mirrorshot.files.sealed import load_sealed, save_sealed
+from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, write_atomically
+from mirrorshot.files.sealed import load_sealed, sealed_bytes
 from mirrorshot.tool.encoding import THUMBNAIL
 from mirrorshot.tool.model import Model
 
@@ -58,6 +58,11 @@ def save_model(model: Model, path: Path) -> None:
     Raises:
         CheckpointWriteError: no room or no permission; the file is as it was.
     """
+    write_atomically(path, model_bytes(model))
+
+
+def model_bytes(model: Model) -> bytes:
+    """Return the content of the file of a model."""
     state = head_state(model.learned)
     tensors: dict[str, Any] = {f"{_HEAD}{name}": tensor for name, tensor in state.tensors.items()}
     tensors |= {f"{_ENCODER}{name}": tensor for name, tensor in model.encoder.tensors().items()}
@@ -70,7 +75,7 @@ def save_model(model: Model, path: Path) -> None:
         "labels": model.labels,
         "head": state.info,
     }
-    save_sealed(path, tensors, info, kind="model", version=MODEL_VERSION)
+    return sealed_bytes(tensors, info, kind="model", version=MODEL_VERSION)
 
 
 def load_model(path: Path, *, trust_encoder: bool = False, download: bool = False) -> Model:

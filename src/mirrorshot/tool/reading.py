@@ -69,7 +69,7 @@ def read_unlabelled(
     paths = [path for name in names for path in _expand(name)]
     if not paths:
         raise DataError(
-            f"Expected at least one image ({', '.join(SUFFIXES)}), but got none in {first(names) or 'nothing'}."
+            f"Expected at least one image ({', '.join(SUFFIXES)}) or a table, but got {first(names) or 'nothing'}."
         )
     return Items("picture", [str(path) for path in paths], paths, None)
 

@@ -47,7 +47,7 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
     shown = [key for key in _PANELS if any(len(_series(h, key, "step")[0]) for h in histories.values())]
     if not shown:
         raise InvalidInputError(
-            f"Expected records with a step and one of {', '.join(_PANELS)}, but got none in {len(histories)} histories."
+            f"Expected records with a step and one of {', '.join(_PANELS)}, but {len(histories)} histories have none."
         )
     records = [record for history in histories.values() for record in history]
     axis = "episodes" if all(record.get("episodes") is not None for record in records) else "step"

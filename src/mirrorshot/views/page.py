@@ -9,13 +9,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import figure_svg
-from mirrorshot.views.page_style import CSS
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
@@ -100,6 +100,7 @@ def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Secti
         f'<li><a href="#part-{number}">{escape(section.title)}</a></li>'
         for number, section in enumerate(sections, start=1)
     )
+    style = (files("mirrorshot.views") / "page.css").read_text("utf-8")
     page = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -108,7 +109,8 @@ def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Secti
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>{escape(title)}</title>
-<style>{CSS}</style>
+<style>
+{style}</style>
 </head>
 <body>
 <header>

@@ -146,7 +146,7 @@ def reliability_figure(displays: Sequence[Sequence[ReliabilityDisplay]]) -> "mat
 
     n_columns = max((len(row) for row in displays), default=0)
     if n_columns == 0:
-        raise InvalidInputError("Expected at least one display, but got none.")
+        raise InvalidInputError("Expected at least one display. Pass those to draw.")
     size = (_PANEL_WIDTH * n_columns, _PANEL_HEIGHT * len(displays) + _LEGEND_HEIGHT)
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.15, compress=True))
     axes = figure.subplots(len(displays), n_columns, squeeze=False)

@@ -83,7 +83,7 @@ def risk_coverage_figure(displays: Sequence[RiskCoverageDisplay]) -> "matplotlib
     from matplotlib.figure import Figure
 
     if not displays:
-        raise InvalidInputError("Expected at least one display, but got none.")
+        raise InvalidInputError("Expected at least one display. Pass those to draw.")
     figure = Figure(figsize=(5.4, 4.2 + 0.2 * len(displays)), layout="constrained")
     ax = figure.subplots()
     for i, display in enumerate(displays):

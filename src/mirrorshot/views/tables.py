@@ -141,7 +141,7 @@ def _best(rows: Sequence[Sequence[str]], group: Sequence[int]) -> list[tuple[int
 
 def _common_protocol(evaluations: Mapping[str, Evaluation]) -> Protocol:
     if not evaluations:
-        raise InvalidInputError("Expected at least one evaluation, but got none.")
+        raise InvalidInputError("Expected at least one evaluation. Pass those to compare.")
     first, *others = evaluations.values()
     for other in others:
         paired_difference(first, other)  # raises for other episodes

@@ -104,6 +104,20 @@ def make_preview(image: Image.Image, side: int) -> bytes:
     return file.getvalue()
 
 
+def centred(drawn: Image.Image, side: int, longest: float) -> Image.Image:
+    """Return a grey drawing in the middle of a black square of `side` pixels, at that length of its longest side."""
+    width, height = scaled_size(drawn, longest)
+    framed = Image.new("L", (side, side))
+    framed.paste(drawn.resize((width, height), Image.Resampling.BICUBIC), ((side - width) // 2, (side - height) // 2))
+    return framed
+
+
+def scaled_size(image: Image.Image, longest: float) -> tuple[int, int]:
+    """Width and height of the image at a given length of its longest side."""
+    scale = longest / max(image.size)
+    return max(1, round(image.width * scale)), max(1, round(image.height * scale))
+
+
 def _check_pixels(size: tuple[int, int], max_pixels: int, passes: int) -> None:
     width, height = size
     if width * height > max_pixels:

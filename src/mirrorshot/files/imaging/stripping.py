@@ -27,21 +27,13 @@ _SOS, _EOI = 0xDA, 0xD9
 
 
 class Stripped(NamedTuple):
-    """An image file without metadata.
+    """An image file without metadata."""
 
-    Attributes:
-        format: in Pillow's words.
-        content: the new file.
-        orientation: of Exif, 1 to 8; 1 is upright.
-        passes: about how often a decoder goes over all pixels.
-        size: width and height, for formats whose decoder allocates memory before it reports them.
-    """
-
-    format: str
-    content: bytes
-    orientation: int = 1
-    passes: int = 1
-    size: tuple[int, int] | None = None
+    format: str  # in Pillow's words
+    content: bytes  # the new file
+    orientation: int = 1  # of Exif, 1 to 8; 1 is upright
+    passes: int = 1  # about how often a decoder goes over all pixels
+    size: tuple[int, int] | None = None  # for formats whose decoder allocates memory before it reports width and height
 
 
 def strip(content: bytes) -> Stripped:

@@ -43,17 +43,11 @@ class Decoded(NamedTuple):
 
 
 class WorkerLimits(NamedTuple):
-    """Bounds on the work for one image.
+    """Bounds on the work for one image."""
 
-    Attributes:
-        pixels: most pixels of an image.
-        cpu_seconds: processor time.
-        wall_seconds: time by the clock, which also passes while others use the processor.
-    """
-
-    pixels: int = 2**25
-    cpu_seconds: int = 5
-    wall_seconds: float = 15.0
+    pixels: int = 2**25  # most pixels of an image
+    cpu_seconds: int = 5  # processor time
+    wall_seconds: float = 15.0  # time by the clock, which also passes while others use the processor
 
     @property
     def memory(self) -> int:
@@ -216,7 +210,7 @@ class _Worker:
         return kind, _read(replies, n_text).decode("utf-8", "replace")
 
     def _why_ended(self, limits: WorkerLimits) -> str:
-        """Why the process has ended in the middle of an image."""
+        """The reason why the process has ended in the middle of an image."""
         try:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:

@@ -30,7 +30,7 @@ _N_DRAWN = 3  # tasks drawn in the report
 
 
 class DemoSettings(NamedTuple):
-    """How much work the demo is."""
+    """Amount of work of the demo."""
 
     n_episodes: int  # tasks that each method trains on
     n_classes: int | None  # characters to train on; None: all

@@ -1,12 +1,12 @@
 """Tables, words and report of the demo."""
 
-import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from mirrorshot import views
+from mirrorshot.files.checkpoint import write_json
 from mirrorshot.paper.demo.experiment import METHODS, DemoResult
 from mirrorshot.training.evaluation import Calibration, Evaluation, paired_difference
 from mirrorshot.views import Image, ReliabilityDisplay, Section, Table
@@ -56,7 +56,7 @@ def write_demo(result: DemoResult, folder: Path) -> dict[str, Any]:
         folder / "report.html", title="Handwritten digits from one example each", intro=_INTRO, sections=sections
     )
     record = as_record(result)
-    (folder / "results.json").write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(folder / "results.json", record)
     return record
 
 

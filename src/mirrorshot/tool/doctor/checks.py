@@ -25,21 +25,13 @@ _CHUNK = 1024
 
 
 class Finding(NamedTuple):
-    """Something that is wrong, or may be.
+    """Something that is wrong, or may be."""
 
-    Attributes:
-        severity: "error": results will be wrong; "warning": they may be; "note": good to know.
-        check: name of the check, in a word.
-        message: what is wrong.
-        advice: what to do.
-        items: the images or classes.
-    """
-
-    severity: Severity
-    check: str
-    message: str
-    advice: str
-    items: list[str]
+    severity: Severity  # "error": results will be wrong; "warning": they may be; "note": good to know
+    check: str  # name of the check, in a word
+    message: str  # what is wrong
+    advice: str  # what to do
+    items: list[str]  # the images or classes
 
 
 def check_files(seen: Seen) -> Iterator[Finding]:

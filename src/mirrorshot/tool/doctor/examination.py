@@ -7,7 +7,7 @@ from mirrorshot.encoders import Encoder, make_encoder
 from mirrorshot.tool.choosing import decide
 from mirrorshot.tool.doctor import checks
 from mirrorshot.tool.doctor.checks import Finding
-from mirrorshot.tool.doctor.images import Seen, list_files, look
+from mirrorshot.tool.doctor.images import Seen, list_images, look_at_folder
 from mirrorshot.tool.doctor.rows import look_at_rows
 from mirrorshot.tool.encoding import Progress
 from mirrorshot.tool.items import Items
@@ -63,23 +63,20 @@ def examine(
         ['blank', 'single']
     """
     root, roles = Path(folder), Roles(text_column, label_column)
-    made = _encoder(encoder, _items(root, roles), download)
-    seen = _look(root, roles, made, progress)
+    items, empty = _items(root, roles)
+    made = _encoder(encoder, items, download)
+    seen = _look(root, items, empty, made, progress)
     findings = [*checks.check_files(seen), *checks.check_counts(seen), *checks.check_duplicates(seen)]
     if against is not None:
-        other = _look(Path(against), roles, made, progress)
+        other = _look(Path(against), *_items(Path(against), roles), made, progress)
         findings += [*checks.check_files(other), *checks.check_leaks(seen, other)]
     findings += checks.check_labels(seen)
     findings.sort(key=lambda finding: ("error", "warning", "note").index(finding.severity))
     return Report(len(seen.names), len(set(seen.labels) - {""}), made.name, findings)
 
 
-def _items(root: Path, roles: Roles) -> Items:
-    if root.is_file():
-        return read_items(root, roles)
-    files = list_files(root)
-    labels = files.labels if all(files.labels) else None
-    return Items("picture", [str(path) for path in files.paths], files.paths, labels)
+def _items(root: Path, roles: Roles) -> tuple[Items, list[str]]:
+    return (read_items(root, roles), []) if root.is_file() else list_images(root)
 
 
 def _encoder(name: str, items: Items, download: bool) -> Encoder:
@@ -88,7 +85,7 @@ def _encoder(name: str, items: Items, download: bool) -> Encoder:
     return made.fit([str(text) for text in items.content]) if items.kind == "text" else made
 
 
-def _look(root: Path, roles: Roles, encoder: Encoder, progress: Progress | None) -> Seen:
+def _look(root: Path, items: Items, empty: list[str], encoder: Encoder, progress: Progress | None) -> Seen:
     if root.is_file():
-        return look_at_rows(root, read_items(root, roles), encoder)
-    return look(root, list_files(root), encoder, progress)
+        return look_at_rows(root, items, encoder)
+    return look_at_folder(root, items, empty, encoder, progress)
