@@ -72,7 +72,7 @@ class MirrorGP(GPMethod):
             preset="default",
         ),
         Recipe({"validate_every": 100}, preset="default", kind="characters"),
-        Recipe({"n_calibration_tasks": 200}, preset="default", is_benchmark=True),
+        Recipe({"n_calibration_tasks": 100}, preset="default", is_benchmark=True),
         Recipe({"turn_classes": True}, preset="default", kind="characters", is_benchmark=True),
         # measured on one seed of each benchmark (docs/research.md); on characters both lose
         Recipe(
