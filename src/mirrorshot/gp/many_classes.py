@@ -81,7 +81,7 @@ def solve_many(task: Task, start: GaussianSites | None, *, max_rounds: int) -> F
     has_squares = len(phi) <= 2 * phi.shape[1] and task.K.size * C <= SQUARES_SIZE
     secants = list[_Secant]()
     u, w = _begin(task, rough, secants) if start is None else (start.shift[0] @ phi, start.precision[0].T)
-    error = math.inf
+    error, model = math.inf, None  # with squares, the model only preconditions
     for n_rounds in range(1, max_rounds + 1):
         seen = rough if is_rough else phi
         conditioned = condition_on(seen, np.ascontiguousarray(w.astype(seen.dtype)))
@@ -92,7 +92,8 @@ def solve_many(task: Task, start: GaussianSites | None, *, max_rounds: int) -> F
             return now.found
         if not error < 0.5 * before:
             return None
-        model, var = shared_model(rough, w), conditioned.var.astype(np.float64, copy=False)
+        model = model if model is not None and has_squares else shared_model(rough, w)
+        var = conditioned.var.astype(np.float64, copy=False)
         follower = BySquares(w, var, squared_covariances(rough, conditioned)) if has_squares else ByModel(w, var, model)
         share = _SETTLED * (min(1.0, error) if has_squares else 1.0)
         enough = max(share * error, _RESOLVED if is_rough else _PROVABLE / task.max_std)
