@@ -13,7 +13,7 @@ from mirrorshot.types import InvalidInputError
 VARIABLE = "MIRRORSHOT_MAX_MEMORY_GIB"
 _SQUARES = 5  # arrays of N^2
 _LATENTS = 150  # arrays of N C
-_RESPONSE = 0.5 * SQUARES_SIZE  # most numbers of the squared covariances (`gp.weight_space`), in single precision
+_RESPONSE = SQUARES_SIZE  # most numbers of the squared covariances (`gp.weight_space`), with what is made of them
 _DENSE = 12  # arrays of C N^2 in the safeguarded loop
 _PAIRS = 9  # arrays of N C^2 float32 there
 
@@ -34,7 +34,7 @@ def bytes_needed(n_examples: int, n_way: int, rank: int, n_candidates: int = 1) 
         True
     """
     factors = n_way * min(rank, n_examples) ** 2
-    response = min(int(0.5 * n_way * n_examples**2), int(_RESPONSE))
+    response = min(n_way * n_examples**2, _RESPONSE)
     return 8 * (_SQUARES * n_examples**2 + n_candidates * factors + _LATENTS * n_examples * n_way + response)
 
 
