@@ -45,6 +45,25 @@ def assert_edit_is_fit(edited, X, y):
     np.testing.assert_allclose(edited.predict_proba(X), fresh.predict_proba(X), atol=1e-6)
 
 
+def test_a_sequence_of_edits_of_many_classes_is_what_a_fit_gives():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(18), 9)
+    X = 0.4 * rng.normal(size=(18, 130))[y] + rng.normal(size=(len(y), 130))
+    y[-1] = 3  # a surprise
+    order = rng.permutation(len(y))
+    X, y = X[order], y[order]
+    edited = FewShotClassifier().fit(X[:-6], y[:-6])
+    for i in range(len(y) - 6, len(y)):
+        edited.add(X[i], y[i])
+        assert edited.start_ == "previous"
+    edited.remove([5, 100]).add(X[[5, 100]], y[[5, 100]])
+    order = np.concatenate([np.delete(np.arange(len(y)), [5, 100]), [5, 100]])
+    assert_edit_is_fit(edited, X[order], y[order])
+    fresh = FewShotClassifier().fit(X[order], y[order])
+    assert edited.temperature_ == pytest.approx(fresh.temperature_, rel=1e-6)
+    assert edited.loo_log_likelihood_ == pytest.approx(fresh.loo_log_likelihood_, abs=1e-5)
+
+
 def test_an_edit_whose_first_step_leaves_the_basin_ends_where_a_fit_does():
     X = np.array([0.737, -0.229, -0.865, -0.322, 0.042, 0.176, -0.196, 0.814, 1.543, 0.999, -0.313, 0.074])[:, None]
     y = np.array([0, 1, 2, 1, 1, 1, 2, 1, 1, 1, 0, 1])

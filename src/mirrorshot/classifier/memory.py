@@ -7,12 +7,13 @@ A task of `C` classes and `N` examples whose covariance has rank `R` works on a 
 import os
 from collections.abc import Callable
 
+from mirrorshot.gp.weight_space import SQUARES_SIZE
 from mirrorshot.types import InvalidInputError
 
 VARIABLE = "MIRRORSHOT_MAX_MEMORY_GIB"
 _SQUARES = 5  # arrays of N^2
-_LATENTS = 60  # arrays of N C
-_RESPONSE = 1.5 * 2**23  # most numbers of the response of variances to sites (`gp.alternating`), in both precisions
+_LATENTS = 150  # arrays of N C
+_RESPONSE = SQUARES_SIZE  # most numbers of the squared covariances (`gp.weight_space`), with what is made of them
 _DENSE = 12  # arrays of C N^2 in the safeguarded loop
 _PAIRS = 9  # arrays of N C^2 float32 there
 
@@ -33,7 +34,7 @@ def bytes_needed(n_examples: int, n_way: int, rank: int, n_candidates: int = 1) 
         True
     """
     factors = n_way * min(rank, n_examples) ** 2
-    response = min(int(1.5 * n_way * n_examples**2), int(_RESPONSE))
+    response = min(n_way * n_examples**2, _RESPONSE)
     return 8 * (_SQUARES * n_examples**2 + n_candidates * factors + _LATENTS * n_examples * n_way + response)
 
 

@@ -33,7 +33,7 @@ OUTPUTSCALES = (3.0, 10.0, 30.0, 100.0)
 LENGTHSCALES = (1.0, 0.5)  # in units of the root mean square distance of two examples
 
 _USUAL_SPREAD, _LEAST_SPREAD, _NO_SPREAD = 0.15, 0.03, 1e-6  # of the cosines between classes
-_CHUNK_ELEMENTS = 2**22  # probabilities that are tempered at a time
+_CHUNK_ELEMENTS = 2**15  # probabilities that are tempered at a time: they stay in a processor's cache
 _TEMPERATURES = np.logspace(math.log10(0.02), math.log10(4.0), 80)
 
 
@@ -210,11 +210,12 @@ def select(
     log_prob = [
         _loo_log_prob(support, c, posterior, removed) for c, posterior in zip(candidates, posteriors, strict=True)
     ]
-    likelihood = np.stack([_tempered_likelihood(each, y, counted, grid) for each in log_prob])  # (G, K)
+    tempered = [_tempered(each, y, grid) for each in log_prob]
+    likelihood = np.stack([each @ counted for each in tempered])  # (G, K)
     chosen = int((logsumexp(likelihood + prior) + log_prior).argmax())
     share = np.exp(log_softmax(likelihood[chosen] + prior[chosen]))
     temperature = float(np.exp((share * np.log(grid)).sum()))
-    fair = _tempered_likelihood(log_prob[chosen], y, _balanced(counted, y), grid)
+    fair = tempered[chosen] @ _balanced(counted, y)
     return Selection(chosen, temperature, likelihood.max(-1), float(logsumexp(fair + prior[chosen])))
 
 
@@ -270,17 +271,17 @@ def _loo_log_prob(
     return np.log(np.maximum(prob, np.finfo(prob.dtype).tiny))
 
 
-def _tempered_likelihood(
-    log_prob: Float[NDArray[np.float64], "N C"],
-    y: Int[NDArray[np.int64], " N"],
-    counted: Float[NDArray[np.float64], " N"],
-    grid: Float[NDArray[np.float64], " K"],
-) -> Float[NDArray[np.float64], " K"]:
-    """Log-likelihood of the labels at each temperature, in chunks of bounded memory."""
+def _tempered(
+    log_prob: Float[NDArray[np.float64], "N C"], y: Int[NDArray[np.int64], " N"], grid: Float[NDArray[np.float64], " K"]
+) -> Float[NDArray[np.float64], "K N"]:
+    """Log-probability of each label at each temperature, in chunks of bounded memory."""
+    # log p_y / tau - log sum_c p_c^(1 / tau), from the largest probability
+    highest = log_prob.max(1)
+    own, rest = log_prob[np.arange(len(y)), y] - highest, log_prob - highest[:, None]
+    found = np.empty((len(grid), len(y)))
     size = max(1, _CHUNK_ELEMENTS // log_prob.size)
-    own = log_prob[np.arange(len(y)), y]
-    parts = []
     for i in range(0, len(grid), size):
         rate = 1.0 / grid[i : i + size, None]
-        parts.append((own * rate - logsumexp(log_prob * rate[..., None])) @ counted)
-    return np.concatenate(parts)
+        part = rest * rate[..., None]
+        found[i : i + size] = rate * own - np.log(np.exp(part, out=part).sum(-1))
+    return found

@@ -8,13 +8,14 @@ from jaxtyping import Float
 
 from mirrorshot.classifier.memory import fits_dense
 from mirrorshot.classifier.selection import Support
-from mirrorshot.gp.alternating import Found, alternate
+from mirrorshot.gp.alternating import alternate
 from mirrorshot.gp.certificate import gap_bound
 from mirrorshot.gp.gaussian import GaussianSites
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.gp.mirror import mirror_descent
 from mirrorshot.gp.newton import newton_solve
 from mirrorshot.gp.objective import evaluate, make_problem
+from mirrorshot.gp.visits import Found
 from mirrorshot.gp.weight_space import Posterior, Task, features_of, posterior_of, weight_posterior
 from mirrorshot.softmax.arrays import NDArray
 

@@ -21,6 +21,9 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs, solve_triangular
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
 from mirrorshot.types import NumericalError
 
+SQUARES_SIZE = 2**23
+"""Most numbers `C N^2` of `squared_covariances` that are worth their while."""
+
 
 class Features(NamedTuple):
     """`K = Phi Phi^T` up to rounding.
@@ -90,6 +93,7 @@ class _Routines(NamedTuple):
     syrk: Any
     potrf: Any
     potrs: Any
+    potri: Any
     pstrf: Any
     trtrs: Any
 
@@ -98,7 +102,7 @@ class _Routines(NamedTuple):
 def _routines(char: str) -> _Routines:
     some = np.empty(0, dtype=char)
     return _Routines(
-        *get_blas_funcs(("syrk",), (some,)), *get_lapack_funcs(("potrf", "potrs", "pstrf", "trtrs"), (some,))
+        *get_blas_funcs(("syrk",), (some,)), *get_lapack_funcs(("potrf", "potrs", "potri", "pstrf", "trtrs"), (some,))
     )
 
 
@@ -109,13 +113,11 @@ class Conditioned(NamedTuple):
         chol: upper triangular factors of `A_c`, each (R, R) in Fortran's order.
         var: posterior variances, (N, C).
         log_det: `log det A_c`, (C,).
-        squares: squared covariances of every two points, zero for a point with itself, (C, N, N); None: not wanted.
     """
 
     chol: list[Float[np.ndarray, "R R"]]
     var: Float[np.ndarray, "N C"]
     log_det: Float[np.ndarray, " C"]
-    squares: Float[np.ndarray, "C N N"] | None = None
 
     def solve(self, right: Float[np.ndarray, "C R"]) -> Float[np.ndarray, "C R"]:
         """Return `A_c^-1 x_c` for every class."""
@@ -126,23 +128,19 @@ class Conditioned(NamedTuple):
         return out
 
 
-def condition_on(
-    phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N C"], *, has_squares: bool = False
-) -> Conditioned:
+def condition_on(phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N C"]) -> Conditioned:
     """Factorise `A_c = I + Phi^T W_c Phi` for every class, and return the variances.
 
     Classes with the same precisions, as before any label is seen, share one factorisation.
     """
     (N, C), R = precision.shape, phi.shape[1]
     if C > 1 and bool((precision == precision[:, :1]).all()):
-        one = condition_on(phi, precision[:, :1], has_squares=has_squares)
-        squares = None if one.squares is None else np.broadcast_to(one.squares, (C, N, N))
-        return Conditioned(C * one.chol, one.var.repeat(C, 1), one.log_det.repeat(C), squares)
+        one = condition_on(phi, precision[:, :1])
+        return Conditioned(C * one.chol, one.var.repeat(C, 1), one.log_det.repeat(C))
     routines = _routines(phi.dtype.char)
     root = np.sqrt(precision)
     chol: list[Any] = []
     var, diagonals = np.empty((N, C), dtype=phi.dtype), np.empty((C, R), dtype=phi.dtype)
-    squares = np.empty((C, N, N), dtype=phi.dtype) if has_squares else None
     for c in range(C):
         A = routines.syrk(1.0, (phi * root[:, c, None]).T)
         A.ravel("K")[:: R + 1] += 1.0
@@ -151,14 +149,35 @@ def condition_on(
             raise NumericalError(
                 f"Expected finite site precisions, but I + Phi^T W Phi of class {c} has no Cholesky factor."
             )
-        whitened = routines.trtrs(U, phi.T, trans=1)[0]
+        whitened = whiten(U, phi)
         var[:, c] = np.einsum("rn,rn->n", whitened, whitened)
         diagonals[c] = U.diagonal()
         chol.append(U)
-        if squares is not None:
-            np.square(whitened.T @ whitened, out=squares[c])
-            np.fill_diagonal(squares[c], 0.0)
-    return Conditioned(chol, var, 2.0 * np.log(diagonals).sum(1), squares)
+    return Conditioned(chol, var, 2.0 * np.log(diagonals).sum(1))
+
+
+def whiten(U: Float[np.ndarray, "R R"], phi: Float[np.ndarray, "N R"]) -> Float[np.ndarray, "R N"]:
+    """Return `L^-1 Phi^T`, whose products are covariances; `U = L^T` is a factor of `Conditioned`."""
+    found: NDArray[Any] = _routines(phi.dtype.char).trtrs(U, phi.T, trans=1)[0]
+    return found
+
+
+def squared_covariances(phi: Float[np.ndarray, "N R"], conditioned: Conditioned) -> Float[np.ndarray, "C N N"]:
+    """Return the squared covariances of every two points in single precision, zero for a point with itself."""
+    N, single = len(phi), phi.astype(np.float32, copy=False)
+    distinct = conditioned.chol[:1] if conditioned.chol[0] is conditioned.chol[-1] else conditioned.chol
+    squares = np.empty((len(distinct), N, N), dtype=np.float32)
+    for U, place in zip(distinct, squares, strict=True):
+        whitened = whiten(U.astype(np.float32, copy=False), single)
+        np.square(whitened.T @ whitened, out=place)
+        np.fill_diagonal(place, 0.0)
+    return np.broadcast_to(squares, (len(conditioned.chol), N, N))
+
+
+def inverse_of(U: Float[np.ndarray, "R R"]) -> Float[np.ndarray, "R R"]:
+    """Return `A^-1` from a factor of `Conditioned`."""
+    upper = np.triu(_routines(U.dtype.char).potri(U)[0])
+    return upper + np.triu(upper, 1).T
 
 
 class WeightPosterior(NamedTuple):

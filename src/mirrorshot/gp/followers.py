@@ -1,0 +1,74 @@
+"""Variances that follow the precisions of the sites, from those that a factorisation gave.
+
+When precisions change by `dw`, variances change by `-(Sigma * Sigma) dw` to first order. A point's own precision acts
+exactly: with the cavity `s = v / (1 - w v)`, which its site has no part in, `v = s / (1 + w s)`.
+"""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from mirrorshot.gp.shared_model import SharedModel
+
+_LEAST, _MOST = 0.3, 3.0  # factors between which a variance follows the sites of other points
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """Variances near precisions for which they are known."""
+
+    def at(self, new: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N C"]:
+        """Return the variances at new precisions."""
+
+
+class Alone(NamedTuple):
+    """Variances that follow their own site only."""
+
+    precision: Float[np.ndarray, "N C"]
+    var: Float[np.ndarray, "N C"]
+
+    def at(self, new: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N C"]:
+        """Return the variances at new precisions."""
+        cavity = self.var / np.maximum(1.0 - self.precision * self.var, 1e-12)
+        return np.asarray(cavity / (1.0 + new * cavity))
+
+
+class BySquares(NamedTuple):
+    """Variances that follow all sites, by the squared covariances of each class (`squared_covariances`)."""
+
+    precision: Float[np.ndarray, "N C"]
+    var: Float[np.ndarray, "N C"]
+    squares: Float[np.ndarray, "C N N"]
+
+    def at(self, new: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N C"]:
+        """Return the variances at new precisions."""
+        change = (new - self.precision).T.astype(self.squares.dtype)
+        others = np.matmul(self.squares, change[..., None])[..., 0].T
+        return _followed(self.precision, self.var, others, new)
+
+
+class ByModel(NamedTuple):
+    """Variances that follow all sites, by covariances that the classes share."""
+
+    precision: Float[np.ndarray, "N C"]
+    var: Float[np.ndarray, "N C"]
+    model: SharedModel
+
+    def at(self, new: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N C"]:
+        """Return the variances at new precisions."""
+        # where the model is off by a factor in the variances, so it is in the covariances
+        gain = self.var / self.model.var
+        change = gain * (new - self.precision)
+        others = gain * (self.model.response(change) - np.square(self.model.var) * change)
+        return _followed(self.precision, self.var, others, new)
+
+
+def _followed(
+    precision: Float[np.ndarray, "N C"],
+    var: Float[np.ndarray, "N C"],
+    others: Float[np.ndarray, "N C"],
+    new: Float[np.ndarray, "N C"],
+) -> Float[np.ndarray, "N C"]:
+    """The variances when the sites of other points take away `others` to first order."""
+    return Alone(precision, np.clip(var - others, _LEAST * var, _MOST * var)).at(new)

@@ -1,0 +1,158 @@
+"""Inference for one task of many classes: few factorisations of every class, and cheap steps between them.
+
+`alternating` factorises `I + Phi^T W_c Phi` for every class in every round, and takes nine rounds for hundreds of
+classes, because the variances respond to the sites of all points. Here means and precisions settle between two rounds,
+with variances that respond to first order: by the squared covariances of each class where these are affordable, else
+by covariances that the classes share (`shared_model`). The first leave the square of the error, the second a hundredth
+to a thousandth of it. Three or four rounds do, the first of them in single precision.
+
+A step of `_settle` is a Newton step on the means, and takes the precisions `E[p (1 - p)]` of where it starts, with one
+set of expectations. That neither knows of the other is made up for by Anderson acceleration, whose past differences
+stay useful in the next round. Without given sites the search starts at those of `starts.exchangeable_sites`, and
+settles with the shared covariances alone before any class is conditioned.
+
+It is not safeguarded, and gives up when a round does not help: `alternating` takes over. Every result is certified.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from mirrorshot.gp.followers import ByModel, BySquares, Follower
+from mirrorshot.gp.gaussian import GaussianSites
+from mirrorshot.gp.objective import make_problem
+from mirrorshot.gp.shared_model import SharedModel, shared_model
+from mirrorshot.gp.starts import exchangeable_sites
+from mirrorshot.gp.visits import ACCEPTED, Expectations, Found, expect, newton_step, visit
+from mirrorshot.gp.weight_space import SQUARES_SIZE, Task, condition_on, squared_covariances
+
+_LEAST_SIZE = 2**18  # N R C; below, a factorisation of every class costs no more than the expectations
+_LEAST_CLASSES = 12
+_MOST_SHOTS = 16  # examples of a class: with more of them it differs from the others in too many points
+_STEPS = 12
+_MEMORY = 10
+_CG_TOLERANCE = 0.1
+_RANK = 1e-12
+_BEGUN = 0.3  # residual at which the model has served its time, before any class is conditioned
+_SETTLED = 1e-4  # share of the error at which the model has, after that
+_RESOLVED = 1e-6  # residual that variances in single precision can resolve
+_PROVABLE = 0.2 * ACCEPTED  # residual times the largest prior standard deviation that leaves a proven error
+_SINGLE = 3e-2  # error above which the next round may be one in single precision
+_SINGLE_SQUARES = (
+    20.0  # the same where squared covariances of every class are affordable, and a round squares the error
+)
+_LOST = 100.0  # growth of the residual at which steps end
+
+
+class _Secant(NamedTuple):
+    """Where a step of `_settle` ends, and its change; or the difference of two steps in both."""
+
+    end: Float[np.ndarray, " S"]
+    change: Float[np.ndarray, " S"]
+
+
+class _Place(NamedTuple):
+    """Weights and precisions, the expectations there, and the gradient in the weights."""
+
+    u: Float[np.ndarray, "C R"]
+    w: Float[np.ndarray, "N C"]
+    now: Expectations
+    residual: Float[np.ndarray, "C R"]
+
+    def size(self, scale: float) -> float:
+        """How far means and precisions are from where they ask to be."""
+        d = self.now.curvature - self.w
+        return max(math.sqrt(np.vdot(self.residual, self.residual)), scale * math.sqrt(np.vdot(d, d)))
+
+
+def has_many_classes(task: Task) -> bool:
+    """Whether the classes are so many, and have so few examples, that they are much alike."""
+    (N, C), R = task.Y.shape, task.features.phi.shape[1]
+    return N * R * C >= _LEAST_SIZE and C >= _LEAST_CLASSES and N <= _MOST_SHOTS * C
+
+
+def solve_many(task: Task, start: GaussianSites | None, *, max_rounds: int) -> Found | None:
+    """Solve a task from given sites or from those of exchangeable classes; None without a proof."""
+    phi, C = task.features.phi, task.Y.shape[1]
+    rough, is_rough = phi.astype(np.float32), True
+    has_squares = len(phi) <= 2 * phi.shape[1] and task.K.size * C <= SQUARES_SIZE
+    secants = list[_Secant]()
+    u, w = _begin(task, rough, secants) if start is None else (start.shift[0] @ phi, start.precision[0].T)
+    error, model = math.inf, None  # with squares, the model only preconditions
+    for n_rounds in range(1, max_rounds + 1):
+        seen = rough if is_rough else phi
+        conditioned = condition_on(seen, np.ascontiguousarray(w.astype(seen.dtype)))
+        u = conditioned.solve(u) if start is not None and n_rounds == 1 else u
+        now = visit(task, conditioned, u, w, n_rounds)
+        before, error = error, now.found.error
+        if not is_rough and error <= ACCEPTED:
+            return now.found
+        if not error < 0.5 * before:
+            return None
+        model = model if model is not None and has_squares else shared_model(rough, w)
+        var = conditioned.var.astype(np.float64, copy=False)
+        follower = BySquares(w, var, squared_covariances(rough, conditioned)) if has_squares else ByModel(w, var, model)
+        share = _SETTLED * (min(1.0, error) if has_squares else 1.0)
+        enough = max(share * error, _RESOLVED if is_rough else _PROVABLE / task.max_std)
+        place = _Place(u, w, now.expected, now.residual)
+        u, w = _settle(task, follower, model, place, enough, secants)
+        is_rough = is_rough and error > (_SINGLE_SQUARES if has_squares else _SINGLE)
+    return None
+
+
+def _begin(
+    task: Task, rough: NDArray[np.float32], secants: list[_Secant]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights and precisions that settle with the model alone."""
+    C, y = task.Y.shape[1], task.Y.argmax(1)
+    problem = make_problem(task.K[None, None], y[None], C, task.weight[None], None, None, validate=False)
+    sites = exchangeable_sites(problem)
+    w = np.ascontiguousarray(sites.precision[0].T)
+    model = shared_model(rough, w)
+    u = model.solve(sites.shift[0] @ task.features.phi)
+    follower = ByModel(model.precision, model.var, model)
+    return _settle(task, follower, model, _looked_at(task, follower, u, w), _BEGUN, secants)
+
+
+def _looked_at(task: Task, follower: Follower, u: NDArray[np.float64], w: NDArray[np.float64]) -> _Place:
+    phi = task.features.phi
+    now = expect(task, phi @ u.T, follower.at(w))
+    return _Place(u, w, now, (task.weight[:, None] * task.Y - now.prob).T @ phi - u)
+
+
+def _settle(
+    task: Task, follower: Follower, model: SharedModel, place: _Place, enough: float, secants: list[_Secant]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Find weights and precisions that are at rest, as far as the model knows the variances; return the best seen."""
+    scale, before = task.max_std**2, None
+    best, least = place, math.inf
+    for step in range(_STEPS + 1):
+        size = place.size(scale)
+        if size < least:
+            best, least = place, size
+        if step == _STEPS or not enough < size < _LOST * least:
+            break
+        move = newton_step(task, model.precondition, place.now, place.residual, _CG_TOLERANCE)
+        end = np.concatenate([(place.u + move).ravel(), scale * place.now.curvature.ravel()])
+        change = end - np.concatenate([place.u.ravel(), scale * place.w.ravel()])
+        if not math.isfinite(np.vdot(change, change)):
+            break
+        if before is not None:
+            secants[:] = [*secants[1 - _MEMORY :], _Secant(end - before.end, change - before.change)]
+        before = _Secant(end, change)
+        found = _accelerated(before, secants)
+        u, w = found[: move.size].reshape(move.shape), found[move.size :].reshape(place.w.shape) / scale
+        place = _looked_at(task, follower, u, np.maximum(w, 0.1 * place.now.curvature))
+    return best.u, best.w
+
+
+def _accelerated(last: _Secant, secants: list[_Secant]) -> Float[np.ndarray, " S"]:
+    """Anderson acceleration: the end of a step, moved by past differences so that the change would be smallest."""
+    if not secants:
+        return last.end
+    F = np.stack([secant.change for secant in secants])
+    share = np.linalg.lstsq(F @ F.T, F @ last.change, rcond=_RANK)[0]
+    return last.end - share @ np.stack([secant.end for secant in secants])
