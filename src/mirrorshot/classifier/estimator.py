@@ -37,6 +37,7 @@ _LEARNED = {  # attribute of the estimator, field of `Fitted`
     "kernel_": "kernel",
     "outputscale_": "outputscale",
     "temperature_": "temperature",
+    "temperature_std_": "temperature_std",
     "loo_log_likelihood_": "loo_log_likelihood",
     "elbo_": "elbo",
     "gap_": "gap",
@@ -68,7 +69,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         lengthscale: length scale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
         centre: what is subtracted from the features first. "auto": the share of the mean of the examples that the
             prior says, or that the examples can tell from zero; "mean"; or "none".
-        temperature: predictions are raised to the power 1 / temperature; or "loo" to choose it.
+        temperature: latent means are divided by it, after their uncertainty has moderated them
+            (`mirrorshot.classifier.link`); or "loo" to choose it and to average over what remains unknown of it.
         prior: what is known of the embeddings of an encoder (`mirrorshot.classifier.prior.Prior`), with the kernel
             "auto" or "cosine". None: broad rules. For "cosine", embeddings get unit length, and square roots are taken
             first if none of the examples has a negative value.
@@ -78,6 +80,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         n_features_in_: number of features.
         kernel_: the kernel that was chosen.
         outputscale_, temperature_: what was chosen.
+        temperature_std_: standard deviation of the logarithm of the temperature, which predictions are averaged over.
         loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats. The Gaussian site of the
             example that is left out is taken out in closed form; the sites of the others, kernel and centre stay.
         elbo_: lower bound of the log evidence of the labels, in nats.
@@ -101,6 +104,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     classes_: NDArray[Any]
     outputscale_: float
     temperature_: float
+    temperature_std_: float
     n_features_in_: int
     feature_names_in_: NDArray[Any]
     fitted_: Fitted
