@@ -24,8 +24,8 @@ from mirrorshot.softmax.arrays import log_softmax
 from mirrorshot.softmax.moments import log_predictive
 
 EMBEDDINGS, OTHERS = 0.03, 0.4
-"""How much the variance moderates the means, `kappa`: for cosines of embeddings, where 0.01 to 0.1 are nearly equal, and
-for tables and other kernels, where 0.2 to 1 are: their variances differ more from query to query."""
+"""How much the variance moderates the means, `kappa`: for cosines of embeddings, where 0.01 to 0.1 are nearly equal,
+and for tables and other kernels, where 0.2 to 1 are: their variances differ more from query to query."""
 
 NODES = (-math.sqrt(3.0), 0.0, math.sqrt(3.0))
 WEIGHTS = (1 / 6, 2 / 3, 1 / 6)
