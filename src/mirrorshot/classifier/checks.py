@@ -100,7 +100,8 @@ def checked_numbers(numbers: Any, n_features: int) -> dict[str, Any]:
     if start not in ("prior", "previous"):
         raise ValueError(f"start_ is {str(start)[:40]!r}, not 'prior' or 'previous'")
     return {
-        **{name: numbers[name] for name in (*POSITIVE, *FINITE, *COUNTS)},
+        **{name: float(numbers[name]) for name in (*POSITIVE, *FINITE)},
+        **{name: numbers[name] for name in COUNTS},
         "gap_": gap,
         "start_": start,
         **_checked_link(numbers),
@@ -114,7 +115,7 @@ def _checked_link(numbers: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"temperature_std_ is {str(std)[:40]!r}, not a number from 0 to {_LARGEST_SPREAD:g}")
     if moderation is not None and not (_is_number(moderation) and 0.0 <= moderation <= _LARGEST_POSITIVE):
         raise ValueError(f"moderation_ is {str(moderation)[:40]!r}, not a number from 0 on")
-    return {"temperature_std_": float(std), "moderation_": moderation}
+    return {"temperature_std_": float(std), "moderation_": None if moderation is None else float(moderation)}
 
 
 def checked_map(found: Any) -> FeatureMap:
