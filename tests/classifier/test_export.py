@@ -8,6 +8,7 @@ import pytest
 
 from mirrorshot import FewShotClassifier
 from mirrorshot.classifier.export import ExportError, export_onnx
+from mirrorshot.classifier.link import Link
 from mirrorshot.gp.kernels import RBF, Cosine, Kernel, Linear, Matern, Polynomial
 from mirrorshot.types import InvalidInputError
 
@@ -89,9 +90,24 @@ def test_a_kernel_without_a_form_is_refused(tmp_path):
     assert isinstance(kernel, Kernel)
     with pytest.raises(InvalidInputError, match="no ONNX form"):
         export_onnx(FewShotClassifier(kernel=kernel).fit(X, y), tmp_path / "head.onnx")
+    wide = of_an_earlier_version(FewShotClassifier(kernel=RBF(outputscale=300.0)).fit(X, y))
     with pytest.raises(InvalidInputError, match="smaller outputscale"):
-        export_onnx(FewShotClassifier(kernel=RBF(outputscale=300.0)).fit(X, y), tmp_path / "head.onnx")
+        export_onnx(wide, tmp_path / "head.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "linear"])
+def test_a_classifier_of_an_earlier_version_keeps_its_probabilities(tmp_path, kernel):
+    X, y, queries = task(3)
+    few = of_an_earlier_version(FewShotClassifier(kernel=kernel).fit(X, y))
+    export_onnx(few, tmp_path / "head.onnx")
+    prob, *_ = run(tmp_path / "head.onnx", queries[:-1])
+    assert np.abs(prob - few.predict_proba(queries[:-1])).max() < 1e-5
+
+
+def of_an_earlier_version(few):
+    few.fitted_ = few.fitted_._replace(link=Link(0.3, 0.0, None))
+    return few
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):

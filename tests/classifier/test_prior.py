@@ -11,6 +11,7 @@ from mirrorshot.classifier.prior import (
     Prior,
     TemperaturePrior,
     broad_map,
+    of_moderated,
     prior_state,
     restore_prior,
 )
@@ -85,6 +86,16 @@ def test_one_shot_has_the_temperature_of_the_prior(prior):
     spread = log_spread(K / prior.outputscale, fitted.support.y, fitted.support.weight)
     wanted = prior.temperature.mean(1.0, 4, D, prior.outputscale, spread)
     assert np.log(few.temperature_) == pytest.approx(wanted, abs=0.02)
+
+
+def test_temperature_of_an_earlier_version_is_that_of_another_link_and_is_translated(prior):
+    arrays, info = prior_state(prior)
+    earlier = {name: value for name, value in info.items() if name != "link"}
+    found = restore_prior(arrays, earlier).temperature
+    assert found == of_moderated(prior.temperature)
+    assert found.mean(1.0, 2, D, 30.0) == pytest.approx(prior.temperature.mean(1.0, 2, D, 30.0) + 1.23)
+    with pytest.raises(ValueError, match="unknown"):
+        restore_prior(arrays, info | {"link": "of tomorrow"})
 
 
 def test_prior_of_an_earlier_version_has_no_slope_in_the_spread(prior):

@@ -202,6 +202,10 @@ def change(state, what):
             info["parameters"]["shell"] = "rm"
         case "wrong temperature":
             info["parameters"]["temperature"] = -1.0
+        case "negative spread":
+            info["numbers"]["temperature_std_"] = -0.1
+        case "moderation that is text":
+            info["numbers"]["moderation_"] = "0.03"
         case "wrong number of features":
             info["numbers"]["n_features_in_"] = 3
         case "other kind of labels":
@@ -214,7 +218,8 @@ def change(state, what):
     [
         "fewer sites", "no precisions", "labels out of range", "not finite", "single precision", "unknown kernel",
         "one class", "no classes", "unknown parameter", "wrong temperature", "wrong number of features",
-        "other kind of labels", "a class without example", "negative weight",
+        "other kind of labels", "a class without example", "negative weight", "negative spread",
+        "moderation that is text",
     ],
 )  # fmt: skip
 def test_content_that_does_not_fit_is_refused_even_with_a_right_checksum(tmp_path, what):

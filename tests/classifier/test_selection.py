@@ -2,8 +2,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.metrics.pairwise import cosine_similarity
 
+from mirrorshot.classifier.link import Link
 from mirrorshot.classifier.prior import TABLE_TEMPERATURE
 from mirrorshot.classifier.selection import (
     Support,
@@ -14,7 +16,6 @@ from mirrorshot.classifier.selection import (
     select,
 )
 from mirrorshot.gp import mirror_descent
-from mirrorshot.softmax.moments import softmax_moments
 
 
 def make_support(n_way=3, n_shot=4, noise=0.7, offset=0.0, seed=0):
@@ -52,7 +53,9 @@ def test_with_one_example_per_class_the_temperature_is_that_of_the_prior():
     candidates = make_candidates(support, "cosine", choose_centre(support, "auto"), 10.0, None)
     chosen = select(support, candidates, solve(support, candidates), None)
     spread = log_spread(candidates[0].K[0, 0] / 10.0, support.y, support.weight)
-    assert chosen.temperature == pytest.approx(math.exp(TABLE_TEMPERATURE.mean(1.0, 3, 16, 10.0, spread)), rel=2e-2)
+    wanted = math.exp(TABLE_TEMPERATURE.mean(1.0, 3, 16, 10.0, spread))
+    assert chosen.link.temperature == pytest.approx(wanted, rel=2e-2)
+    assert chosen.link.temperature_std == pytest.approx(TABLE_TEMPERATURE.std, rel=2e-2)
     assert chosen.log_likelihood.tolist() == [0.0]
     assert chosen.evidence == pytest.approx(0.0, abs=1e-12)
 
@@ -64,7 +67,7 @@ def test_classes_at_unequal_angles_get_a_higher_temperature():
         x[1, :2] = near, math.sqrt(1 - near**2)
         support = Support(x[None], np.arange(5), np.ones(5), 5)
         candidates = make_candidates(support, "cosine", np.zeros((1, 1, 5)), 30.0, None)
-        temperatures.append(select(support, candidates, solve(support, candidates), None).temperature)
+        temperatures.append(select(support, candidates, solve(support, candidates), None).link.temperature)
     assert temperatures[1] > 1.1 * temperatures[0]
 
 
@@ -88,14 +91,14 @@ def test_clean_classes_get_a_lower_temperature_than_overlapping_ones():
     for noise in (0.3, 3.0):
         support = make_support(n_shot=8, noise=noise)
         candidates = make_candidates(support, "cosine", choose_centre(support, "auto"), 10.0, None)
-        temperatures.append(select(support, candidates, solve(support, candidates), None).temperature)
+        temperatures.append(select(support, candidates, solve(support, candidates), None).link.temperature)
     assert temperatures[0] < 0.8 * temperatures[1]
 
 
 def test_a_given_temperature_is_kept():
     support = make_support()
     candidates = make_candidates(support, "cosine", choose_centre(support, "auto"), None, None)
-    assert select(support, candidates, solve(support, candidates), 0.7).temperature == pytest.approx(0.7)
+    assert select(support, candidates, solve(support, candidates), 0.7).link == Link(pytest.approx(0.7), 0.0, 0.4)
 
 
 def test_leave_one_out_likelihood_agrees_with_leaving_points_out_and_fitting_again():
@@ -108,7 +111,7 @@ def test_leave_one_out_likelihood_agrees_with_leaving_points_out_and_fitting_aga
         K = candidate.kernel(support.x, centre=candidate.centre)
         weight = rest.astype(float)[None]
         posterior, _ = mirror_descent(K, support.y[None], weight=weight, n_way=2, tol=1e-10)
-        prob = softmax_moments(posterior.mean[0, :, i], posterior.var[0, :, i]).prob
+        prob = softmax(posterior.mean[0, :, i] / np.sqrt(1 + 0.4 * posterior.var[0, :, i]))
         total += math.log(float(prob[support.y[i]]))
     assert closed_form == pytest.approx(total, abs=0.02 * len(support.y))
 

@@ -19,6 +19,7 @@ LABEL_TYPES: dict[str, tuple[type, Any]] = {
 _LARGEST = 1e100  # squares and products of such numbers are finite
 _LARGEST_POSITIVE = 1e12
 _SMALLEST_POSITIVE = 1e-12
+_LARGEST_SPREAD = 10.0  # of the logarithm of a temperature
 _MAX_LABEL_CHARACTERS = 2**26  # of the labels of all examples, each as long as the longest
 
 
@@ -98,7 +99,23 @@ def checked_numbers(numbers: Any, n_features: int) -> dict[str, Any]:
         raise ValueError(f"gap_ is {str(gap)[:40]!r}, not a number from 0 on")
     if start not in ("prior", "previous"):
         raise ValueError(f"start_ is {str(start)[:40]!r}, not 'prior' or 'previous'")
-    return {**{name: numbers[name] for name in (*POSITIVE, *FINITE, *COUNTS)}, "gap_": gap, "start_": start}
+    return {
+        **{name: float(numbers[name]) for name in (*POSITIVE, *FINITE)},
+        **{name: numbers[name] for name in COUNTS},
+        "gap_": gap,
+        "start_": start,
+        **_checked_link(numbers),
+    }
+
+
+def _checked_link(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Spread of the temperature and moderation of a file; files of versions 1 and 2 have neither."""
+    std, moderation = numbers.get("temperature_std_", 0.0), numbers.get("moderation_")
+    if not (_is_number(std) and 0.0 <= std <= _LARGEST_SPREAD):
+        raise ValueError(f"temperature_std_ is {str(std)[:40]!r}, not a number from 0 to {_LARGEST_SPREAD:g}")
+    if moderation is not None and not (_is_number(moderation) and 0.0 <= moderation <= _LARGEST_POSITIVE):
+        raise ValueError(f"moderation_ is {str(moderation)[:40]!r}, not a number from 0 on")
+    return {"temperature_std_": float(std), "moderation_": None if moderation is None else float(moderation)}
 
 
 def checked_map(found: Any) -> FeatureMap:

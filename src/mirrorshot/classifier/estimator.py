@@ -38,6 +38,7 @@ _LEARNED = {  # attribute of the estimator, field of `Fitted`
     "kernel_": "kernel",
     "outputscale_": "outputscale",
     "temperature_": "temperature",
+    "temperature_std_": "temperature_std",
     "loo_log_likelihood_": "loo_log_likelihood",
     "elbo_": "elbo",
     "gap_": "gap",
@@ -69,7 +70,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         lengthscale: length scale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
         centre: what is subtracted from the features first. "auto": the share of the mean of the examples that the
             prior says, or that the examples can tell from zero; "mean"; or "none".
-        temperature: predictions are raised to the power 1 / temperature; or "loo" to choose it.
+        temperature: latent means are divided by it, after their uncertainty has moderated them
+            (`mirrorshot.classifier.link`); or "loo" to choose it and to average over what remains unknown of it.
         prior: what is known of the embeddings of an encoder (`mirrorshot.classifier.prior.Prior`), with the kernel
             "auto" or "cosine". None: broad rules. For "cosine", embeddings get unit length, and square roots are taken
             first if none of the examples has a negative value.
@@ -79,6 +81,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         n_features_in_: number of features.
         kernel_: the kernel that was chosen.
         outputscale_, temperature_: what was chosen.
+        temperature_std_: standard deviation of the logarithm of the temperature, which predictions are averaged over.
         loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats. The Gaussian site of the
             example that is left out is taken out in closed form; the sites of the others, kernel and centre stay.
         elbo_: lower bound of the log evidence of the labels, in nats.
@@ -96,12 +99,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         >>> few.predict(X[30:36])
         array([0, 9, 5, 5, 6, 5])
         >>> few.predict_proba(X[30:33]).max(axis=1).round(2).tolist()
-        [0.99, 0.99, 0.94]
+        [0.99, 1.0, 0.96]
     """
 
     classes_: NDArray[Any]
     outputscale_: float
     temperature_: float
+    temperature_std_: float
     n_features_in_: int
     feature_names_in_: NDArray[Any]
     fitted_: Fitted
@@ -465,7 +469,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             >>> found = few.reject(X[50:], target_risk=0.1)
             >>> wrong = few.predict(X[50:]) != y[50:]
             >>> wrong.mean().round(2).item(), wrong[~found.rejected].mean().round(2).item()
-            (0.14, 0.06)
+            (0.13, 0.08)
         """
         check_share("target_risk", target_risk)
         if delta is not None:

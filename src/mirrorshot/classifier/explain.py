@@ -11,7 +11,6 @@ from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import log_proba
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.softmax.arrays import NDArray
-from mirrorshot.softmax.moments import log_predictive
 
 
 class Evidence(NamedTuple):
@@ -66,7 +65,7 @@ def _proba(
     fitted: Fitted, mean: Float[NDArray[np.float64], "C N M"], var: Float[NDArray[np.float64], "C N M"]
 ) -> Float[NDArray[np.float64], "M N C"]:
     latents = (part.transpose(2, 1, 0) for part in (mean, var))
-    return np.exp(log_predictive(*latents, temperature=fitted.temperature))
+    return np.asarray(np.exp(fitted.link.log_proba(*latents)))
 
 
 def _for_all_examples(fitted: Fitted, part: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -119,7 +119,7 @@ def _infer(settings: Settings, examples: Examples, start: GaussianSites | None) 
         kernel=candidate.kernel,
         centre=candidate.centre,
         outputscale=candidate.outputscale,
-        temperature=choice.temperature,
+        link=choice.link,
         posterior=best.posterior,
         loo_log_likelihood=float(choice.log_likelihood[choice.chosen]),
         elbo=best.elbo,

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mirrorshot.classifier.examples import Examples
+from mirrorshot.classifier.link import Link
 from mirrorshot.classifier.prior import FeatureMap
 from mirrorshot.classifier.selection import Support
 from mirrorshot.gp.kernels import Kernel
@@ -29,7 +30,7 @@ class Fitted(NamedTuple):
         kernel: the kernel that was chosen.
         centre: subtracted from the features, (1, 1, D).
         outputscale: mean prior variance of the latents.
-        temperature: of the predictive probabilities.
+        link: from latents to probabilities.
         posterior: of the latents at the support, a batch of one task.
         loo_log_likelihood: leave-one-out predictive log-likelihood of the examples, in nats.
         elbo: lower bound of the log evidence, in nats.
@@ -45,13 +46,23 @@ class Fitted(NamedTuple):
     kernel: Kernel
     centre: Float[NDArray[np.float64], "1 1 D"]
     outputscale: float
-    temperature: float
+    link: Link
     posterior: Posterior
     loo_log_likelihood: float
     elbo: float
     gap: float | None
     start: str
     n_steps: int
+
+    @property
+    def temperature(self) -> float:
+        """Temperature of the probabilities: the exponential of the mean of its logarithm."""
+        return self.link.temperature
+
+    @property
+    def temperature_std(self) -> float:
+        """Standard deviation of the logarithm of the temperature."""
+        return self.link.temperature_std
 
     @property
     def used(self) -> NDArray[np.bool_]:

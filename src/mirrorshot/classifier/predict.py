@@ -9,7 +9,6 @@ from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import query_prior_mean
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.softmax.arrays import NDArray
-from mirrorshot.softmax.moments import log_predictive
 
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
@@ -42,7 +41,7 @@ def log_proba(
     """Return the logarithm of the class probabilities of queries."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
-        return log_predictive(mean, var, temperature=fitted.temperature)
+        return fitted.link.log_proba(mean, var)
 
 
 def proba(
@@ -62,11 +61,5 @@ def loo_proba(
     """
     support = fitted.support
     with few_threads(len(support.y) * support.n_way):
-        log_prob = decisions.loo_log_proba(
-            fitted.posterior,
-            fraction[None],
-            temperature=fitted.temperature,
-            leak=leak,
-            prior_mean=support.prior_mean,
-        )
-        return np.exp(log_prob[0])
+        mean, var = decisions.loo_latents(fitted.posterior, fraction[None], leak=leak, prior_mean=support.prior_mean)
+        return np.asarray(np.exp(fitted.link.log_proba(mean[0], var[0])))

@@ -17,12 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from mirrorshot.classifier.link import moderated, moderation_of
 from mirrorshot.classifier.prior import BROAD_TEMPERATURE, FeatureMap, Prior, TemperaturePrior, unit_length
 from mirrorshot.classifier.selection import log_spread
 from mirrorshot.gp.gaussian import predict_latent
+from mirrorshot.gp.kernels import Cosine
 from mirrorshot.gp.mirror import mirror_descent
 from mirrorshot.softmax.arrays import NDArray, log_softmax
-from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError
 
 RANK = 64
@@ -30,7 +31,7 @@ SHRINKAGES = (1.0, 0.85, 0.7, 0.5)
 CENTRES = (0.5, 1.0)
 OUTPUTSCALE = 30.0
 _SHOTS, _WAYS, _QUERIES, _TASKS = (1, 5), (5, 15), 5, 24
-_TEMPERATURES = np.geomspace(0.02, 3.0, 60)
+_TEMPERATURES = np.geomspace(0.03, 20.0, 80)
 _MIN_CLASSES, _MIN_EXAMPLES = 10, 10
 _MIN_STD = 0.2  # of a log temperature; domains that nobody has differ by more than the known ones
 
@@ -137,9 +138,9 @@ def _row(X: Features, y: Labels, n_way: int, n_shot: int, centre: float, rng: np
     shift = centre * X[support].mean(1, keepdims=True)
     x, q = unit_length(X[support] - shift), unit_length(X[query] - shift)
     spread = float(np.mean([log_spread(each @ each.T, shown, np.ones(len(shown))) for each in x]))
-    log_prob = _log_proba(x, q, shown, n_way)
+    scores = _scores(x, q, shown, n_way)
     label = np.repeat(np.arange(n_way), query.shape[1] // n_way)
-    nll = [-log_softmax(log_prob / t)[:, np.arange(len(label)), label].mean() for t in _TEMPERATURES]
+    nll = [-log_softmax(scores / t)[:, np.arange(len(label)), label].mean() for t in _TEMPERATURES]
     best = int(np.argmin(nll))
     return Row(n_shot, n_way, float(_TEMPERATURES[best]), float(nll[best]), spread)
 
@@ -155,18 +156,18 @@ def _draw(
     return drawn[:, :, :n_shot].reshape(_TASKS, -1), drawn[:, :, n_shot:].reshape(_TASKS, -1)
 
 
-def _log_proba(
+def _scores(
     x: Float[NDArray[np.float64], "T N D"],
     q: Float[NDArray[np.float64], "T M D"],
     label: Int[NDArray[np.int64], " N"],
     n_way: int,
 ) -> Float[NDArray[np.float64], "T M C"]:
-    """Return the predictive of the cosine kernel for centred features of unit length, at temperature 1."""
+    """Return the moderated latents of the cosine kernel for centred features of unit length."""
     K, cross = (OUTPUTSCALE * (x @ other.mT)[:, None] for other in (x, q))
     y = np.tile(label, (len(x), 1))
     posterior, _ = mirror_descent(K, y, n_way=n_way, tol=1e-4, validate=False)
     mean, var = predict_latent(posterior, cross, np.full((len(x), 1, q.shape[1]), OUTPUTSCALE))
-    return np.asarray(log_predictive(np.ascontiguousarray(mean.mT), np.ascontiguousarray(var.mT)))
+    return moderated(mean.mT, var.mT, moderation_of(Cosine(), x.shape[-1]))
 
 
 def regress(rows: Sequence[Row]) -> TemperaturePrior:

@@ -17,7 +17,6 @@ from mirrorshot.classifier.selection import Candidate, centre_leak
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.softmax.arrays import NDArray, diagonal
-from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.types import InvalidInputError
 
 _CONTRADICTION = 0.01  # probability of so many errors, below which the probabilities are not believed
@@ -146,7 +145,7 @@ def _scores(
         # latents of class c at a query, without an example of class l: (M, l, c)
         means = (mean + prior_mean)[0].T[:, None] - (effect.mean[0].mT @ share).transpose(1, 2, 0)
         variances = var[0].T[:, None] + (effect.var[0].mT @ share).transpose(1, 2, 0)
-        log_prob = log_predictive(means, variances, temperature=fitted.temperature)
+        log_prob = fitted.link.log_proba(means, variances)
     return np.exp(diagonal(log_prob))
 
 

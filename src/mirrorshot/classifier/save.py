@@ -11,6 +11,7 @@ from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fit import Settings
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.learned import Learned
+from mirrorshot.classifier.link import Link
 from mirrorshot.classifier.predict import log_proba, queries
 from mirrorshot.classifier.prior import Prior, prior_state, restore_prior
 from mirrorshot.classifier.selection import Support
@@ -20,16 +21,16 @@ from mirrorshot.gp.kernels import Kernel, build_kernel, describe_kernel, kernel_
 from mirrorshot.gp.weight_space import Posterior, posterior_of
 from mirrorshot.types import InvalidInputError
 
-HEAD_VERSION = 2
+HEAD_VERSION = 3
 _NUMBERS = {  # name in the file, field of `Fitted`
     "outputscale_": "outputscale",
-    "temperature_": "temperature",
     "loo_log_likelihood_": "loo_log_likelihood",
     "elbo_": "elbo",
     "n_iter_": "n_steps",
     "gap_": "gap",
     "start_": "start",
 }
+_LINK = {"temperature_": "temperature", "temperature_std_": "temperature_std", "moderation_": "moderation"}
 _LABEL_KINDS = {"U": "text", "i": "integer", "u": "integer", "f": "number", "b": "boolean"}
 _PROBED = 4  # examples that a classifier from a file has to classify
 
@@ -66,6 +67,7 @@ def head_state(learned: Learned) -> HeadState:
         "numbers": {
             "n_features_in_": examples.x.shape[1],
             **{name: getattr(fitted, field) for name, field in _NUMBERS.items()},
+            **{name: getattr(fitted.link, field) for name, field in _LINK.items()},
         },
     }
     tensors = {
@@ -121,6 +123,7 @@ def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> L
         kernel=kernel,
         centre=tensors["centre"],
         posterior=_posterior(tensors, kernel, support),
+        link=Link(**{field: numbers[name] for name, field in _LINK.items()}),
         **{field: numbers[name] for name, field in _NUMBERS.items()},
     )
     _check_answers(fitted)

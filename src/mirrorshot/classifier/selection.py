@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from mirrorshot.classifier.link import Link, moderated, moderation_of
 from mirrorshot.classifier.prior import (
     BROAD_TEMPERATURE,
     OTHER_TEMPERATURE,
@@ -26,7 +27,6 @@ from mirrorshot.gp.kernels import Cosine, Kernel, ScaledKernel, make_kernel
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.gp.weight_space import Posterior
 from mirrorshot.softmax.arrays import NDArray, diagonal, log_softmax, logsumexp
-from mirrorshot.softmax.moments import softmax_moments
 
 DEFAULT_OUTPUTSCALE = {"rbf": 30.0, "matern": 30.0, "linear": 10.0, "polynomial": 10.0}
 OUTPUTSCALES = (3.0, 10.0, 30.0, 100.0)
@@ -34,7 +34,7 @@ LENGTHSCALES = (1.0, 0.5)  # in units of the root mean square distance of two ex
 
 _USUAL_SPREAD, _LEAST_SPREAD, _NO_SPREAD = 0.15, 0.03, 1e-6  # of the cosines between classes
 _CHUNK_ELEMENTS = 2**15  # probabilities that are tempered at a time: they stay in a processor's cache
-_TEMPERATURES = np.logspace(math.log10(0.02), math.log10(4.0), 80)
+_TEMPERATURES = np.geomspace(0.03, 20.0, 80)
 
 
 class Support(NamedTuple):
@@ -70,7 +70,7 @@ class Selection(NamedTuple):
 
     Attributes:
         chosen: index of the chosen candidate.
-        temperature: posterior mean (of the logarithm) of its predictive temperature.
+        link: from its latents to probabilities: mean and standard deviation of the logarithm of the temperature.
         log_likelihood: leave-one-out predictive log-likelihood of each candidate at its own temperature, (G,).
         evidence: logarithm of the leave-one-out likelihood of the chosen candidate, averaged over its prior of the
             temperature, every class with the same weight: to compare kernels by. Rejected: every example with the same
@@ -78,7 +78,7 @@ class Selection(NamedTuple):
     """
 
     chosen: int
-    temperature: float
+    link: Link
     log_likelihood: Float[NDArray[np.float64], " G"]
     evidence: float
 
@@ -207,16 +207,20 @@ def select(
     prior = log_softmax(-0.5 * np.square((np.log(grid) - centres[:, None]) / belief.std))  # (G, K)
     # a point counts only if its class keeps an example without it
     counted = weight * (counts[y] - weight * removed > 1e-9)
-    log_prob = [
-        _loo_log_prob(support, c, posterior, removed) for c, posterior in zip(candidates, posteriors, strict=True)
+    moderation = moderation_of(candidates[0].kernel, n_features)
+    scores = [
+        moderated(*_loo_latents(support, c, posterior, removed), moderation)
+        for c, posterior in zip(candidates, posteriors, strict=True)
     ]
-    tempered = [_tempered(each, y, grid) for each in log_prob]
+    tempered = [_tempered(each, y, grid) for each in scores]
     likelihood = np.stack([each @ counted for each in tempered])  # (G, K)
     chosen = int((logsumexp(likelihood + prior) + log_prior).argmax())
     share = np.exp(log_softmax(likelihood[chosen] + prior[chosen]))
-    temperature = float(np.exp((share * np.log(grid)).sum()))
+    centre = float((share * np.log(grid)).sum())
+    std = math.sqrt(float((share * np.square(np.log(grid) - centre)).sum()))
+    link = Link(math.exp(centre), std if temperature is None else 0.0, moderation)
     fair = tempered[chosen] @ _balanced(counted, y)
-    return Selection(chosen, temperature, likelihood.max(-1), float(logsumexp(fair + prior[chosen])))
+    return Selection(chosen, link, likelihood.max(-1), float(logsumexp(fair + prior[chosen])))
 
 
 def _balanced(counted: Float[NDArray[np.float64], " N"], y: Int[NDArray[np.int64], " N"]) -> NDArray[np.float64]:
@@ -260,26 +264,25 @@ def _log_spread(support: Support, candidate: Candidate) -> float:
     return log_spread(candidate.K[0, 0] / candidate.outputscale, support.y, support.weight)
 
 
-def _loo_log_prob(
+def _loo_latents(
     support: Support, candidate: Candidate, posterior: Posterior, removed: NDArray[np.float64]
-) -> Float[NDArray[np.float64], "N C"]:
+) -> tuple[Float[NDArray[np.float64], "N C"], Float[NDArray[np.float64], "N C"]]:
     mean, var = loo_latent(posterior, removed[None])
     mean = mean + centre_leak(support, candidate, posterior)
     if support.prior_mean is not None:
         mean = mean + support.prior_mean
-    prob = softmax_moments(mean[0].T, var[0].T).prob
-    return np.log(np.maximum(prob, np.finfo(prob.dtype).tiny))
+    return mean[0].T, var[0].T
 
 
 def _tempered(
-    log_prob: Float[NDArray[np.float64], "N C"], y: Int[NDArray[np.int64], " N"], grid: Float[NDArray[np.float64], " K"]
+    scores: Float[NDArray[np.float64], "N C"], y: Int[NDArray[np.int64], " N"], grid: Float[NDArray[np.float64], " K"]
 ) -> Float[NDArray[np.float64], "K N"]:
     """Log-probability of each label at each temperature, in chunks of bounded memory."""
-    # log p_y / tau - log sum_c p_c^(1 / tau), from the largest probability
-    highest = log_prob.max(1)
-    own, rest = log_prob[np.arange(len(y)), y] - highest, log_prob - highest[:, None]
+    # z_y / tau - log sum_c exp(z_c / tau), from the largest score
+    highest = scores.max(1)
+    own, rest = scores[np.arange(len(y)), y] - highest, scores - highest[:, None]
     found = np.empty((len(grid), len(y)))
-    size = max(1, _CHUNK_ELEMENTS // log_prob.size)
+    size = max(1, _CHUNK_ELEMENTS // scores.size)
     for i in range(0, len(grid), size):
         rate = 1.0 / grid[i : i + size, None]
         part = rest * rate[..., None]

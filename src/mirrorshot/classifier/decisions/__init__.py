@@ -6,7 +6,7 @@ and nothing is random. `FewShotClassifier` offers them with arrays.
 
 from mirrorshot.classifier.decisions.acquisition import suggest
 from mirrorshot.classifier.decisions.doubt import EntropyParts, novelty, uncertainty
-from mirrorshot.classifier.decisions.examples import Effects, contributions, effects, kept_without, loo_log_proba
+from mirrorshot.classifier.decisions.examples import Effects, contributions, effects, kept_without, loo_latents
 from mirrorshot.classifier.decisions.thresholds import (
     conformal_threshold,
     errors_tail,
@@ -26,7 +26,7 @@ __all__ = [
     "examples_needed",
     "expected_risk_threshold",
     "kept_without",
-    "loo_log_proba",
+    "loo_latents",
     "novelty",
     "risk_threshold",
     "scores_needed",

@@ -8,7 +8,6 @@ from mirrorshot.gp.gaussian import loo_latent
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.gp.weight_space import Posterior
 from mirrorshot.softmax.arrays import Array
-from mirrorshot.softmax.moments import log_predictive
 
 
 def contributions(posterior: Posterior, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
@@ -16,27 +15,25 @@ def contributions(posterior: Posterior, K_cross: Float[Array, "T _ N M"]) -> Flo
     return K_cross * posterior.alpha[..., None]
 
 
-def loo_log_proba(
+def loo_latents(
     posterior: Posterior,
     fraction: Float[Array, "T N"] | None = None,
     *,
-    temperature: float = 1.0,
     leak: Float[Array, "T C N"] | None = None,
     prior_mean: Float[Array, "T C N"] | None = None,
-) -> Float[Array, "T N C"]:
-    """Logarithm of the probabilities of every class at each example, predicted without it.
+) -> tuple[Float[Array, "T N C"], Float[Array, "T N C"]]:
+    """Mean and variance of the latent of every class at each example, predicted without it.
 
     Args:
         posterior: the posterior with all examples.
         fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
-        temperature: that of the predictive.
         leak: added to the means, see `selection.centre_leak`.
         prior_mean: mean of the prior, added to the means too; None is zero.
     """
     mean, var = loo_latent(posterior, fraction)
     for shift in (leak, prior_mean):
         mean = mean if shift is None else mean + shift
-    return log_predictive(mean.mT, var.mT, temperature=temperature)
+    return mean.mT, var.mT
 
 
 class Effects(NamedTuple):

@@ -93,12 +93,23 @@ def _build(graph: Graph, head: FewShotClassifier) -> None:
     explained = K.cross @ G.mT[0]
     var = (K.diagonal - (explained * explained).total(-1)).at_least(0.0)
     mean, var = (value.Transpose(perm=[1, 0]) for value in (mean, var))
-    rule = choose_rule(_max_std(K.bound), len(head.classes_), np.dtype(np.float64))
-    prob = _probabilities(graph, mean, var.at_most(WIDE_STD**2), rule)
-    log_prob = prob.at_least(_TINY).Log() / float(head.temperature_)
-    graph.output(log_prob.Softmax(axis=-1), "probabilities")
+    graph.output(_linked(graph, head, mean, var, K.bound), "probabilities")
     graph.output(mean, "latent_mean")
     graph.output(var, "latent_variance")
+
+
+def _linked(graph: Graph, head: FewShotClassifier, mean: Value, var: Value, bound: float) -> Value:
+    """The probabilities, as `Link` computes them."""
+    link = head.fitted_.link
+    if link.moderation is None:
+        rule = choose_rule(_max_std(bound), len(head.classes_), np.dtype(np.float64))
+        prob = _probabilities(graph, mean, var.at_most(WIDE_STD**2), rule)
+        return (prob.at_least(_TINY).Log() / link.temperature).Softmax(axis=-1)
+    z = (mean - mean.total(-1, keep=True) / float(len(head.classes_))) / (var * link.moderation + 1.0).Sqrt()
+    first, *others = [(z / temperature).Softmax(axis=-1) * weight for temperature, weight in link.terms()]
+    for other in others:
+        first = first + other
+    return first
 
 
 def _mapped(x: Value, feature_map: FeatureMap) -> Value:
