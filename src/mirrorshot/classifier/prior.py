@@ -27,6 +27,7 @@ MAX_FEATURES, MAX_RANK, MAX_BYTES = 2**16, 2**10, 2**26
 _MAX_COEFFICIENT = 20.0  # of the logarithm of a temperature
 _MAX_NAME = 200  # characters
 _NUMBERS = ("outputscale", "centre")
+_SHORT, _LONG = 1e-140, 1e140  # between them the square of a length neither vanishes nor overflows
 
 
 class FeatureMap(NamedTuple):
@@ -75,6 +76,9 @@ def unit_length(x: Float[NDArray[np.float64], "*B D"]) -> Float[NDArray[np.float
         >>> unit_length(np.array([[3e200, 4e200], [0.0, 0.0]])).tolist()
         [[0.6, 0.8], [0.0, 0.0]]
     """
+    length = row_norm(x)
+    if ((length > _SHORT) & (length < _LONG)).all():
+        return np.asarray(x / length)
     largest = np.maximum(x.max(-1, keepdims=True, initial=0.0), -x.min(-1, keepdims=True, initial=0.0))
     x = x / np.where(largest > 0, largest, 1.0)
     length = row_norm(x)
