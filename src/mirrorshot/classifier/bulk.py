@@ -17,8 +17,8 @@ def in_chunks(
     """Apply a method of a fitted `FewShotClassifier` to chunks of rows, and return the results below each other.
 
     Memory beyond the arrays and the result is that of one chunk for each job, so `X` may be larger than the memory of
-    the machine (`numpy.load(path, mmap_mode="r")`). Probabilities are those of one call to about 1e-8: nodes of the
-    quadrature are chosen for all queries of a call.
+    the machine (`numpy.load(path, mmap_mode="r")`). Probabilities are those of one call to rounding, for models of
+    versions before the moderated softmax to about 1e-8: the nodes of their quadrature depend on all queries of a call.
 
     Design note: threads, because the time goes into NumPy's and the native core's loops, which run without the
     interpreter's lock; nothing is copied to other processes. Rejected: `n_jobs` as a parameter of the estimator, which
