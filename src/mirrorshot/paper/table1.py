@@ -17,8 +17,10 @@ from mirrorshot.training.evaluation.results import interval_95
 _PRESETS = (
     "Preset: `paper` has the settings of the paper, as far as it gives them; `default` has ours, for all methods: on "
     "photographs most are trained with another optimiser and other crops, and features of an image and of its mirror "
-    "image are averaged, which alone is worth about two points to MD-BFSC (design.md). A number above the paper's is "
-    "therefore no sign that the paper's is wrong."
+    "image are averaged, which alone is worth about two points to MD-BFSC (design.md). MD-BFSC alone has an auxiliary "
+    "classifier over the training classes of photographs, worth two to five points, which other rows could have "
+    "(`auxiliary_weight`), and a temperature rule. A number above the paper's is therefore no sign that the paper's is "
+    "wrong."
 )
 INSIDE = (
     "Inside: whether our number by the paper's protocol is within the spread that the paper prints, or above or below "
