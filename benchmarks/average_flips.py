@@ -34,9 +34,8 @@ def main() -> None:
 def compare(folder: Path, device: str) -> dict[str, Any]:
     """Both tests of one run, on the same tasks."""
     dataset = load_test_data(read_config(folder)["data"])
-    one, two = (
-        evaluate_run(load_run(folder, dataset, device=device, average_flips=flips), dataset) for flips in (False, True)
-    )
+    views = ({"average_flips": flips} for flips in (False, True))
+    one, two = (evaluate_run(load_run(folder, dataset, device=device, views=view), dataset) for view in views)
     difference = 100 * (two.task_accuracy - one.task_accuracy)
     row: dict[str, Any] = {"run": folder.name, "n_tasks": difference.numel()}
     for name, found in (("one_view", one), ("averaged", two)):
