@@ -122,3 +122,23 @@ def test_the_wrapper_predicts_at_the_temperature_of_each_task(name):
     for t, temperature in enumerate(temperatures):
         assert torch.allclose(ours[t], apply_temperature(plain[t], temperature), atol=1e-5)
     assert torch.equal(ours, again)
+
+
+@pytest.mark.parametrize("adapts", [False, True])
+def test_the_wrapper_computes_features_once(adapts):
+    backbone = make_backbone("conv4s", generator=torch.Generator().manual_seed(0))
+    backbone.adapts = adapts
+    method = make_method("mirror_gp", backbone).eval()
+    wrapped = CalibratedMethod(method, TaskTemperature(0.3, 0.8, -0.2, 0.1, -2.0, 2.0, -2.0, 2.0)).eval()
+    x = torch.rand(2, 16, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    y, ones = torch.arange(4).expand(2, 4), torch.ones(2, 16)
+    tasks = TaskBatch(x[:, :4], y, x[:, 4:], 4, ones[:, :4], ones[:, 4:], torch.ones(2, 4, dtype=torch.bool))
+    seen = []
+    method.listener = lambda z: seen.append(z.shape[1])
+    with torch.no_grad():
+        log_prob = wrapped.predict(tasks)
+        assert seen == [16]
+        plain = method.predict(tasks)
+        temperature = wrapped.rule.of(task_signs(*method.features(tasks), plain, tasks))
+    expected = torch.log_softmax(plain / temperature[:, None, None], -1)
+    torch.testing.assert_close(log_prob, expected, rtol=1e-4, atol=1e-4)

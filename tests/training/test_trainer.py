@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import time
 
@@ -56,7 +57,8 @@ def test_training_learns(pictures, make_config, folder):
     assert losses[-1] < losses[0] - 0.05
 
 
-def test_progress_is_told_after_every_validation(embeddings, make_config, folder):
+def test_progress_is_told_after_every_validation(embeddings, make_config, folder, monkeypatch):
+    monkeypatch.setattr("mirrorshot.training.trainer._TELL_EVERY", math.inf)  # a slow machine reports in between
     calls = []
     train(make_config(), folder, dataset=embeddings, progress=lambda *call: calls.append(call))
     assert [call[:2] for call in calls] == [(4, 12), (8, 12), (12, 12)]

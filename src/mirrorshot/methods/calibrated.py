@@ -113,6 +113,7 @@ class CalibratedMethod(FewShotMethod):
     def __init__(self, method: FewShotMethod, rule: TaskTemperature) -> None:
         super().__init__(method.backbone)
         self.method, self.rule = method, rule
+        self._on_features = method.on_features()
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """The loss of the method itself."""
@@ -120,8 +121,12 @@ class CalibratedMethod(FewShotMethod):
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-probabilities of the queries, at the temperature of their task."""
-        log_prob = self.method.predict(tasks)
-        signs = task_signs(*self.method.features(tasks), log_prob, tasks)
+        method = self.method
+        if self._on_features is not None:  # the network sees each item once
+            support, query = FewShotMethod.features(method, tasks)
+            method, tasks = self._on_features, tasks._replace(support_x=support, query_x=query)
+        log_prob = method.predict(tasks)
+        signs = task_signs(*method.features(tasks), log_prob, tasks)
         return _tempered(log_prob, self.rule.of(signs).to(log_prob.dtype))
 
     def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]] | None:
@@ -130,12 +135,13 @@ class CalibratedMethod(FewShotMethod):
 
     def seed(self, seed: int) -> None:
         """Seed the method itself."""
-        self.method.seed(seed)
+        for method in (self.method, self._on_features):
+            if method is not None:
+                method.seed(seed)
 
     def on_features(self) -> "FewShotMethod | None":
         """The same rule around the method on features."""
-        inner = self.method.on_features()
-        return None if inner is None else CalibratedMethod(inner, self.rule)
+        return None if self._on_features is None else CalibratedMethod(self._on_features, self.rule)
 
 
 def _tempered(log_prob: Float[Tensor, "T M C"], temperature: Float[Tensor, " T"]) -> Float[Tensor, "T M C"]:
