@@ -1,5 +1,7 @@
 """The page when something goes wrong: a lost server, refused files, other windows, names that do not fit."""
 
+import time
+
 import pytest
 
 from .test_browser import add_class, add_to_pool, browser, digits, is_settled, page, pytestmark, sync_api, teach  # noqa: F401
@@ -140,3 +142,16 @@ def test_long_names_fit_in_lists_and_in_the_bar_of_the_selection(page, digits, w
     sync_api.expect(page.locator("#selection")).to_be_visible()
     assert page.evaluate(OUTSIDE) == []
     assert page.locator("#class-list h3 .name").last.evaluate("(name) => getComputedStyle(name).direction") == "rtl"
+
+
+def test_start_over_ends_an_upload(page, digits):  # noqa: F811
+    files = [path for paths in digits.values() for path in paths]
+    page.route("**/api/pool*", lambda route: (time.sleep(0.2), route.continue_()))
+    add_to_pool(page, files)
+    sync_api.expect(page.locator("#filter-all")).to_be_visible()
+    page.locator("#reset").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete everything").click()
+    sync_api.expect(page.locator("#status")).to_have_text("All images are deleted")
+    is_settled(page)
+    page.wait_for_timeout(1500)  # more than an upload takes
+    assert page.evaluate("() => fetch('api/session').then((answer) => answer.json())")["pictures"] == []

@@ -18,7 +18,7 @@ import { complain, inQuestion, say, state, tellAway, view } from "./state.js";
 import { bringUpToDate, connect, doing, refresh } from "./sync.js";
 import { drawSelection, drawToolbar } from "./toolbar.js";
 import { history } from "./undo.js";
-import { isUploading } from "./uploads.js";
+import { isUploading, stopUploads } from "./uploads.js";
 
 function draw() {
   const { overview } = state;
@@ -145,7 +145,7 @@ byId("reset").addEventListener("click", async () => {
   forget();
   // thumbnails on their way would be asked of a session that is gone
   for (const image of document.querySelectorAll("img")) if (!image.complete) image.removeAttribute("src");
-  doing(async () => { await api.forget(); await api.begin(); }, "All images are deleted");
+  doing(async () => { await stopUploads(); await api.forget(); await api.begin(); }, "All images are deleted");
 });
 
 /** Forget what the page knows of a session. */

@@ -6,13 +6,30 @@ import { plural } from "./dom.js";
 const AT_ONCE = 3, REFRESH = 700, FIRST = 600; // uploads at a time, milliseconds between answers while images arrive, and for the first
 const FULL = /at most \d+ (unlabelled|examples)/;
 const REASONS = 3; // that are told one by one
-let running = 0;
+const running = new Set();
+let round = 0; // files of an earlier round are no longer sent
 
-export const isUploading = () => running > 0;
+export const isUploading = () => running.size > 0;
+
+/** Send no more files; resolves when those on their way have arrived. */
+export function stopUploads() {
+  round += 1;
+  return Promise.all(running);
+}
 
 /** Send files to a class, or (null) to those without a label. `on` has `stored(answer)`, `say`, `complain` and `refresh`. */
 export async function uploadAll(files, classId, limits, on) {
-  const waiting = [...files], refused = new Map();
+  const work = sendAll(files, classId, limits, on);
+  running.add(work);
+  try {
+    await work;
+  } finally {
+    running.delete(work);
+  }
+}
+
+async function sendAll(files, classId, limits, on) {
+  const own = round, waiting = [...files], refused = new Map();
   let n = 0, copies = 0, last = 0;
   const refuse = (message, names) => refused.set(message, [...(refused.get(message) ?? []), ...names]);
 
@@ -31,17 +48,13 @@ export async function uploadAll(files, classId, limits, on) {
     on.say(`${n} of ${plural(files.length, "image")} added`);
     if (performance.now() - last > REFRESH && waiting.length) { last = performance.now(); on.refresh(); }
   };
-  const worker = async () => { while (waiting.length) await send(waiting.shift()); };
+  const worker = async () => { while (waiting.length && own === round) await send(waiting.shift()); };
 
   if (files.length === 0) on.complain(new Error("Expected images, but there are none in that folder."));
-  running += 1;
-  try {
-    if (waiting.length) await send(waiting.shift());
-    if (waiting.length) await Promise.race([on.refresh(), new Promise((done) => setTimeout(done, FIRST))]);
-    await Promise.all(Array.from({ length: AT_ONCE }, worker));
-  } finally {
-    running -= 1;
-  }
+  if (waiting.length) await send(waiting.shift());
+  if (waiting.length) await Promise.race([on.refresh(), new Promise((done) => setTimeout(done, FIRST))]);
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  if (own !== round) return;
   for (const text of sentences(refused, files.length)) on.complain(new Error(text));
   if (copies) on.complain(new Error(`${plural(copies, "image")} of ${files.length} ${copies === 1 ? "was" : "were"} here already, and ${copies === 1 ? "is" : "are"} not added again.`));
 }
