@@ -5,6 +5,7 @@ r"""Measure the encoders that pip can install: accuracy, size, time, and what `a
 - Photographs: test classes of CUB and mini-ImageNet, 5 classes, logistic regression (C = 1000) on unit features.
 - Characters: EMNIST drawn clean, inverted, on tinted paper, in blue ink, and in uneven light; `FewShotClassifier` with
   the character network, the image network, and the one that `auto` chooses from the examples of each task.
+- Looks: the share of single images that are taken for characters, as `mirrorshot serve` judges the first one.
 - Texts: first sentences of the docstrings of SciPy, scikit-learn and the standard library; a class is a subpackage.
 - Tables: iris, wine, breast cancer, with kernel cosine, rbf and as `Model.fit` chooses.
 
@@ -25,18 +26,18 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.linear_model import LogisticRegression
 
 from _common import RESULTS, sample_episodes, save, table
 from mirrorshot import FewShotClassifier
-from mirrorshot.encoders import make_encoder
+from mirrorshot.encoders import choose_encoder, make_encoder
 from mirrorshot.encoders.base import unit
 from mirrorshot.encoders.images import NETWORKS
 from mirrorshot.tool import Items, Model, decide
 
 N_TASKS, N_AUTO = 40, 40
-PARTS = ("photographs", "texts", "tables", "characters")
+PARTS = ("photographs", "texts", "tables", "characters", "looks")
 VARIANTS = ("clean", "inverted", "tinted", "blue ink", "uneven light")
 SIZES = {"pixels": 0.0, "efficientnet-lite0": 17.4, "efficientnet-lite1": 20.2, "efficientnet-lite2": 22.7,
          "tfidf": 0.0, "wordllama": 19.2, "minilm": 83.5}  # fmt: skip
@@ -139,6 +140,21 @@ def characters(folder: Path) -> list[dict[str, object]]:
     return rows
 
 
+def looks(folder: Path) -> list[dict[str, object]]:
+    """Share of images that look like characters, one at a time."""
+    packed, rng = np.load(folder / "emnist.npz"), np.random.default_rng(0)
+    inks = packed["images"][:: len(packed["images"]) // 500]
+    digits = [Image.fromarray((255 - 15.9 * image).clip(0, 255).astype(np.uint8)) for image in load_digits().images]
+    sets = {f"characters, {how}": [drawn(ink, how, rng) for ink in inks] for how in VARIANTS}
+    sets |= {"digits, 8 pixels": digits, "digits, 64 pixels": [digit.resize((64, 64)) for digit in digits]}
+    sets |= {"CUB": photographs(folder, "cub192.npz", 20)[0], "mini-ImageNet": photographs(folder, "mini*.npz", 20)[0]}
+    rows = []
+    for name, images in sets.items():
+        alike = [choose_encoder([image]).name == "glyphs" for image in images]
+        rows.append({"images": name, "n": len(alike), "share": float(np.mean(alike))})
+    return rows
+
+
 def first_sentences(module_name: str) -> list[str]:
     """First sentences of the docstrings of a package, without those that are a few words."""
     modules = [importlib.import_module(module_name)]
@@ -236,6 +252,9 @@ def main() -> None:
     if "characters" in arguments.parts:
         result["characters"] = characters(folder)
         print_rows(result["characters"])
+    if "looks" in arguments.parts:
+        result["looks"] = looks(folder)
+        print_rows(result["looks"])
     save("encoders", result, seed=1, started=started)
 
 

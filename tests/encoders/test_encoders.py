@@ -269,3 +269,12 @@ def test_the_network_of_a_run_encodes_as_the_run_does(tmp_path, monkeypatch, ave
     assert np.allclose(found, expected, atol=1e-4)
     again = restore_encoder(encoder.name, encoder.settings, encoder.tensors())
     assert np.array_equal(again.encode([page()]), encoder.encode([page()]))
+
+
+def test_something_of_many_shades_on_a_plain_ground_is_no_character():
+    pixels = np.full((60, 60), 180, np.uint8)
+    pixels[12:48, 25:35] = 20
+    assert choose_encoder([Image.fromarray(pixels)]).name == "glyphs"
+    shades = np.random.default_rng(0).normal(180, 45, (50, 50))  # as leaves before the sky
+    pixels[5:55, 5:55] = shades.clip(0, 255)
+    assert choose_encoder([Image.fromarray(pixels)]).name == "pixels"

@@ -241,7 +241,7 @@ def test_a_token_opens_the_page_typed_or_in_the_address(browser, serve):
         if typed:
             page.get_by_role("dialog").get_by_role("textbox").fill(typed)
             page.keyboard.press("Enter")
-            sync_api.expect(page.get_by_role("alert")).to_contain_text("Expected the token of this server")
+            sync_api.expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Expected the token")
             page.get_by_role("dialog").get_by_role("textbox").fill(token)
             page.keyboard.press("Enter")
         add_class(page, "inside")

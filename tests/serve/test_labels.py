@@ -128,6 +128,45 @@ def test_other_tables_are_refused(user):
     assert user.http.get("/api/labels", params={"form": "xml"}).status_code == 422
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "name;label\nowl.png;owl\n",
+        "name\tlabel\nowl.png\towl\n",
+        " Name ,LABEL\nowl.png,owl\n",
+        "name,label\r\nowl.png,owl\r\n".encode("utf-16"),
+    ],
+)
+def test_tables_of_spreadsheets_are_understood(content):
+    content = content if isinstance(content, bytes) else content.encode()
+    assert read_labels(content, "text/csv") == [Label("owl.png", "", "owl", "")]
+
+
+def test_a_file_in_another_encoding_says_how_to_save_it():
+    with pytest.raises(RequestError, match="Save it as UTF-8"):
+        read_labels("name,label\nbär.png,bär\n".encode("latin-1"), "text/csv")
+
+
+def test_a_file_of_a_newer_version_is_refused():
+    with pytest.raises(RequestError, match="it has version 2, and this server reads 1"):
+        read_labels(b'{"format": "mirrorshot-labels", "version": 2, "labels": []}', "application/json")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_edited_label_replaces_none_of_these(busy, form):
+    rows = read_labels(exported(busy, form).replace(b"none of these", b"owl"), MEDIA[form])
+    assert [(row.label, row.how) for row in rows if row.label == "owl"] == [("owl", "")]
+
+
+def test_no_class_is_called_none_of_these(user):
+    for name in ("none of these", " None of these"):
+        answer = user.http.post("/api/classes", json={"name": name})
+        assert answer.status_code == 422
+        assert answer.json()["error"].startswith("Expected another name")
+    (row,) = read_labels(b"name,label\na.png,None of these\n", "text/csv")
+    assert (row.label, row.how) == ("none of these", "none")
+
+
 def test_labels_beyond_the_limit_are_accepted_and_classes_take_turns(serve, picture_of):
     client = serve(limits=Limits(examples=4, sessions_per_minute=1000)).client().begin()
     for i in range(8):
@@ -154,6 +193,14 @@ def test_an_image_is_stored_once(taught, picture_of):
     assert other.status_code == 409
     assert "of class 'bar'" in other.json()["error"]
     assert send("examples", class_id=ring, copies=True).status_code == 201
+
+
+def test_a_copy_is_described_as_it_is_stored(taught, picture_of):
+    file = picture_of("ring")
+    stored = taught.add(file, taught.classes["ring"], "first.png")
+    answer = taught.http.post("/api/pool", params={"name": "second.png"}, content=file, headers=PNG).json()
+    assert not answer["is_new"]
+    assert (answer["id"], answer["name"], answer["class_id"]) == (stored, "first.png", taught.classes["ring"])
 
 
 def test_changes_are_made_together_or_not_at_all(busy):

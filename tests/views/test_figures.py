@@ -44,7 +44,7 @@ def test_ids_are_kept_apart_and_references_follow(figure):
 
 def test_black_and_white_follow_the_page(figure):
     svg = figure_svg(figure, prefix="a-", alt="x")
-    assert not re.search(r"(fill|stroke): #(000000|ffffff|222222|6e6e6e)", svg, flags=re.IGNORECASE)
+    assert not re.search(r"(fill|stroke): #(000000|ffffff|222222|6e6e6e|0072b2|9bd0f0)", svg, flags=re.IGNORECASE)
     for variable in ("--ink", "--paper", "--faint"):
         assert f"var({variable})" in svg
 

@@ -1,6 +1,7 @@
 """The report on a model: everything in one file, the mistakes as images."""
 
 import io
+import re
 
 import numpy as np
 from PIL import Image
@@ -47,6 +48,15 @@ def test_no_mistakes_make_no_gallery(tmp_path):
     html = page(tmp_path, results(n_mistakes=0))
     assert "Nothing was wrong" in html
     assert "data:image" not in html
+
+
+def test_short_names_head_the_columns_of_the_matrix(tmp_path):
+    told = results(n_classes=4, n_mistakes=3)
+    digits = page(tmp_path, told._replace(classes=["3", "5", "7", "8"]))
+    assert re.findall(r'<th scope="col">(.*?)</th>', digits)[-6:] == ["class", "3", "5", "7", "8", "right"]
+    long = page(tmp_path, told._replace(classes=[f"a class with a long name {i}" for i in range(4)]))
+    assert re.findall(r'<th scope="col">(.*?)</th>', long)[-6:] == ["class", "(1)", "(2)", "(3)", "(4)", "right"]
+    assert "(2) a class with a long name 1" in long
 
 
 def test_many_classes_have_a_list_in_place_of_a_matrix(tmp_path):

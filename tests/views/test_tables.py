@@ -27,6 +27,12 @@ def test_table_has_the_numbers_of_the_evaluations():
     assert len(table.columns) == 8
 
 
+def test_one_seed_has_no_standard_deviation():
+    protocol = PROTOCOL._replace(seeds=(1,))
+    (row,) = evaluation_table({"ours": evaluation(0.6545, protocol=protocol)}, caption="").rows
+    assert row[:4] == ["ours", "65.45", "-", "0.31"]
+
+
 def test_a_fitted_temperature_has_its_own_row():
     table = evaluation_table({"ours": evaluation(0.65, 0.5, 1.2345)}, caption="CUB")
     name, accuracy, *_, nll, _, ece, _ = table.rows[1]

@@ -131,9 +131,9 @@ def _print_confusion(scores: "Scores") -> None:
         for right, answer, n in scores.confusions:
             say(f"{n} of {shown(right)} were taken for {shown(answer)}.")
         return
-    columns = ["class \\ answer", *(f"{i + 1}" for i in range(len(scores.classes))), "right"]
+    columns = ["class \\ answer", *(f"({i + 1})" for i in range(len(scores.classes))), "right"]
     rows = [
-        [f"{i + 1} {shown(label)}", *map(str, counts), f"{scores.accuracy_of[label]:.1%}"]
+        [f"({i + 1}) {shown(label)}", *map(str, counts), f"{scores.accuracy_of[label]:.1%}"]
         for i, (label, counts) in enumerate(zip(scores.classes, scores.confusion, strict=True))
         if label in scores.accuracy_of
     ]

@@ -12,7 +12,8 @@ from mirrorshot.files.imaging.reading import centred, scaled_size
 SIZE = 28  # pixels of a side
 _INK = 0.75  # longest side of the character, as a fraction of the image's
 _FAINT = 0.25  # of the strongest ink: fainter pixels are ground
-_PLAIN = 48  # levels of 255 that a plain ground may vary
+_PLAIN, _EVEN = 48, 24  # levels of 255 that a plain ground may vary, and at the border
+_TWO_SHADES = 0.77  # share of the variance of shades that two groups, ground and ink, explain
 _PLAIN_SHARE, _PLAIN_BORDER = 0.4, 0.6  # of the pixels, and of those at the border, of one thing on a plain ground
 _FAINTEST = 24  # levels by which the strongest ink differs at least from the ground
 _OFF_LINE = 0.1  # share of the variance of colours beside the line from ground to ink
@@ -50,7 +51,8 @@ def as_character(image: Image.Image, *, even_light: bool = True) -> NDArray[np.u
 def look_like_characters(images: Sequence[Image.Image]) -> bool:
     """Whether nine of ten images show something of one colour on a plain ground, perhaps in uneven light.
 
-    On a plain ground 40 % of the pixels, and 60 % of those at the border, have the shade of the border.
+    On a plain ground 40 % of the pixels, and 60 % of those at the border, have the shade of the border. Ground and ink
+    are two groups of shades: of photographs with a plain ground, most have more.
     """
     alike = sum(_is_character(image) for image in images)
     return len(images) > 0 and alike >= 0.9 * len(images)
@@ -59,10 +61,20 @@ def look_like_characters(images: Sequence[Image.Image]) -> bool:
 def _is_character(image: Image.Image) -> bool:
     small = _small(image)
     values = _evenly_lit(np.asarray(small.convert("L"), dtype=np.float32))
-    is_plain = np.abs(values - _ground(values)) <= _PLAIN
-    has_ground = bool(is_plain.mean() >= _PLAIN_SHARE and _border(is_plain).mean() >= _PLAIN_BORDER)
-    has_ink = float(np.abs(values - _ground(values)).max()) > _FAINTEST
-    return has_ground and has_ink and _has_two_colours(small)
+    away = np.abs(values - _ground(values))
+    has_ground = bool((away <= _PLAIN).mean() >= _PLAIN_SHARE and (_border(away) <= _EVEN).mean() >= _PLAIN_BORDER)
+    has_ink = float(away.max()) > _FAINTEST
+    return has_ground and has_ink and _has_two_shades(away) and _has_two_colours(small)
+
+
+def _has_two_shades(away: NDArray[np.float32]) -> bool:
+    """Whether ground and ink are two groups of shades: Otsu's criterion at the best threshold, over the variance."""
+    counts, edges = np.histogram(away, 64)
+    share, shade = counts / counts.sum(), (edges[1:] + edges[:-1]) / 2
+    below, first, mean = np.cumsum(share)[:-1], np.cumsum(share * shade)[:-1], float(share @ shade)
+    inside = (below > 0) & (below < 1)
+    between = (mean * below - first)[inside] ** 2 / (below * (1 - below))[inside]
+    return bool(between.max(initial=0.0) >= _TWO_SHADES * (share @ (shade - mean) ** 2))
 
 
 def _has_two_colours(image: Image.Image) -> bool:

@@ -55,7 +55,7 @@ def read_text(path: Path) -> str:
     if len(content) > MAX_FILE_BYTES:
         raise DataError(f"Expected {path} to have at most {MAX_FILE_BYTES:,} bytes, but it has more. Split it.")
     try:
-        return content.decode("utf-16" if content[:2] in _BYTE_ORDER_MARKS else "utf-8-sig")
+        return decode_text(content)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
@@ -63,11 +63,16 @@ def read_text(path: Path) -> str:
         ) from error
 
 
+def decode_text(content: bytes) -> str:
+    """Decode UTF-8, or UTF-16 that begins with a byte order mark."""
+    return content.decode("utf-16" if content[:2] in _BYTE_ORDER_MARKS else "utf-8-sig")
+
+
 def _read_csv(path: Path) -> Columns:
     csv.field_size_limit(_MAX_FIELD)
     try:
         text = read_text(path)
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text.partition("\n")[0]))
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text.partition("\n")[0]))
         table = [row for row in itertools.islice(lines, MAX_ROWS + 2) if row]
     except csv.Error as error:
         raise DataError(f"Expected {path} to be a CSV file, but got: {error}.") from error
@@ -85,7 +90,7 @@ def _read_csv(path: Path) -> Columns:
     return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
-def _delimiter(header: str) -> str:
+def delimiter_of(header: str) -> str:
     """The comma or, where the header has none, the semicolon or tab that spreadsheets write."""
     return next((mark for mark in ",;\t" if mark in header), ",")
 

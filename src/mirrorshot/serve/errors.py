@@ -28,7 +28,9 @@ class RequestError(MirrorshotError):
 
 def not_found(what: str, number: object) -> RequestError:
     """Nothing of this user has that id; whether another user has it stays secret."""
-    return RequestError(404, f"Expected the id of a {what} of yours, but got {number}. Load the page again.")
+    return RequestError(
+        404, f"Expected the id of one of your {what}, but got {number}. GET /api/session has all that there are."
+    )
 
 
 def unknown_session() -> RequestError:

@@ -9,6 +9,7 @@ from mirrorshot.serve.records import EncoderChange, Picture
 from mirrorshot.types import InvalidInputError
 
 MAX_LABEL = 60
+NONE = "none of these"  # label of images that no class fits
 MAX_CHANGES = 700  # as many images as a user has by default
 _MAX_ID = 2**53 - 1  # the largest integer that every JSON reader understands
 
@@ -16,12 +17,23 @@ Id = Annotated[int, Field(ge=1, le=_MAX_ID, strict=True)]
 Verdict = Literal["sure", "unsure", "none"]
 
 
+def is_none(label: object) -> bool:
+    """Whether a label says that an image is of none of the classes, in any case of its letters."""
+    return isinstance(label, str) and label.strip().casefold() == NONE
+
+
 def checked_label(name: object) -> str:
     """A name of a class: printable text without space around it."""
     return checked_class_name(name, max_length=MAX_LABEL)
 
 
-Label = Annotated[str, BeforeValidator(checked_label), Field(min_length=1, max_length=MAX_LABEL)]
+def _checked_new_label(name: object) -> str:
+    if is_none(name):
+        raise InvalidInputError(f"Expected another name, because {NONE!r} stands for images that no class fits.")
+    return checked_label(name)
+
+
+Label = Annotated[str, BeforeValidator(_checked_new_label), Field(min_length=1, max_length=MAX_LABEL)]
 
 
 class _Body(BaseModel):

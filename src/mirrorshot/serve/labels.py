@@ -11,20 +11,20 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from mirrorshot.files.tables import decode_text, delimiter_of
 from mirrorshot.files.texts import csv_cell, harmless
 from mirrorshot.serve.errors import RequestError
-from mirrorshot.serve.forms import Answer, checked_label
+from mirrorshot.serve.forms import NONE, Answer, checked_label, is_none
 from mirrorshot.serve.records import Contents, Picture
 from mirrorshot.tool.encoding import unique_names
 from mirrorshot.types import InvalidInputError
 
 Format = Literal["json", "csv", "label-studio"]
 How = Literal["example", "accepted", "none", ""]
-NONE = "none of these"
 MEDIA = {"json": "application/json", "csv": "text/csv", "label-studio": "application/json"}
 FILES = {"json": "labels.json", "csv": "labels.csv", "label-studio": "label-studio.json"}
 _COLUMNS = ("name", "label", "how", "answer", "probability", "digest")
-_KIND = "mirrorshot-labels"
+_KIND, _VERSION = "mirrorshot-labels", 1
 _MAX_LINES = 2000
 _UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the names of uploaded files
 
@@ -56,7 +56,7 @@ def write_labels(form: Format, contents: Contents, digests: Mapping[int, str], a
         return _csv(rows)
     record: Any = [_task(i, row) for i, row in enumerate(rows, start=1)]
     if form == "json":
-        record = {"format": _KIND, "version": 1, "classes": list(contents.classes.values()), "labels": rows}
+        record = {"format": _KIND, "version": _VERSION, "classes": list(contents.classes.values()), "labels": rows}
     return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -96,33 +96,43 @@ def read_labels(content: bytes, kind: str) -> list[Label]:
         RequestError: it is something else, or has too many lines.
     """
     try:
-        text = content.decode("utf-8-sig")
+        text = decode_text(content)
         found = _from_csv(text) if kind == "text/csv" else _from_json(json.loads(text))
         labels = [_checked(*fields) for fields in found if fields[2]]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, csv.Error) as error:
-        raise RequestError(
-            422,
-            "Expected a file of labels (CSV with columns name and label, JSON of this page or of Label Studio), "
-            f"but got something else: {str(error)[:120]}.",
-        ) from error
+    except UnicodeDecodeError as error:
+        raise _other_file("it is not text in UTF-8. Save it as UTF-8") from error
+    except (ValueError, csv.Error) as error:
+        raise _other_file(str(error)[:160].rstrip(".")) from error
+    except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise _other_file("parts of it are missing") from error
     if len(labels) > _MAX_LINES:
         raise RequestError(422, f"Expected at most {_MAX_LINES} labels, but got {len(labels)}. Split the file.")
     return labels
 
 
+def _other_file(reason: str) -> RequestError:
+    return RequestError(
+        422,
+        "Expected a file of labels (CSV with columns name and label, JSON of this page or of Label Studio), "
+        f"but got something else: {reason}.",
+    )
+
+
 def _checked(name: Any, digest: Any, label: Any, how: Any) -> Label:
     if how not in ("example", "accepted", "none", "") or not all(isinstance(part, str) for part in (name, digest)):
         raise ValueError(f"a line of {str(name)[:60]!r} cannot be read")
-    is_none = how == "none" or label == NONE
     try:
-        return Label(name, digest, NONE if is_none else checked_label(label), "none" if is_none else how)
+        if is_none(label):
+            return Label(name, digest, NONE, "none")
+        return Label(name, digest, checked_label(label), "" if how == "none" else how)  # somebody has edited the label
     except InvalidInputError as error:
         raise ValueError(str(error)) from error
 
 
 def _from_csv(text: str) -> Iterable[tuple[Any, Any, Any, Any]]:
-    rows = csv.DictReader(io.StringIO(text))
-    if not {"name", "label"} <= set(rows.fieldnames or ()):
+    rows = csv.DictReader(io.StringIO(text), delimiter=delimiter_of(text.partition("\n")[0]))
+    rows.fieldnames = [column.strip().lower() for column in rows.fieldnames or ()]
+    if not {"name", "label"} <= set(rows.fieldnames):
         raise ValueError("the columns name and label are missing")
     return [
         (_plain(row["name"]), row.get("digest") or "", _plain(row["label"] or ""), row.get("how") or "") for row in rows
@@ -138,6 +148,8 @@ def _from_json(record: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
     if isinstance(record, dict):
         if record.get("format") != _KIND:
             raise ValueError(f"`format` is not {_KIND}")
+        if record.get("version", _VERSION) != _VERSION:
+            raise ValueError(f"it has version {str(record.get('version'))[:20]}, and this server reads {_VERSION}")
         return [(row["name"], row.get("digest", ""), row["label"], row.get("how", "")) for row in record["labels"]]
     return [_from_task(task) for task in record]
 

@@ -71,7 +71,7 @@ class Reader:
         """The small JPEG file of an image."""
         rows = self.database.read("SELECT preview FROM picture WHERE id = ? AND session = ?", (picture_id, key))
         if not rows:
-            raise not_found("image", picture_id)
+            raise not_found("images", picture_id)
         return bytes(rows[0]["preview"])
 
 

@@ -127,12 +127,12 @@ async def add_to_pool(
 async def _add(
     user: Session, service: Service, response: Response, class_id: int | None, image: bytes, name: str, copies: bool
 ) -> forms.NewPicture:
-    number, is_new, got = await service.add_picture(user, class_id, image, name, keep_copy=copies)
+    stored, is_new, got = await service.add_picture(user, class_id, image, name, keep_copy=copies)
     response.status_code = 201 if is_new else 200
     return forms.NewPicture(
-        id=number,
-        name=got.new.name,
-        class_id=class_id,
+        id=stored.id,
+        name=stored.name,
+        class_id=stored.class_id,
         is_new=is_new,
         encoder=name_of(got.encoder),
         best=name_of(got.best),

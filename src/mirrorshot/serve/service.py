@@ -21,7 +21,7 @@ from mirrorshot.serve.fitting import Cache, Fitted, fit
 from mirrorshot.serve.images import N_WORKERS, PREVIEW, Encoders, Received, examples_of, name_of, receive
 from mirrorshot.serve.labels import Format, match, read_labels, write_labels
 from mirrorshot.serve.reader import Reader
-from mirrorshot.serve.records import EncoderChange, Session
+from mirrorshot.serve.records import EncoderChange, Picture, Session
 from mirrorshot.serve.scheduler import Scheduler
 from mirrorshot.serve.settings import Settings
 from mirrorshot.serve.store import Store, session_key
@@ -143,10 +143,10 @@ class Service:
 
     async def add_picture(
         self, session: Session, class_id: int | None, content: bytes, name: str, *, keep_copy: bool
-    ) -> tuple[int, bool, Received]:
+    ) -> tuple[Picture, bool, Received]:
         """Store an image, unless it is there already; when this returns it is on the disk."""
 
-        def work() -> tuple[int, bool, Received]:
+        def work() -> tuple[Picture, bool, Received]:
             encoder = session.encoder
             while True:
                 got = receive(self.workers, self.encoders, encoder, content, name)

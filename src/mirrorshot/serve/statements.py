@@ -25,7 +25,7 @@ def class_name(db: sqlite3.Connection, key: str, class_id: int) -> str:
     """The name of a class of the user."""
     row = db.execute("SELECT name FROM class WHERE id = ? AND session = ?", (class_id, key)).fetchone()
     if row is None:
-        raise not_found("class", class_id)
+        raise not_found("classes", class_id)
     return str(row["name"])
 
 
@@ -89,7 +89,7 @@ def change_picture(db: sqlite3.Connection, limits: Limits, key: str, change: Cha
     number, class_id = change.picture_id, change.class_id
     row = db.execute("SELECT class FROM picture WHERE id = ? AND session = ?", (number, key)).fetchone()
     if row is None:
-        raise not_found("image", number)
+        raise not_found("images", number)
     check_place(db, limits, key, class_id, is_new=(class_id is None) != (row["class"] is None))
     if change.accepted_id is not None:
         class_name(db, key, change.accepted_id)

@@ -12,7 +12,7 @@ from mirrorshot.serve.database import Database
 from mirrorshot.serve.errors import RequestError, not_found, too_many
 from mirrorshot.serve.forms import Change
 from mirrorshot.serve.labels import Label
-from mirrorshot.serve.records import New
+from mirrorshot.serve.records import New, Picture
 from mirrorshot.serve.settings import Limits
 from mirrorshot.serve.statements import (
     change_picture,
@@ -95,8 +95,8 @@ class Store:
 
     def add_picture(
         self, key: str, class_id: int | None, new: New, encoder: str, *, keep_copy: bool = True
-    ) -> tuple[int, bool]:
-        """Store an image, labelled or not; return its id, and whether it is new. The first one settles the encoder.
+    ) -> tuple[Picture, bool]:
+        """Store an image, labelled or not; return it, and whether it is new. The first one settles the encoder.
 
         Without `keep_copy` an image that is there already is not stored again, but gets the label if it has none.
 
@@ -111,7 +111,7 @@ class Store:
                 if class_id is not None and there["class"] is None:
                     change_picture(db, self.limits, key, Change(picture_id=there["id"], class_id=class_id))
                     touch(db, key)
-                return int(there["id"]), False
+                return Picture(int(there["id"]), there["name"], class_id or there["class"]), False
             row = db.execute("SELECT encoder FROM session WHERE key = ?", (key,)).fetchone()
             if row is None or row["encoder"] not in (None, encoder):
                 raise RequestError(
@@ -120,7 +120,7 @@ class Store:
             check_place(db, self.limits, key, class_id)
             db.execute("UPDATE session SET encoder = ? WHERE key = ?", (encoder, key))
             touch(db, key, is_support=class_id is not None)
-            return insert_picture(db, key, class_id, new), True
+            return Picture(insert_picture(db, key, class_id, new), new.name, class_id), True
 
     def change(self, key: str, changes: Sequence[Change]) -> int:
         """Label images, accept answers, or take that back; all of it or nothing."""
@@ -161,7 +161,7 @@ class Store:
                 "DELETE FROM picture WHERE id = ? AND session = ? RETURNING class", (picture_id, key)
             ).fetchone()
             if found is None:
-                raise not_found("image", picture_id)
+                raise not_found("images", picture_id)
             return touch(db, key, is_support=found["class"] is not None)
 
 

@@ -30,7 +30,14 @@ GAP = (
 )
 
 # Colours that follow the theme of a page, and the CSS variables that hold them there.
-_THEMED = {"#000000": "--ink", "#222222": "--ink", "#6e6e6e": "--faint", "#ffffff": "--paper"}
+_THEMED = {
+    "#000000": "--ink",
+    "#222222": "--ink",
+    "#6e6e6e": "--faint",
+    "#ffffff": "--paper",
+    BLUE: "--blue",
+    SKY: "--bar",
+}
 
 
 def axes_to_draw_on(
@@ -85,8 +92,8 @@ def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int =
 def figure_svg(fig: "matplotlib.figure.Figure", *, prefix: str, alt: str) -> str:
     """Return a figure as an SVG element for a page, without external references.
 
-    Black, white and grey become the CSS variables `--ink`, `--paper` and `--faint`, so that the figure follows the page
-    into dark mode. `prefix` keeps the ids of several figures on a page apart.
+    Black, white, grey and the blues become the CSS variables `--ink`, `--paper`, `--faint`, `--blue` and `--bar`, so
+    that the figure follows the page into dark mode. `prefix` keeps the ids of several figures on a page apart.
 
     Example:
         >>> from matplotlib.figure import Figure

@@ -16,7 +16,7 @@ _RELIABILITY = (
     "end on the dashed line. Short lines are 95 % intervals; wide ones mean that there are few answers of that kind."
 )
 _MISTAKES = "The mistakes that the model was surest of come first. Look for wrong labels among them, too."
-_MAX_MATRIX = 30  # classes
+_MAX_MATRIX, _MAX_NAMES = 30, 60  # classes; letters of all names in the head of a matrix
 
 
 class ModelResults(NamedTuple):
@@ -77,20 +77,21 @@ def _confusion(results: ModelResults) -> Table | str:
     """The confusion matrix; for many classes its largest entries."""
     counts = np.array(results.confusion)
     kept = np.flatnonzero(counts.sum(1) > 0).tolist()
-    caption = "Confusion matrix: a row for each class, a column for each answer, by number"
     if len(results.classes) > _MAX_MATRIX:
         wrong = counts - np.diag(np.diag(counts))
         order = np.argsort(-wrong, axis=None, kind="stable")[:20]
         pairs = [(int(i), int(j)) for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True) if wrong[i, j]]
         rows = [[results.classes[i], results.classes[j], str(wrong[i, j])] for i, j in pairs]
         return Table("Most frequent mistakes", ["class", "answer", "items"], rows, results.protocol) if rows else ""
+    is_short = sum(map(len, results.classes)) <= _MAX_NAMES
+    heads = list(results.classes) if is_short else [f"({c + 1})" for c in range(len(counts))]
+    caption = f"Confusion matrix: a row for each class, a column for each answer{'' if is_short else ', by number'}"
     rows = [
         [
-            f"{c + 1} {results.classes[c]}",
+            results.classes[c] if is_short else f"({c + 1}) {results.classes[c]}",
             *(str(n) if n else "·" for n in counts[c]),
             f"{counts[c, c] / counts[c].sum():.0%}",
         ]
         for c in kept
     ]
-    columns = ["class", *(str(c + 1) for c in range(len(counts))), "right"]
-    return Table(caption, columns, rows, results.protocol)
+    return Table(caption, ["class", *heads, "right"], rows, results.protocol)

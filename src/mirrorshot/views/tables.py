@@ -41,6 +41,8 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> 
     fitted: list[int] = []
     for name, found in evaluations.items():
         accuracy = [f"{100 * v:.2f}" for v in (found.accuracy, found.accuracy_sd, found.accuracy_interval)]
+        if len(protocol.seeds) == 1:
+            accuracy[1] = "-"
         raw.append(len(rows))
         rows.append([name, *accuracy, *_cells(found.raw)])
         if found.calibrated is not None:

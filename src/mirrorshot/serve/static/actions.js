@@ -7,7 +7,7 @@ import { byId, dialog, h, plural } from "./dom.js";
 import { askForEncoder } from "./encoder.js";
 import { focusTile } from "./grid.js";
 import { complain, say, state, view } from "./state.js";
-import { change, doing, draw, refresh } from "./sync.js";
+import { bringUpToDate, change, doing, draw } from "./sync.js";
 import { history } from "./undo.js";
 import { uploadAll } from "./uploads.js";
 
@@ -37,7 +37,7 @@ export const checked = () => checks.now(state.images, state.calibration);
 export const act = {
   upload: (files, classId) => doing(() => uploadAll(files, classId, state.overview.limits, {
     stored: ({ is_new, best }) => is_new && state.misfits.set(best, (state.misfits.get(best) ?? 0) + 1),
-    say, complain, refresh: () => refresh().catch(complain) })),
+    say, complain, refresh: bringUpToDate })),
   label: (ids, classId) => { check(ids, classId); decide(ids, () => ({ class_id: classId }), `${plural(ids.length, "image")} labelled as ${nameOf(classId)}`); },
   none: (ids) => { check(ids, null); decide(ids, () => ({ is_none: true }), `${plural(ids.length, "image")} called none of these`); },
   open: (ids) => { checks.remove(ids); decide(ids, () => ({}), `Label of ${plural(ids.length, "image")} removed`); },
@@ -58,12 +58,18 @@ export const act = {
     say("Label these images, or accept their answers.");
     focusTile(state.list[0]?.id);
   },
+  /** Take the last step back of which something can be: images and classes of others may be deleted. */
   undo: () => {
-    const made = history.pop();
-    if (!made) return;
-    const known = new Set(state.overview.pictures.map(({ id }) => id));
-    checks.remove(made.changes.map(({ picture_id }) => picture_id));
-    change(made.changes.filter(({ picture_id }) => known.has(picture_id)), made.text, { isUndo: true });
+    const { pictures, classes } = state.overview;
+    const known = new Set(pictures.map(({ id }) => id)), labels = new Set([null, ...classes.map(({ id }) => id)]);
+    for (let made = history.pop(); made; made = history.pop()) {
+      const left = made.changes.filter((was) => known.has(was.picture_id) && labels.has(was.class_id) && labels.has(was.accepted_id));
+      if (left.length === 0) continue;
+      checks.remove(left.map(({ picture_id }) => picture_id));
+      return change(left, made.text, { isUndo: true });
+    }
+    draw();
+    say("Nothing to undo");
   },
   remove: async (ids) => {
     const chosen = await dialog(`Remove ${plural(ids.length, "image")}?`, h("p", {}, "This cannot be undone."),

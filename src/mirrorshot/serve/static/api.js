@@ -1,23 +1,55 @@
 /** The server, as functions. An error is an Error whose message is the server's sentence. */
 
+const PAUSE = 1000, TRIES = 5; // milliseconds before the same request is sent again, and how often
+const AWAY = [502, 504]; // of a proxy whose server does not answer
+let tellAway = () => {}, returning = null;
+
+/** Set what happens when the server stops answering (true), and when it answers again (false). */
+export const onAway = (tell) => { tellAway = tell; };
+
 async function call(method, path, { json, content, type } = {}) {
-  let response;
-  try {
-    for (let tries = 0; tries < 5; tries += 1) {
-      response = await fetch(`api/${path}`, {
-        method,
-        headers: json !== undefined ? { "Content-Type": "application/json" } : content ? { "Content-Type": type } : {},
-        body: json !== undefined ? JSON.stringify(json) : content,
-      });
-      if (response.status !== 429 || response.headers.get("Retry-After") !== "1") break;
-      await new Promise((resolve) => setTimeout(resolve, 1000)); // too much at the same time
-    }
-  } catch {
-    throw Object.assign(new Error("Expected an answer of the server, but got none. Is it still running?"), { status: 0 });
-  }
+  const response = await reach(`api/${path}`, {
+    method,
+    headers: json !== undefined ? { "Content-Type": "application/json" } : content ? { "Content-Type": type } : {},
+    body: json !== undefined ? JSON.stringify(json) : content,
+  });
   const answer = await response.json().catch(() => ({ error: `Expected JSON, but got status ${response.status}.` }));
   if (!response.ok) throw Object.assign(new Error(answer.error), { status: response.status });
   return answer;
+}
+
+/** Send a request; while the server does not answer, wait for it and send the request again. */
+async function reach(path, request) {
+  for (let tries = 1; ; tries += 1) {
+    const response = await fetch(path, request).catch(() => null);
+    if (tries < TRIES && response?.status === 429 && response.headers.get("Retry-After") === "1") await pause();
+    else if (response && !AWAY.includes(response.status)) return response;
+    else {
+      if (request.body instanceof Blob) await checkFile(request.body);
+      if (tries === TRIES) throw new Error("Expected an answer to this request, but the connection ended. Is the file too large?");
+      await (returning ??= untilBack());
+    }
+  }
+}
+
+async function untilBack() {
+  let isAway = false;
+  while (!(await fetch("api/health").catch(() => null))?.ok) {
+    if (!isAway) tellAway(isAway = true);
+    await pause();
+  }
+  returning = null;
+  if (isAway) tellAway(false);
+}
+
+const pause = () => new Promise((done) => setTimeout(done, PAUSE));
+
+async function checkFile(file) {
+  try {
+    await file.slice(0, 1).arrayBuffer();
+  } catch {
+    throw new Error("Expected a file that can be read, but it is a folder, or has changed or gone. Choose it again.");
+  }
 }
 
 const upload = (path, file, values) =>

@@ -2,7 +2,7 @@
 
 import { unlock } from "./access.js";
 import { act, checked } from "./actions.js";
-import { api } from "./api.js";
+import { api, onAway } from "./api.js";
 import { drawCalibration } from "./calibration.js";
 import { checks } from "./checks.js";
 import { drawClasses } from "./classes.js";
@@ -14,10 +14,11 @@ import { drawGrid, drawTiles } from "./grid.js";
 import { listen } from "./keys.js";
 import { counts, describe, shown } from "./model.js";
 import { drawProgress } from "./progress.js";
-import { complain, inQuestion, say, state, view } from "./state.js";
-import { connect, doing, refresh } from "./sync.js";
+import { complain, inQuestion, say, state, tellAway, view } from "./state.js";
+import { bringUpToDate, connect, doing, refresh } from "./sync.js";
 import { drawSelection, drawToolbar } from "./toolbar.js";
 import { history } from "./undo.js";
+import { isUploading, stopUploads } from "./uploads.js";
 
 function draw() {
   const { overview } = state;
@@ -33,7 +34,7 @@ function draw() {
   drawProgress({ ...state, found, checks: checked() }, act);
   askAbout();
   drawToolbar({ found, view, classes: overview.classes, undoText: history.text() }, act);
-  drawGrid(images, list, view);
+  drawGrid(images, list, view, overview.is_ready);
   drawSelection(view, overview.classes, act);
   drawCalibration(state);
   document.body.dataset.version = String(overview.version);
@@ -58,19 +59,16 @@ function drawTools(overview) {
 
 function drawEncoding() {
   drawEncoderButton(state.overview);
-  drawChange(state.overview, { watch, former: state.former, isOffline: state.isOffline }, act);
+  drawChange(state.overview, { watch, former: state.former }, act);
 }
 
 /** What the server says about the encoder while it changes. */
 const watch = new ChangeWatch((got, error) => {
-  if (error?.status === 401) return begin();
-  state.isOffline = !got;
-  if (got) {
-    state.overview.encoder_change = got.change;
-    watch.follow(got.change);
-    if (got.change?.problem) say("The encoder could not be changed.");
-    if (!got.change) refresh().catch(complain);
-  }
+  if (!got) return error.status === 401 ? begin() : complain(error);
+  state.overview.encoder_change = got.change;
+  watch.follow(got.change);
+  if (got.change?.problem) say("The encoder could not be changed.");
+  if (!got.change) bringUpToDate();
   drawEncoding();
 });
 
@@ -103,11 +101,26 @@ byId("new-class").addEventListener("submit", (event) => {
   event.preventDefault();
   const input = byId("new-name");
   doing(async () => {
-    await api.addClass(input.value);
-    input.value = "";
+    try {
+      await api.addClass(input.value);
+      input.value = "";
+      noteAtName("");
+      say("Class added");
+    } catch (error) {
+      if (error.status === 401) throw error;
+      noteAtName(error.message);
+    }
     input.focus();
-  }, "Class added");
+  });
 });
+byId("new-name").addEventListener("input", () => noteAtName(""));
+
+/** What is wrong with the name of a new class, below it. */
+function noteAtName(text) {
+  byId("new-problem").textContent = text;
+  byId("new-problem").hidden = !text;
+  byId("new-name").setAttribute("aria-invalid", String(Boolean(text)));
+}
 
 byId("encoder").addEventListener("click", () => state.overview && act.askEncoder(null));
 byId("help").addEventListener("click", showKeys);
@@ -132,7 +145,7 @@ byId("reset").addEventListener("click", async () => {
   forget();
   // thumbnails on their way would be asked of a session that is gone
   for (const image of document.querySelectorAll("img")) if (!image.complete) image.removeAttribute("src");
-  doing(async () => { await api.forget(); await api.begin(); }, "All images are deleted");
+  doing(async () => { await stopUploads(); await api.forget(); await api.begin(); }, "All images are deleted");
 });
 
 /** Forget what the page knows of a session. */
@@ -149,12 +162,21 @@ for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event)
 
 async function begin() {
   try {
-    if ((await api.health()).needs_token) await unlock(complain);
-    if (!(await api.health()).has_session) { forget(); await api.begin(); }
+    if ((await api.health()).needs_token) await unlock();
+    if (!(await api.health()).has_session) {
+      if (state.overview) complain(new Error("Your session is gone: it was deleted, or the server was started with other data. A new one has begun."));
+      forget();
+      await api.begin();
+    }
     await refresh();
   } catch (error) {
     complain(error);
   }
 }
+
+onAway(tellAway);
+// another window may have changed the session
+document.addEventListener("visibilitychange", () => { if (!document.hidden && state.overview) bringUpToDate(); });
+addEventListener("beforeunload", (event) => { if (state.isAway || isUploading()) event.preventDefault(); });
 
 begin();

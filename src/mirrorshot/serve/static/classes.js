@@ -1,6 +1,6 @@
 /** The classes and their examples. */
 
-import { byId, dialog, differs, draggable, dropZone, h, hue, plural, preview, redraw, takesDrops } from "./dom.js";
+import { byId, dialog, differs, draggable, dropZone, h, hue, named, plural, preview, redraw, takesDrops } from "./dom.js";
 
 const SHOWN = 8;
 
@@ -10,6 +10,7 @@ export function drawClasses({ overview, images }, act) {
   const n = images.filter(({ status }) => status === "example").length;
   byId("classes-count").textContent = n ? plural(n, "example") : "";
   byId("new-name").disabled = classes.length >= limits.classes;
+  byId("new-name").placeholder = classes.length >= limits.classes ? `At most ${plural(limits.classes, "class", "classes")}` : "Name of a class";
   if (differs(place, classes.map(({ id }) => id)))
     redraw(place, classes.length === 0 ? steps() : classes.map(({ id }) => byId(`card-${id}`) ?? newCard(id, act)));
   classes.forEach((found, index) => drawCard(found, index, images, act));
@@ -37,12 +38,12 @@ function drawCard(found, index, images, act) {
   place.style.setProperty("--hue", String(hue(index)));
   redraw(place,
     h("div", { class: "head" },
-      h("h3", { id: `class-${found.id}` }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "name", title: found.name }, found.name),
+      h("h3", { id: `class-${found.id}` }, h("span", { class: "dot", "aria-hidden": "true" }), named(found.name),
         index < 9 && h("kbd", { "aria-hidden": "true" }, String(index + 1))),
       h("button", { id: `rename-${found.id}`, class: "quiet small", type: "button", "aria-label": `Rename class ${found.name}`,
         onclick: () => rename(found, act) }, "Rename"),
       h("button", { id: `delete-${found.id}`, class: "quiet small", type: "button", "aria-label": `Delete class ${found.name}`,
-        onclick: () => remove(found, examples.length, act) }, "Delete")),
+        onclick: () => remove(found, examples.length, accepted, act) }, "Delete")),
     h("p", { class: "count" }, plural(examples.length, "example"), accepted > 0 && ` · ${accepted} accepted`),
     h("ul", { class: "thumbs", "aria-label": `Examples of ${found.name}` },
       examples.slice(0, SHOWN).map((image) => h("li", {}, exampleButton(image, act))),
@@ -67,9 +68,9 @@ async function rename(found, act) {
   if (chosen && input.value.trim()) act.renameClass(found.id, input.value);
 }
 
-async function remove(found, n, act) {
-  const text = n ? `Class “${found.name}” and its ${plural(n, "example")} will be deleted.` : `Class “${found.name}” is empty.`;
-  const chosen = await dialog("Delete class?", h("p", {}, text),
+async function remove(found, n, nAccepted, act) {
+  const text = n ? `Class “${found.name}” and its ${plural(n, "example")} will be deleted. This cannot be undone.` : `Class “${found.name}” has no examples.`;
+  const chosen = await dialog("Delete class?", h("p", {}, text, nAccepted > 0 && ` ${plural(nAccepted, "image")} accepted as this class will have no label.`),
     [{ label: "Delete", value: "delete", kind: "danger" }, { label: "Keep", value: "" }]);
   if (chosen) act.deleteClass(found.id);
 }

@@ -1,6 +1,6 @@
 /** The question about one image: a large preview, the answer with its reasons, and the classes to choose from. */
 
-import { byId, h, hue, percent, plural, preview, redraw } from "./dom.js";
+import { byId, h, hue, named, percent, plural, preview, redraw } from "./dom.js";
 
 export function drawQuestion(image, { overview, isSuggestion }, act) {
   byId("ask").hidden = !image;
@@ -11,7 +11,7 @@ export function drawQuestion(image, { overview, isSuggestion }, act) {
     h("div", { class: "question" },
       h("div", { class: "frame" }, preview(image, 128)),
       h("div", { class: "grow" },
-        h("p", { class: "file" }, h("span", { class: "name", title: image.name }, image.name)),
+        h("p", { class: "file" }, named(image.name)),
         verdict(image),
         h("div", { class: "reasons" }, answer && bars(answer, overview, 3), h("div", {}, answer && notes(answer),
         image.suspect && h("p", { class: "rest" }, `The other examples say “${image.suspect.suggested}” (probability of its own label `,
@@ -21,7 +21,7 @@ export function drawQuestion(image, { overview, isSuggestion }, act) {
       overview.classes.map((found, index) => h("button", { id: `answer-${found.id}`, class: "choice", type: "button",
         "aria-pressed": String(image.class_id === found.id), style: { "--hue": String(hue(index)) },
         onclick: () => act.label([image.id], found.id) },
-        h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "name" }, found.name),
+        h("span", { class: "dot", "aria-hidden": "true" }), named(found.name),
         index < 9 && h("kbd", { "aria-hidden": "true" }, String(index + 1)))),
       h("button", { id: "answer-none", class: "quiet", type: "button", "aria-pressed": String(image.is_none),
         onclick: () => act.none([image.id]) }, "None of these", h("kbd", { "aria-hidden": "true" }, "N")),
@@ -64,7 +64,7 @@ function bars({ probabilities, labels }, overview, n) {
   const rest = probabilities.slice(n);
   return h("div", {},
     h("dl", { class: "bars" }, probabilities.slice(0, n).map(({ label, probability }) => [
-      h("dt", { class: labels?.includes(label) ? "name inside" : "name", title: label }, label),
+      h("dt", { class: labels?.includes(label) ? "name inside" : "name", dir: "auto", title: label }, label),
       h("dd", {}, h("span", { class: "track", "aria-hidden": "true" }, h("span", { class: "bar",
         style: { width: `${(100 * probability).toFixed(1)}%`, "--hue": String(hue(order.get(label) ?? 0)) } })),
         h("span", { class: "number" }, percent(probability))),

@@ -47,7 +47,7 @@ function trust(checks) {
 }
 
 function tally(found, order) {
-  return h("p", { class: "row tally" }, [...grouped(found)].map(([name, part]) => h("span", { class: "row" },
+  return h("p", { class: "row tally" }, [...grouped(found)].sort(([a], [b]) => order.get(a) - order.get(b)).map(([name, part]) => h("span", { class: "row" },
     h("span", { class: "dot", "aria-hidden": "true", style: { "--hue": String(hue(order.get(name) ?? 0)) } }), `${name}: ${part.length}`)));
 }
 

@@ -30,6 +30,9 @@ function example(schema, depth = 0) {
   return { string: "…", integer: 1, number: 0.9, boolean: true }[schema.type] ?? null;
 }
 
+/** Text with its `code`. */
+const marked = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
+
 const block = (title, ...content) => [h("h3", {}, title), ...content];
 const code = (value) => h("pre", {}, JSON.stringify(value, null, 2));
 
@@ -49,9 +52,9 @@ function operation(path, method, found) {
     for (const [media, { schema }] of Object.entries(answer.content ?? {}))
       parts.push(...block(`Answer ${status}: ${media}`, media === "application/json" ? code(example(schema)) : h("p", {}, "bytes")));
   const problems = Object.entries(found.responses).filter(([status]) => status >= "400");
-  if (problems.length) parts.push(...block("Problems", table(["status", "why"], problems.map(([status, { description }]) => [status, description]))));
+  if (problems.length) parts.push(...block("Problems", table(["status", "why"], problems.map(([status, { description }]) => [status, marked(description)]))));
   return h("details", {}, h("summary", {}, h("span", { class: "method" }, method.toUpperCase()), h("code", {}, path),
-    h("span", { class: "what" }, found.description ?? found.summary)), h("div", { class: "inner" }, parts));
+    h("span", { class: "what" }, marked(found.description ?? found.summary))), h("div", { class: "inner" }, parts));
 }
 
 const groups = new Map();
@@ -60,5 +63,5 @@ for (const [path, methods] of Object.entries(document_.paths))
     const tag = found.tags?.[0] ?? "other";
     groups.set(tag, [...(groups.get(tag) ?? []), operation(path, method, found)]);
   }
-byId("api").append(h("p", { class: "lead" }, document_.info.description.replaceAll(/([^\n])\n(?!\n)/g, "$1 ")),
+byId("api").append(h("p", { class: "lead" }, marked(document_.info.description.replaceAll(/([^\n])\n(?!\n)/g, "$1 "))),
   ...[...groups].map(([tag, operations]) => h("section", {}, h("h2", {}, tag), operations)));

@@ -42,6 +42,9 @@ export function differs(place, ...content) {
   return isNew;
 }
 
+/** A name of the user: cut at its end, which is on the left in some scripts. */
+export const named = (text, title = text) => h("span", { class: "name", dir: "auto", title }, text);
+
 /** Draw anew, and leave the focus where it was, or on a neighbour if its element is gone. */
 export function redraw(place, ...children) {
   const focused = place.contains(document.activeElement) ? document.activeElement.id : "";
@@ -99,15 +102,32 @@ export function takesDrops(zone, onfiles, onpicture) {
       zone.classList.add("over");
     });
   for (const kind of ["dragleave", "drop"]) zone.addEventListener(kind, () => zone.classList.remove("over"));
-  zone.addEventListener("drop", (event) => {
+  zone.addEventListener("drop", async (event) => {
     if (!accepts(event)) return;
     event.preventDefault();
     event.stopPropagation();
     const picture = Number(event.dataTransfer.getData(PICTURE));
-    if (event.dataTransfer.files.length) onfiles([...event.dataTransfer.files]);
+    if (event.dataTransfer.files.length) onfiles(await filesOf(event.dataTransfer));
     else if (picture && onpicture) onpicture(picture);
   });
   return zone;
+}
+
+/** Files that were dropped, and the images in folders that were. */
+async function filesOf({ items, files }) {
+  const entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean); // before the first wait: they are gone after it
+  const loose = [...files];
+  if (!entries.some(({ isDirectory }) => isDirectory)) return loose;
+  const folders = entries.filter(({ isDirectory }) => isDirectory), names = new Set(folders.map(({ name }) => name));
+  const inside = (await Promise.all(folders.map(filesIn))).flat().filter(({ type }) => type.startsWith("image/"));
+  return [...loose.filter(({ name }) => !names.has(name)), ...inside];
+}
+
+async function filesIn(entry) {
+  if (entry.isFile) return [await new Promise((done, fail) => entry.file(done, fail))];
+  const reader = entry.createReader(), found = [];
+  for (let part = [null]; part.length; found.push(...part)) part = await new Promise((done, fail) => reader.readEntries(done, fail));
+  return (await Promise.all(found.map(filesIn))).flat();
 }
 
 export function draggable(element, picture) {

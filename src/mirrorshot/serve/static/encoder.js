@@ -9,7 +9,7 @@ const KNOWN = {
   pixels: ["Images taken alike", "Scans, screenshots or a fixed camera. Compares pixels at the same place, without a network."],
 };
 const PHOTOGRAPHS = ["Photographs", "Things, animals, plants or places, from any side. A network trained on ImageNet."];
-const POLL = 400, RETRY = 2000, LEAST = 3; // milliseconds between questions, after a failed one; images before a time is estimated
+const POLL = 400, LEAST = 3; // milliseconds between questions; images before a time is estimated
 
 const about = (name) => KNOWN[name] ?? (name.startsWith("efficientnet") ? PHOTOGRAPHS : [name, "An encoder that the operator of this server has chosen."]);
 export const titleOf = (name) => about(name)[0];
@@ -64,8 +64,7 @@ export class ChangeWatch {
       this.#timer = null;
       this.#tell(got);
     } catch (error) {
-      if (error.status) this.#timer = null;
-      else this.#timer = setTimeout(() => this.#ask(), RETRY); // the server is being restarted: it resumes the change
+      this.#timer = null;
       this.#tell(null, error);
     }
   }
@@ -74,7 +73,7 @@ export class ChangeWatch {
 const seconds = (left) => (left === null ? "" : left > 90 ? `, about ${Math.round(left / 60)} min left` : `, about ${Math.max(1, Math.round(left))} s left`);
 
 /** The change in progress, its failure, or the way back after it. */
-export function drawChange({ encoder, encoder_change: change }, { watch, former, isOffline }, act) {
+export function drawChange({ encoder, encoder_change: change }, { watch, former }, act) {
   const place = byId("encoder-change");
   place.hidden = !change && !former;
   place.classList.toggle("failed", Boolean(change?.problem));
@@ -89,7 +88,7 @@ export function drawChange({ encoder, encoder_change: change }, { watch, former,
     h("div", { class: "grow" },
       h("label", { for: "change-bar" }, h("strong", {}, `Changing the encoder to “${titleOf(change.encoder)}”`)),
       h("progress", { id: "change-bar", max: change.n, value: change.n_done }),
-      h("p", { class: "rest" }, isOffline ? "The server does not answer. Trying again." : `${change.n_done} of ${plural(change.n, "image")} encoded${seconds(watch.left(change))}. ` +
+      h("p", { class: "rest" }, `${change.n_done} of ${plural(change.n, "image")} encoded${seconds(watch.left(change))}. ` +
         `Until then answers come from “${titleOf(encoder)}”; you can go on labelling.`)),
     button("change-stop", "Cancel", () => act.useEncoder(encoder)));
 }

@@ -1,6 +1,6 @@
 /** The images as a grid. Only the rows near the screen are in the document, so that a change of one image stays quick. */
 
-import { byId, draggable, h, percent, plural, preview } from "./dom.js";
+import { byId, draggable, h, named, percent, plural, preview } from "./dom.js";
 
 const HEAD = 110, AHEAD = 500, FIRST = 24, FOOT = 80; // pixels: under the toolbar, around the screen, below the grid; tiles before sizes are known
 const tiles = new Map();
@@ -9,13 +9,14 @@ let list = [], view = null, range = [0, 0];
 
 const grid = byId("grid");
 
-export function drawGrid(images, shownList, shownView) {
+export function drawGrid(images, shownList, shownView, isReady) {
   [list, view] = [shownList, shownView];
   grid.hidden = list.length === 0;
   byId("images-count").textContent = images.length ? `${list.length} of ${plural(images.length, "image")}` : "";
   byId("images-hint").textContent = images.length === 0
     ? "Each gets an answer with probabilities. You will be asked about the one whose label would teach most."
-    : list.length === 0 ? "Nothing here. Choose another filter." : "";
+    : list.length === 0 ? (view.filter === "todo" && view.classId === null ? "No image without a label is left. Drop others above, or choose another filter." : "Nothing here. Choose another filter.")
+      : isReady ? "" : "Answers come as soon as two classes have examples.";
   const known = new Set(images.map(({ id }) => id));
   for (const id of tiles.keys()) if (!known.has(id)) tiles.delete(id);
   const hadFocus = grid.contains(document.activeElement);
@@ -108,13 +109,13 @@ function updated(image, place, isCurrent) {
   tile.dataset.state = state;
   tile.className = `tile ${image.status} ${image.answer?.verdict ?? ""} ${image.suspect ? "suspect" : ""}`;
   tile.setAttribute("aria-selected", String(isSelected));
-  tile.title = image.name;
+  tile.title = `${image.name}: ${text} ${share}`.trim();
   tile.tabIndex = isCurrent ? 0 : -1;
   tile.style.setProperty("--hue", String(image.hue ?? 210));
   const [, name, under, sign, more] = tile.children;
   name.textContent = `${image.name}, `;
   under.replaceChildren(text.startsWith("none") && !image.label ? "" : h("span", { class: image.hue === undefined ? "dot no-class" : "dot", "aria-hidden": "true" }),
-    h("span", { class: "name" }, text), h("span", { class: "share" }, share));
+    named(text, ""), h("span", { class: "share" }, share));
   sign.textContent = mark.sign;
   more.textContent = mark.title ? `, ${mark.title}` : "";
   return tile;
@@ -134,7 +135,7 @@ function caption({ status, label, answer, suspect }) {
   const [sign, title] = suspect ? ["?", `the other examples say ${suspect.suggested}`] : MARKS[status] ?? ["", ""];
   if (status === "none") return ["none", "", { sign, title }];
   if (status !== "open") return [label ?? "", "", { sign, title }];
-  if (!answer) return ["no answer yet", "", { sign: "", title: "" }];
+  if (!answer) return ["no answer", "", { sign: "", title: "" }];
   if (answer.verdict === "none") return ["none?", "", { sign: "", title: `none of these, perhaps ${answer.label}` }];
   return [answer.label, percent(answer.probability), { sign: "", title: answer.verdict === "sure" ? "sure" : "not sure" }];
 }

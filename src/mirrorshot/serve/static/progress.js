@@ -28,12 +28,13 @@ const figure = (name, n, kind) => h("div", {}, h("dt", {}, h("span", { class: `k
 export const range = ({ mean, low, high }) => `${percent(mean)} [${Math.round(100 * low)}, ${Math.round(100 * high)}]`;
 
 function advice(found, expected, checks, unlike) {
-  if (!expected) return found.todo === 0 ? "Every image has a label. Export them under “Labels …”, or download the model." : "";
-  const begin = ["If you accept the ", plural(expected.n, "open answer"), " now, about ", h("strong", {}, range(expected)), " of them will be right. "];
+  if (!expected) return found.todo === 0 ? "Every image has a label. Drop others to get answers about them, export the labels under “Labels …”, or download the model." : "";
+  const begin = expected.n === 1 ? ["If you accept the open answer now, it will be right with a probability of ", h("strong", {}, percent(expected.mean)), ". "]
+    : ["If you accept the ", plural(expected.n, "open answer"), " now, about ", h("strong", {}, range(expected)), " of them will be right. "];
   if (expected.low >= ENOUGH && !unlike) return [...begin, "You can stop here: accept them."];
   const unsure = found.todo - found.sure;
   if (unsure > 0 && checks.length < SOME) return [...begin, `Label some of the ${unsure} that are not sure; every label also checks the answers.`];
-  return [...begin, "Accept the sure ones, and label the others."];
+  return [...begin, unsure > 0 ? "Accept the sure ones, and label the others." : "Under “Accept sure answers …” you can check some at random first."];
 }
 
 /** Many images that are unlike all examples: the examples do not represent them. */

@@ -4,12 +4,29 @@ import { byId, h } from "./dom.js";
 import { shown } from "./model.js";
 
 /** `images` describes every image, `list` has those that the filter shows, in their order. */
-export const state = { overview: null, answers: null, calibration: null, misfits: new Map(), former: null, isOffline: false, images: [], list: [] };
+export const state = { overview: null, answers: null, calibration: null, misfits: new Map(), former: null, isAway: false, images: [], list: [] };
 export const view = { filter: "todo", classId: null, sort: "doubt", selected: new Set(), current: null, anchor: null };
 
-export const say = (text) => { byId("status").textContent = text; };
+const SECONDS = 6; // that a message stays
+let leaving = null;
 
+/** Tell what has been done, for a while. */
+export function say(text) {
+  byId("status").textContent = text;
+  clearTimeout(leaving);
+  leaving = setTimeout(() => { byId("status").textContent = ""; }, 1000 * SECONDS);
+}
+
+/** Say that the server does not answer, or that it does again. */
+export function tellAway(isAway) {
+  state.isAway = isAway;
+  byId("away").hidden = !isAway;
+  if (!isAway) say("The server answers again.");
+}
+
+/** Show what went wrong until it is dismissed; the same message once. */
 export function complain(error) {
+  for (const other of [...byId("problems").children]) if (other.firstElementChild.textContent === error.message) other.remove();
   const box = h("p", { class: "problem" }, h("span", {}, error.message),
     h("button", { class: "quiet small", type: "button", "aria-label": "Dismiss this message", onclick: () => box.remove() }, "Dismiss"));
   byId("problems").append(box);

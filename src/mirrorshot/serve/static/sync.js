@@ -5,6 +5,7 @@ import { complain, say, state, view } from "./state.js";
 import { history } from "./undo.js";
 
 const QUIET = 350, LONGEST = 1500; // milliseconds without a change before answers are asked for, and after which they are in any case
+const MOST = 500; // changes in one request
 let page = null, loading = null, isStale = false, nChanges = 0, sending = Promise.resolve(), pause = null, waitingSince = 0;
 
 /** Set what happens on the page: `draw()`, `begin()` for a session that is gone, `loaded(before, overview)`. */
@@ -53,8 +54,14 @@ function refreshSoon() {
   if (pause === null) waitingSince = performance.now();
   clearTimeout(pause);
   const wait = Math.max(0, Math.min(QUIET, waitingSince + LONGEST - performance.now()));
-  pause = setTimeout(() => { pause = null; refresh().catch(complain); }, wait);
+  pause = setTimeout(() => { pause = null; bringUpToDate(); }, wait);
 }
+
+/** Load everything; a session that is gone is replaced. */
+export const bringUpToDate = () => refresh().catch(failed);
+
+/** Not to be waited for where changes are sent: a new session waits for these. */
+const failed = (error) => (error.status === 401 ? page.begin() : complain(error));
 
 /** Do some work on the server, and bring everything up to date. */
 export async function doing(work, done) {
@@ -65,14 +72,14 @@ export async function doing(work, done) {
     if (error.status === 401) return page.begin();
     complain(error);
   }
-  await refresh().catch(complain);
+  await bringUpToDate();
 }
 
 /** Show changes at once, send them after those before, and bring everything up to date. */
 export function change(changes, text, { isUndo = false } = {}) {
   if (changes.length === 0) return;
   const pictures = new Map(state.overview.pictures.map((picture) => [picture.id, picture]));
-  if (!isUndo) history.push(text, changes.map(({ picture_id }) => stateOf(pictures.get(picture_id))));
+  const step = isUndo ? null : history.push(text, changes.map(({ picture_id }) => stateOf(pictures.get(picture_id))));
   const next = new Map(changes.map((made) => [made.picture_id, made]));
   state.overview.pictures = state.overview.pictures.map((picture) => {
     const made = next.get(picture.id);
@@ -82,11 +89,15 @@ export function change(changes, text, { isUndo = false } = {}) {
   view.selected.clear();
   draw();
   say(isUndo ? `Undone: ${text}` : text);
-  sending = sending.then(() => api.change(changes)).catch((error) => {
-    if (!isUndo) history.pop();
-    return error.status === 401 ? page.begin() : complain(error);
+  sending = sending.then(() => send(changes)).catch((error) => {
+    history.remove(step);
+    failed(error.status === 404 ? new Error("An image or a class of this change is gone: it was removed in another window. The page now shows what is there.") : error);
   });
   refreshSoon();
+}
+
+async function send(changes) {
+  for (let i = 0; i < changes.length; i += MOST) await api.change(changes.slice(i, i + MOST));
 }
 
 const stateOf = ({ id, class_id, accepted_id, is_none }) => ({ picture_id: id, class_id, accepted_id, is_none });

@@ -20,7 +20,8 @@ function keep() {
 }
 
 export const history = {
-  push(text, changes) { steps.push({ text, changes }); keep(); },
+  push(text, changes) { const step = { text, changes }; steps.push(step); keep(); return step; },
+  remove(step) { steps = steps.filter((made) => made !== step); keep(); },
   pop() { const last = steps.pop(); keep(); return last; },
   clear() { steps = []; keep(); },
   text: () => steps.at(-1)?.text ?? null,
