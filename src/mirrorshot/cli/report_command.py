@@ -156,7 +156,7 @@ def _collect(
     folders: Sequence[Path], wanted: _Wanted, *, again: bool, n_cards: int, device: str, quiet: bool
 ) -> dict[str, "ReportedRun"]:
     """All runs with their evaluations, stored or made now."""
-    from mirrorshot.cli.results import Results, read_stored, shown_names, write_json
+    from mirrorshot.cli.results import Results, read_stored, shown_names, write_evaluations
     from mirrorshot.training.folder import read_log
     from mirrorshot.training.runs import evaluate_run, load_run, load_test_data
     from mirrorshot.training.world import choose_device
@@ -175,7 +175,7 @@ def _collect(
                 run, dataset = load(folder), load_data(config.data)
                 options = {"two_temperatures": wanted.two_temperatures, **wanted.protocol}
                 evaluation = evaluate_run(run, dataset, progress=stage(f"Evaluating {folder.name}"), **options)
-                write_json(Results(config.data, "best", {folder: config}, {folder: evaluation}))
+                write_evaluations(Results(config.data, "best", {folder: config}, {folder: evaluation}))
             cards, note = _cards(partial(load_data, config.data), partial(load, folder), evaluation, n_cards)
             shown[name] = ReportedRun(folder, config, config.data, evaluation, read_log(folder), cards, note)
     return shown

@@ -154,9 +154,9 @@ def write_atomically(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def write_json(path: Path, record: Any) -> None:
+def write_json(path: Path, record: Any, *, indent: int = 2) -> None:
     """Write indented JSON as `write_atomically` does; a number that is not finite is a ValueError."""
-    write_atomically(path, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
+    write_atomically(path, (json.dumps(record, indent=indent, allow_nan=False) + "\n").encode())
 
 
 def _sync_folder(folder: Path) -> None:

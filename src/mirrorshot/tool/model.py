@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from mirrorshot.classifier import Learned, Suspects, decide, explain, predict, promise
 from mirrorshot.classifier.inputs import check_share
+from mirrorshot.data.decoding import Progress
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
 from mirrorshot.files.texts import checked_class_names, first
 from mirrorshot.tool.choosing import table_encoder
-from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, class_names, encode_items, unique_names
+from mirrorshot.tool.encoding import Encoded, check_damaged, class_names, encode_items, unique_names
 from mirrorshot.tool.items import Items
 from mirrorshot.tool.results import Prediction, Reason, Word
 from mirrorshot.tool.scores import Scores, scores_of

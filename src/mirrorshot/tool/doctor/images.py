@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from mirrorshot.data.decoding import Progress
 from mirrorshot.encoders import Embeddings, Encoder, is_colour
 from mirrorshot.encoders.base import unit
 from mirrorshot.files.imaging.folders import SUFFIXES
-from mirrorshot.tool.encoding import Progress, look_at_images
+from mirrorshot.tool.encoding import look_at_images
 from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
 
