@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mirrorshot.files.lazy import need
 from mirrorshot.files.regular import NotRegularFileError, open_regular
 from mirrorshot.files.texts import count, first
 from mirrorshot.types import DataError
@@ -24,6 +25,7 @@ def read_columns(path: Path) -> Columns:
 
     Raises:
         DataError: it is damaged, empty, too large, or not of that format.
+        MissingPackageError: it is a Parquet file, and pyarrow is not installed.
 
     Example:
         >>> import tempfile
@@ -113,16 +115,10 @@ def _json_row(path: Path, i: int, line: str) -> dict[str, Any]:
 
 
 def _read_parquet(path: Path) -> Columns:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise DataError(
-            f"Expected pyarrow for reading {path}, but it is not installed. Install it: pip install pyarrow. "
-            "Or save the table as .csv, .jsonl or .npz."
-        ) from error
+    parquet = need("pyarrow.parquet")
     try:
         with open_regular(path) as file:
-            table = pq.ParquetFile(file)
+            table = parquet.ParquetFile(file)
             if table.metadata.num_rows > MAX_ROWS:
                 raise DataError(f"Expected {path} to have at most {MAX_ROWS:,} rows, but it has more. Split it.")
             return dict(table.read().to_pydict())
