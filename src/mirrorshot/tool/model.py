@@ -11,6 +11,7 @@ from mirrorshot.classifier import Learned, Suspects, decide, explain, predict, p
 from mirrorshot.classifier.inputs import check_share
 from mirrorshot.data.decoding import Progress
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
+from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.files.texts import checked_class_names, first
 from mirrorshot.tool.choosing import table_encoder
 from mirrorshot.tool.encoding import Encoded, check_damaged, class_names, encode_items, unique_names
@@ -263,10 +264,14 @@ class Model:
         return X
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, all or nothing; see `mirrorshot.tool.model_file`."""
-        from mirrorshot.tool.model_file import save_model
+        """Write the model to one file, all or nothing; see `mirrorshot.tool.model_file`.
 
-        save_model(self, Path(path))
+        Raises:
+            CheckpointWriteError: no room or no permission; the file is as it was.
+        """
+        from mirrorshot.tool.model_file import model_bytes
+
+        write_atomically(Path(path), model_bytes(self))
 
     @classmethod
     def load(cls, path: str | Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":

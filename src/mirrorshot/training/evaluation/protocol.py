@@ -13,7 +13,7 @@ from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.metrics import PAPER_GRID, apply_temperature, fit_temperature
 from mirrorshot.training.evaluation import temperatures
 from mirrorshot.training.evaluation.calibration import calibration_of
-from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare
+from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare, joined
 from mirrorshot.training.evaluation.results import Evaluation, Protocol, interval_95
 from mirrorshot.types import InvalidInputError
 
@@ -91,16 +91,12 @@ def _tempered(
     pairs = temperatures.fit_two_temperatures(fitted, validated, report)
     likelihood = None if fitted is None else temperatures.fit_likelihood_temperature(fitted, validated)
     parts = [part for part in latents if part is not None]
-    joined = Latents(*map(torch.cat, zip(*parts, strict=True))) if parts else None
-    return temperatures.tempered_calibrations(likelihood, pairs, joined, _together(tested))
-
-
-def _together(passes: Sequence[Predictions]) -> Predictions:
-    return Predictions(*map(torch.cat, zip(*passes, strict=True)))
+    everything = joined(parts) if parts else None
+    return temperatures.tempered_calibrations(likelihood, pairs, everything, joined(tested))
 
 
 def _summary(protocol: Protocol, passes: Sequence[Predictions], temperature: float | None) -> Evaluation:
-    everything = _together(passes)
+    everything = joined(passes)
     task_accuracy = torch.stack([_task_mean(p, (p.log_prob.argmax(-1) == p.y).double()) for p in passes])
     task_nll = torch.stack([_task_mean(p, -p.log_prob.gather(-1, p.y[..., None])[..., 0]) for p in passes])
     means = task_accuracy.mean(1)
