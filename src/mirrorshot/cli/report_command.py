@@ -185,8 +185,6 @@ def _cards(
     load_data: "Callable[[], Dataset]", load: "Callable[[], Run]", evaluation: "Evaluation", n_cards: int
 ) -> tuple[list["EpisodeDisplay"], str]:
     """Draw the first test tasks; return none, and the reason, if the items are no images."""
-    from mirrorshot.data import EpisodeSampler
-    from mirrorshot.training import build_preprocess
     from mirrorshot.types import DataError
     from mirrorshot.views import EpisodeDisplay
 
@@ -196,11 +194,8 @@ def _cards(
         dataset = load_data()
     except DataError as error:
         return [], f"Its tasks are not drawn, because its data are not there. {error}"
-    preprocess = build_preprocess(dataset, augment=False)
-    if preprocess is None or dataset.test is None:
+    if not dataset.image_size or dataset.test is None:
         return [], "Its tasks are not drawn, because its data are embeddings and not images."
-    run, protocol = load(), evaluation.protocol
-    sampler = EpisodeSampler(dataset.test, protocol.n_way, protocol.n_shot, protocol.n_query, seed=protocol.seeds[0])
-    prepare = lambda items: preprocess(items.to(run.device))  # noqa: E731
-    numbers = range(min(n_cards, protocol.n_tasks))
-    return EpisodeDisplay.from_method(run.predictor, sampler, numbers, prepare=prepare), ""
+    protocol = evaluation.protocol
+    n_tasks = min(n_cards, protocol.n_tasks)
+    return EpisodeDisplay.of_run(load(), dataset, protocol[:3], seed=protocol.seeds[0], n_tasks=n_tasks), ""

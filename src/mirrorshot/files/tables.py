@@ -38,9 +38,13 @@ def read_columns(path: Path) -> Columns:
     n_rows = len(next(iter(columns.values()), []))
     if n_rows == 0:
         raise DataError(f"Expected {path} to have rows, but it has none.")
+    _check_rows(path, n_rows)
+    return columns
+
+
+def _check_rows(path: Path, n_rows: int) -> None:
     if n_rows > MAX_ROWS:
         raise DataError(f"Expected {path} to have at most {MAX_ROWS:,} rows, but it has more. Split it.")
-    return columns
 
 
 def read_text(path: Path) -> str:
@@ -119,8 +123,7 @@ def _read_parquet(path: Path) -> Columns:
     try:
         with open_regular(path) as file:
             table = parquet.ParquetFile(file)
-            if table.metadata.num_rows > MAX_ROWS:
-                raise DataError(f"Expected {path} to have at most {MAX_ROWS:,} rows, but it has more. Split it.")
+            _check_rows(path, table.metadata.num_rows)
             return dict(table.read().to_pydict())
     except DataError:
         raise

@@ -93,7 +93,7 @@ def place(record: Record) -> Record:
     return {"data": record["data"], "n_shot": record["n_shot"]}
 
 
-def in_words(record: Record) -> str:
+def place_title(record: Record) -> str:
     """Data set and number of shots of an experiment: "cub, 5 shots"."""
     return f"{record['data']}, {count(record['n_shot'], 'shots')}"
 
