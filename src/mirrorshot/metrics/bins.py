@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from mirrorshot.metrics.backend import cast, double, quietly, search, sort
+from mirrorshot.metrics.backend import cast, quietly, search, sort
 from mirrorshot.metrics.inputs import TopLabel, checked, top_label
-from mirrorshot.softmax.arrays import Array, arange, namespace
+from mirrorshot.softmax.arrays import Array, arange, double, namespace
 from mirrorshot.types import InvalidInputError
 
 Z_95 = 1.959963984540054

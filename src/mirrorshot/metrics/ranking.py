@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 
-from mirrorshot.metrics.backend import cast, digamma, double, search, sort
+from mirrorshot.metrics.backend import cast, digamma, search, sort
 from mirrorshot.metrics.inputs import TopLabel, check_weight, top_label
-from mirrorshot.softmax.arrays import Array, arange, at_least, at_most, full, namespace
+from mirrorshot.softmax.arrays import Array, arange, at_least, at_most, double, full, namespace
 from mirrorshot.types import InvalidInputError
 
 

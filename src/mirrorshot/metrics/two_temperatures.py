@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 
-from mirrorshot.metrics.backend import cast, contiguous, double, sort
+from mirrorshot.metrics.backend import cast, contiguous, sort
 from mirrorshot.metrics.inputs import checked_scores
-from mirrorshot.softmax.arrays import Array, arange, detach, is_tensor, like, namespace
+from mirrorshot.softmax.arrays import Array, arange, detach, double, is_tensor, like, namespace
 from mirrorshot.types import InvalidInputError
 
 PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
