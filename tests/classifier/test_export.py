@@ -10,15 +10,11 @@ from mirrorshot import FewShotClassifier
 from mirrorshot.classifier.export import export_onnx
 from mirrorshot.classifier.link import Link
 from mirrorshot.files.lazy import MissingPackageError
-from mirrorshot.gp.kernels import RBF, Cosine, Kernel, Linear, Matern, Polynomial
+from mirrorshot.gp.kernels import FAMILIES, RBF, Cosine, Kernel, Linear, Matern, Polynomial
 from mirrorshot.types import InvalidInputError
 
 KERNELS = {
-    "cosine": "cosine",
-    "rbf": "rbf",
-    "matern": "matern",
-    "linear": "linear",
-    "polynomial": "polynomial",
+    **{name: name for name in FAMILIES},
     "narrow": Cosine(outputscale=0.1),
     "wide": RBF(outputscale=200.0, lengthscale=2.0),
     "rough": Matern(nu=0.5, lengthscale=2.0),
