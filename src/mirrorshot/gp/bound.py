@@ -22,12 +22,11 @@ from torch.autograd.function import once_differentiable
 
 from mirrorshot.gp.gaussian import GaussianSites
 from mirrorshot.gp.linalg import times
+from mirrorshot.gp.mirror import Gradient
 from mirrorshot.gp.objective import Problem, make_problem
 from mirrorshot.gp.starts import AmortisedSites
 from mirrorshot.gp.steps import Solution, Visit, can_fuse, solve
 from mirrorshot.types import InvalidInputError
-
-TrainingGradient = Literal["envelope", "unroll"]
 
 
 def training_elbo(
@@ -38,7 +37,7 @@ def training_elbo(
     n_steps: int = 3,
     step_size: float = 1.0,
     start: Literal["prior"] | AmortisedSites = "prior",
-    gradient: TrainingGradient = "envelope",
+    gradient: Gradient = "envelope",
     weight: Float[Tensor, "T N"] | None = None,
     class_mask: Bool[Tensor, "T C"] | None = None,
     max_std: float | None = None,
