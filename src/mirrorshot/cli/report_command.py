@@ -117,7 +117,7 @@ def report(
     prepare_page("--output", output)
     with errors_as_messages():
         from mirrorshot.cli.results import write_comparison
-        from mirrorshot.files.checkpoint import write_json
+        from mirrorshot.files.writing import write_json
         from mirrorshot.views import Table, check_gate, comparison_record
 
         shown = _collect(runs, wanted, again=again, n_cards=cards, device=device, quiet=given.quiet)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from mirrorshot.cli.tables import print_tables
 from mirrorshot.cli.terminal import say
-from mirrorshot.files.checkpoint import load_info, write_atomically
+from mirrorshot.files.checkpoint import load_info
 from mirrorshot.files.texts import count
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.training.config import Config
 from mirrorshot.training.evaluation import Evaluation
 from mirrorshot.training.folder import read_log

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mirrorshot.files.checkpoint import write_json
+from mirrorshot.files.writing import write_json
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.published import Row, all_rows

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mirrorshot.data.benchmarks import DATASETS
-from mirrorshot.files.checkpoint import write_atomically, write_json
 from mirrorshot.files.texts import count
+from mirrorshot.files.writing import write_atomically, write_json
 from mirrorshot.paper.cells import Cell, Result, different_settings, row_of
 from mirrorshot.paper.published import DATA_TITLES, ROWS, STUDIES, rows_in_paper
 

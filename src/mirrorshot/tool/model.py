@@ -11,8 +11,8 @@ from mirrorshot.classifier import Learned, Suspects, decide, explain, predict, p
 from mirrorshot.classifier.inputs import check_share
 from mirrorshot.data.decoding import Progress
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
-from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.files.texts import checked_class_names, first
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.tool.choosing import table_encoder
 from mirrorshot.tool.encoding import Encoded, check_damaged, class_names, encode_items, unique_names
 from mirrorshot.tool.items import Items

@@ -20,8 +20,8 @@ from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.classifier.export.graph import IR_VERSION, OPSET, Graph, Value
 from mirrorshot.classifier.export.kernels import covariances
 from mirrorshot.classifier.prior import FeatureMap
-from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.files.lazy import need
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.softmax.quadrature import U_LEFT, WIDE_STD, Rule, choose_rule, gumbel_taps, hermite
 from mirrorshot.types import InvalidInputError
 

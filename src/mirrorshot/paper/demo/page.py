@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mirrorshot import views
-from mirrorshot.files.checkpoint import write_json
 from mirrorshot.files.texts import count
+from mirrorshot.files.writing import write_json
 from mirrorshot.paper.demo.experiment import METHODS, DemoResult
 from mirrorshot.training.evaluation import Calibration, Evaluation, paired_difference
 from mirrorshot.views import Image, ReliabilityDisplay, Section, Table
