@@ -101,8 +101,7 @@ class EpisodeDisplay:
         if preprocess is None or test is None:
             raise InvalidInputError(f"Expected `dataset` to have test classes with images, but got {dataset.name}.")
         sampler = EpisodeSampler(test, *sizes, seed=seed)
-        prepare = lambda items: preprocess(items.to(run.device))  # noqa: E731
-        return cls.from_method(run.predictor, sampler, range(n_tasks), prepare=prepare)
+        return cls.from_method(run.predictor, sampler, range(n_tasks), prepare=lambda x: preprocess(x.to(run.device)))
 
     @property
     def accuracy(self) -> float:
