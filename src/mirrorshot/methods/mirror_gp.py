@@ -23,10 +23,10 @@ from mirrorshot.gp.predictive import training_latents, training_log_prob
 from mirrorshot.gp.steps import Solution, can_fuse, fits_fused, solve
 from mirrorshot.methods.gp import Covariances, GPMethod, Points
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.shared import check_at_least, check_choice, class_log_prob, in_parts
+from mirrorshot.methods.shared import check_choice, class_log_prob, in_parts
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.moments import log_predictive
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import InvalidInputError, TaskBatch, check_at_least
 
 Start = Literal["prior", "amortised"]
 _N_FEATURES = 6  # of AmortisedSites

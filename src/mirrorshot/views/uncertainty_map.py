@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, check_at_least
 from mirrorshot.views.figures import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, VERMILION, set_panel_title
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
@@ -133,5 +133,4 @@ def _check(points: NDArray[np.float64], labels: NDArray[Any], n_points: int) -> 
         raise InvalidInputError(
             f"Expected `X` of shape (n, 2) and `y` of n labels, but got {points.shape} and {labels.shape}."
         )
-    if n_points < 2:
-        raise InvalidInputError(f"Expected `n_points` to be at least 2, but got {n_points}.")
+    check_at_least(2, n_points=n_points)

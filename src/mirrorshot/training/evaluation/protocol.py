@@ -15,7 +15,7 @@ from mirrorshot.training.evaluation import temperatures
 from mirrorshot.training.evaluation.calibration import calibration_of
 from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare, joined
 from mirrorshot.training.evaluation.results import Evaluation, Protocol, interval_95
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, check_at_least
 
 
 def evaluate(
@@ -145,10 +145,7 @@ def _check_arguments(
             "Expected `validation` classes to choose the two temperatures on, but got None. Pass them, or leave out "
             "`two_temperatures`."
         )
-    if n_tasks < 1 or n_validation_tasks < 1:
-        raise InvalidInputError(
-            f"Expected `n_tasks` and `n_validation_tasks` to be at least 1, but got {n_tasks} and {n_validation_tasks}."
-        )
+    check_at_least(1, n_tasks=n_tasks, n_validation_tasks=n_validation_tasks)
     if not seeds or len(set(seeds)) < len(seeds):
         raise InvalidInputError(f"Expected `seeds` to be distinct and at least one, but got {list(seeds)}.")
     if validation is not None and validation.items.data_ptr() == test.items.data_ptr():
