@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import re
 from pathlib import Path
@@ -63,6 +64,19 @@ def _one_thread():
 def as_for_users(monkeypatch):
     """Switch off the run-time shape checks, to see what a user sees when an argument is wrong."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture(scope="session")
+def load_file():
+    """Import a file that is in no package."""
+
+    def load(path):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 def _draw(kind, rng):

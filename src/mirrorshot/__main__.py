@@ -1,12 +1,27 @@
 """`python -m mirrorshot` is the command `mirrorshot`; `torchrun -m mirrorshot` runs it in several processes."""
 
-from mirrorshot.files.import_path import leave_out_working_folder
+import os  # these two the interpreter has loaded before any program begins
+import sys
 
-leave_out_working_folder(is_program=__name__ == "__main__")
+
+def _leave_out_working_folder() -> None:
+    """Remove the working folder from `sys.path`: files beside somebody's images must not run.
+
+    `python -m` puts it there, and so does an empty entry of PYTHONPATH, as in `PYTHONPATH=$PYTHONPATH:/opt/lib` where
+    the variable was not set. Entries that PYTHONPATH names stay.
+    """
+    is_safe = getattr(sys.flags, "safe_path", False) or sys.flags.isolated
+    if __name__ == "__main__" and not is_safe:
+        del sys.path[0]
+    named = [] if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    here = os.getcwd()
+    if "" in named and here not in map(os.path.abspath, filter(None, named)):
+        sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
+
+
+_leave_out_working_folder()
 
 import atexit  # noqa: E402 - a file of that name in the working folder is not the one that is meant
-import os  # noqa: E402
-import sys  # noqa: E402
 import threading  # noqa: E402
 from typing import NoReturn  # noqa: E402
 

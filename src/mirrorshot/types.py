@@ -1,4 +1,4 @@
-"""Errors, the letters of shapes, and `TaskBatch`, in which data and methods meet.
+"""Errors, a check of options, the letters of shapes, and `TaskBatch`, in which data and methods meet.
 
 Shape letters, everywhere: `T` tasks, `C` classes of a task (n_way), `N` conditioning points, `M` query points,
 `D` features. The task dimension comes first.
@@ -30,6 +30,19 @@ class DataError(MirrorshotError, ValueError):
 
 class NumericalError(MirrorshotError, ArithmeticError):
     """A computation left the range of its floating-point type."""
+
+
+def check_at_least(low: int, **options: int) -> None:
+    """Refuse options below `low`, or NaN.
+
+    Example:
+        >>> check_at_least(1, n_steps=0)
+        Traceback (most recent call last):
+        mirrorshot.types.InvalidInputError: Expected `n_steps` to be at least 1, but got 0.
+    """
+    for name, value in options.items():
+        if not value >= low:
+            raise InvalidInputError(f"Expected `{name}` to be at least {low}, but got {value}.")
 
 
 class TaskBatch(NamedTuple):

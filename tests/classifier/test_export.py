@@ -7,17 +7,14 @@ import onnxruntime
 import pytest
 
 from mirrorshot import FewShotClassifier
-from mirrorshot.classifier.export import ExportError, export_onnx
+from mirrorshot.classifier.export import export_onnx
 from mirrorshot.classifier.link import Link
-from mirrorshot.gp.kernels import RBF, Cosine, Kernel, Linear, Matern, Polynomial
+from mirrorshot.files.lazy import MissingPackageError
+from mirrorshot.gp.kernels import FAMILIES, RBF, Cosine, Kernel, Linear, Matern, Polynomial
 from mirrorshot.types import InvalidInputError
 
 KERNELS = {
-    "cosine": "cosine",
-    "rbf": "rbf",
-    "matern": "matern",
-    "linear": "linear",
-    "polynomial": "polynomial",
+    **{name: name for name in FAMILIES},
     "narrow": Cosine(outputscale=0.1),
     "wide": RBF(outputscale=200.0, lengthscale=2.0),
     "rough": Matern(nu=0.5, lengthscale=2.0),
@@ -113,7 +110,7 @@ def of_an_earlier_version(few):
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     X, y, _ = task(2)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ExportError, match=r"pip install 'mirrorshot\[onnx\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'mirrorshot\[onnx\]'"):
         export_onnx(FewShotClassifier().fit(X, y), tmp_path / "head.onnx")
 
 

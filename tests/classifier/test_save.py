@@ -13,6 +13,7 @@ from mirrorshot.classifier.save import HEAD_VERSION
 from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.files.sealed import save_sealed
 from mirrorshot.gp.kernels import (
+    FAMILIES,
     RBF,
     Linear,
     Matern,
@@ -25,11 +26,7 @@ from mirrorshot.types import InvalidInputError
 
 X, Y = load_digits(return_X_y=True)
 KERNELS = {
-    "cosine": "cosine",
-    "rbf": "rbf",
-    "matern": "matern",
-    "linear": "linear",
-    "polynomial": "polynomial",
+    **{name: name for name in FAMILIES},
     "own": Matern(nu=0.5, lengthscale=20.0),
     "sum": RBF(lengthscale=20.0) + Linear(outputscale=0.001),
     "product": RBF(lengthscale=20.0) * Polynomial(power=3, normalise=True),

@@ -9,6 +9,9 @@ def test_completed_names_are_those_of_the_registries():
     assert completion.complete_method("") == list(METHODS)
     assert set(completion.DATA) == set(DATASETS)
     assert completion.complete_preset("") == list(PRESETS)
+    assert completion.complete_target("tab") == ["table1", "table2", "table3", "table4", "tables"]
+    assert completion.complete_budget("s") == ["smoke", "short"]
+    assert completion.complete_topic("k") == ["kernels"]
     by_name = {name.split(":")[0]: name for name in ENCODERS if name not in ("FOLDER", "module:function")}
     assert tuple(f"{short}:" if ":" in name else name for short, name in by_name.items()) == completion.ENCODERS
 

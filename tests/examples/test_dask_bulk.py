@@ -1,7 +1,6 @@
 """The example with Dask, on a local cluster of two workers."""
 
 import gc
-import importlib.util
 import pickle
 import sys
 from pathlib import Path
@@ -21,11 +20,8 @@ PATIENT = {"distributed.comm.timeouts.connect": "300s", "distributed.comm.timeou
 
 
 @pytest.fixture(scope="module")
-def dask_bulk():
-    spec = importlib.util.spec_from_file_location("dask_bulk", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def dask_bulk(load_file):
+    return load_file(EXAMPLE)
 
 
 def has_torch():

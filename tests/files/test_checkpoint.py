@@ -13,12 +13,11 @@ from safetensors.torch import load_file, save_file
 from mirrorshot.files.checkpoint import (
     CheckpointError,
     CheckpointNotFoundError,
-    CheckpointWriteError,
     load_checkpoint,
     load_info,
     save_checkpoint,
-    write_atomically,
 )
+from mirrorshot.files.writing import CheckpointWriteError, write_atomically
 from mirrorshot.types import MirrorshotError
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
-from mirrorshot.gp.threads import one_blas_thread, one_thread
+from mirrorshot.gp.threads import one_blas_thread, threads
 
 
 @pytest.fixture
@@ -16,18 +16,13 @@ def two_threads():
 
 
 def test_small_work_has_one_thread_and_the_number_comes_back(two_threads):
-    with one_thread():
+    with threads(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
 
 
-def test_large_work_keeps_all_threads(two_threads):
-    with one_thread(is_small=False):
-        assert torch.get_num_threads() == 2
-
-
 def test_the_number_comes_back_after_an_error(two_threads):
-    with pytest.raises(ZeroDivisionError), one_thread():
+    with pytest.raises(ZeroDivisionError), threads(1):
         _ = 1 / 0
     assert torch.get_num_threads() == 2
 
@@ -36,14 +31,14 @@ def test_python_threads_do_not_disturb_each_other(two_threads):
     inside, done = threading.Event(), threading.Event()
 
     def other():
-        with one_thread():
+        with threads(1):
             inside.set()
             done.wait(300)
 
     worker = threading.Thread(target=other)
     worker.start()
     inside.wait(300)
-    with one_thread():
+    with threads(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
     done.set()
@@ -66,7 +61,7 @@ def blas():
 
 
 def test_small_matrices_have_one_thread_and_the_number_comes_back(blas):
-    with one_blas_thread():
+    with one_blas_thread(is_small=True):
         assert blas() == {1}
         with one_blas_thread(is_small=False):
             assert blas() == {1}
@@ -77,11 +72,11 @@ def test_small_matrices_have_one_thread_and_the_number_comes_back(blas):
 
 def test_the_number_comes_back_after_blocks_in_several_threads(blas):
     def other():
-        with one_blas_thread():
+        with one_blas_thread(is_small=True):
             assert blas() == {1}
 
     workers = [threading.Thread(target=other) for _ in range(4)]
-    with one_blas_thread():
+    with one_blas_thread(is_small=True):
         for worker in workers:
             worker.start()
         for worker in workers:

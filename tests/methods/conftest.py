@@ -29,6 +29,47 @@ def drawn(source):
 
 
 @pytest.fixture
+def predictions_by_torch():
+    """Predicts task by task, with heads that torch's own optimiser fits from the layers that `build` starts."""
+
+    def fit(build, logits, x, y, n_way, *, seed, n_passes=100, batch_size=4, **options):
+        """A head of one task; the i-th row of draws belongs to point i and class i."""
+        generator, D = torch.Generator().manual_seed(seed), x.shape[1]
+        draws = torch.stack([torch.rand(D + 1 + n_passes, generator=generator) for _ in range(len(x))]).double()
+        layer = build((2 * draws[:n_way, : D + 1] - 1) / D**0.5)
+        settings = {"lr": 0.01, "momentum": 0.9, "dampening": 0.9, "weight_decay": 1e-3} | options
+        sgd = torch.optim.SGD(layer.parameters(), **settings)
+        for place in draws[:, D + 1 :].T:
+            for index in place.argsort().split(batch_size):
+                sgd.zero_grad()
+                torch.nn.functional.cross_entropy(logits(layer, x[index]), y[index]).backward()
+                sgd.step()
+        return layer
+
+    def predict(build, logits, tasks, **options):
+        support = zip(tasks.support_x, tasks.support_y, strict=True)
+        heads = [fit(build, logits, x, y, tasks.n_way, **options) for x, y in support]
+        return torch.stack([logits(head, x).log_softmax(-1) for head, x in zip(heads, tasks.query_x, strict=True)])
+
+    return predict
+
+
+@pytest.fixture
+def assert_half_precision_is_close():
+    """Predicts with the network in half precision, too: other numbers, single precision, close in probability."""
+
+    def compare(method, tasks, atol):
+        full = method.predict(tasks)
+        method.network_dtype = torch.bfloat16
+        half = method.predict(tasks)
+        assert half.dtype == torch.float32
+        assert not torch.equal(half, full)
+        torch.testing.assert_close(half.exp(), full.exp(), atol=atol, rtol=0.0)
+
+    return compare
+
+
+@pytest.fixture
 def pad():
     """Makes tasks with one class more, without items, and with padding: a support item first, a query last."""
 

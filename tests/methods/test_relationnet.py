@@ -154,17 +154,12 @@ def test_training_learns_to_tell_classes_apart():
     assert (method.predict(tasks).argmax(-1) == query_y).double().mean() > 0.9
 
 
-def test_half_precision_is_close_to_full_and_scores_are_single():
+def test_half_precision_is_close_to_full_and_scores_are_single(assert_half_precision_is_close):
     generator = torch.Generator().manual_seed(0)
     method = RelationNet(make_backbone("conv4snp", generator=generator))
     x = torch.randn(1, 6, 1, 28, 28, generator=generator)
     tasks = draw(n_tasks=1, n_shot=2, n_query=2)[0]._replace(support_x=x, query_x=x)
-    full = method.predict(tasks)
-    method.network_dtype = torch.bfloat16
-    half = method.predict(tasks)
-    assert half.dtype == torch.float32
-    assert not torch.equal(half, full)
-    torch.testing.assert_close(half.exp(), full.exp(), atol=0.02, rtol=0.0)
+    assert_half_precision_is_close(method, tasks, atol=0.02)
 
 
 def test_weights_come_from_the_seed_alone():

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from mirrorshot.methods.shared import (
-    check_at_least,
     check_choice,
     check_positive,
     class_log_prob,
@@ -14,7 +13,7 @@ from mirrorshot.methods.shared import (
     mean_of_softmax,
     xavier_rows,
 )
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, check_at_least
 
 MASK = torch.tensor([[True, True, False], [True, True, True]])
 

@@ -1,7 +1,6 @@
 """Images that stop decoders: the server refuses or takes them, and goes on."""
 
 import contextlib
-import importlib.util
 import itertools
 import os
 import signal
@@ -17,11 +16,8 @@ _STEP, _MAX_BYTES = 4, 10_000  # the tests of `imaging` send all of them to a wo
 
 
 @pytest.fixture(scope="module")
-def hostile():
-    spec = importlib.util.spec_from_file_location("hostile_images", _FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def hostile(load_file):
+    return load_file(_FILE)
 
 
 def processes(server):

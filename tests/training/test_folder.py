@@ -9,8 +9,9 @@ import threading
 import pytest
 import torch
 
-from mirrorshot.files.checkpoint import CheckpointError, CheckpointWriteError
+from mirrorshot.files.checkpoint import CheckpointError
 from mirrorshot.files.lock import RunError, RunLock, remove_run
+from mirrorshot.files.writing import CheckpointWriteError
 from mirrorshot.training.folder import RunFolder, read_config, read_log
 
 CONFIG = {"method": "dkt", "seed": 1}

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mirrorshot.files.checkpoint import CheckpointWriteError, load_checkpoint
+from mirrorshot.files.checkpoint import load_checkpoint
 from mirrorshot.files.lock import RunError
+from mirrorshot.files.writing import CheckpointWriteError
 from mirrorshot.methods import METHODS
 from mirrorshot.methods.protonet import ProtoNet
 from mirrorshot.training import train

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mirrorshot.classifier.decisions import EntropyParts, uncertainty
+from mirrorshot.classifier.decisions import Uncertainty, uncertainty
 from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.methods import make_method
 from mirrorshot.networks.backbones import make_backbone
@@ -106,7 +106,7 @@ def test_what_is_no_episode_is_explained(change, message):
 
 
 def test_uncertainty_has_a_bar_of_two_parts_for_each_query():
-    parts = EntropyParts(*(torch.linspace(low, 1.0, 6) for low in (0.2, 0.1, 0.1)))
+    parts = Uncertainty(*(torch.linspace(low, 1.0, 6) for low in (0.2, 0.1, 0.1)))
     display = EpisodeDisplay(**episode(), uncertainty=parts).plot()
     (ax,) = [ax for ax in display.figure_.axes if ax.get_label() == "uncertainty"]
     _, aleatoric, epistemic = ax.containers

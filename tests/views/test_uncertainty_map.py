@@ -56,8 +56,7 @@ def test_given_axes_are_drawn_on(display):
     [
         (X[:, :1], Y, {}, r"`X` of shape \(n, 2\)"),
         (X, Y[:2], {}, "n labels"),
-        (X, Y, {"n_points": 1}, "`n_points` of at least 2"),
-        (X, Y, {"margin": -1.0}, "`margin` not negative"),
+        (X, Y, {"n_points": 1}, "`n_points` to be at least 2"),
         (X, np.array(["b", "b", "a", "c"]), {}, "labels that `estimator` was fitted on"),
     ],
 )

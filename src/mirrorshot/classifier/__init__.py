@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from mirrorshot.files.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from mirrorshot.classifier.decide import Suspects, Uncertainty
+    from mirrorshot.classifier.decide import Suspects
+    from mirrorshot.classifier.decisions import Uncertainty
     from mirrorshot.classifier.estimator import FewShotClassifier
     from mirrorshot.classifier.explain import Evidence
     from mirrorshot.classifier.fitted import Fitted
@@ -22,7 +23,8 @@ __all__ = ["Evidence", "FewShotClassifier", "Fitted", "Learned", "Rejection", "S
 __getattr__ = lazy_exports(
     __name__,
     {
-        "decide": "Suspects Uncertainty",
+        "decide": "Suspects",
+        "decisions": "Uncertainty",
         "estimator": "FewShotClassifier",
         "explain": "Evidence",
         "fitted": "Fitted",

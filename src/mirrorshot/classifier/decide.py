@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mirrorshot.classifier import decisions
+from mirrorshot.classifier.decisions import Uncertainty
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import latents, loo_proba
@@ -16,20 +17,6 @@ from mirrorshot.softmax.arrays import NDArray
 from mirrorshot.types import InvalidInputError
 
 _RECENTRED = 64  # examples up to which each leaves the centre when it is predicted from the others
-
-
-class Uncertainty(NamedTuple):
-    """Uncertainty of predicted labels in nats, each of shape (n_queries,); `total = aleatoric + epistemic`.
-
-    Attributes:
-        total: entropy of the predictive.
-        aleatoric: what would remain however many examples there were: the classes overlap.
-        epistemic: what more examples can remove (BALD, the mutual information of the label and the latents).
-    """
-
-    total: NDArray[np.float64]
-    aleatoric: NDArray[np.float64]
-    epistemic: NDArray[np.float64]
 
 
 class Suspects(NamedTuple):
@@ -52,7 +39,7 @@ def uncertainty(
     """Return the uncertainty of the label of each query, before the temperature."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
-        return Uncertainty(*decisions.uncertainty(mean, var))
+        return decisions.uncertainty(mean, var)
 
 
 def novelty(

@@ -16,7 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from mirrorshot.classifier import decide, edit, explain, predict, promise
-from mirrorshot.classifier.decide import Suspects, Uncertainty
+from mirrorshot.classifier.decide import Suspects
+from mirrorshot.classifier.decisions import Uncertainty
 from mirrorshot.classifier.examples import Examples
 from mirrorshot.classifier.explain import Evidence
 from mirrorshot.classifier.fit import Settings, learn

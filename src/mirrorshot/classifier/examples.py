@@ -61,12 +61,10 @@ def check_index(index: Any, size: int) -> NDArray[np.intp]:
 
 def join_labels(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     """Labels of both; text and numbers do not sort together."""
-    if (old.dtype.kind in "US") != (new.dtype.kind in "US") and "O" not in (old.dtype.kind, new.dtype.kind):
-        raise InvalidInputError(
-            f"Expected labels that sort with those that are there, such as {old[0]!r}, but got {new[0]!r}."
-        )
-    joined = np.concatenate([old, new])
     try:
+        if (old.dtype.kind in "US") != (new.dtype.kind in "US") and "O" not in (old.dtype.kind, new.dtype.kind):
+            raise TypeError("text and numbers")
+        joined = np.concatenate([old, new])
         np.unique(joined)
     except TypeError as error:
         raise InvalidInputError(

@@ -54,12 +54,13 @@ def head_state(learned: Learned) -> HeadState:
     given = settings.kernel
     own = {name: value for name, value in settings._asdict().items() if name not in ("kernel", "prior")}
     declared = examples.declared
+    prior_arrays, prior_info = ({}, None) if settings.prior is None else prior_state(settings.prior)
     info: dict[str, Any] = {
         "parameters": {name: value if isinstance(value, str) else float(value) for name, value in own.items()},
         "kernel": describe_kernel(fitted.kernel),
         "given_kernel": given if isinstance(given, str) else None,
         "map": {"root": fitted.map.root, "unit": fitted.map.unit},
-        "prior": None if settings.prior is None else prior_state(settings.prior)[1],
+        "prior": prior_info,
         "classes": classes,
         "class_kind": kind,
         "declared": None if declared is None else np.searchsorted(fitted.classes, declared).tolist(),
@@ -78,7 +79,7 @@ def head_state(learned: Learned) -> HeadState:
         "centre": fitted.centre,
         "sites.shift": fitted.posterior.sites.shift,
         "sites.precision": fitted.posterior.sites.precision,
-        **({} if settings.prior is None else _named("prior.", prior_state(settings.prior)[0])),
+        **{f"prior.{name}": array for name, array in prior_arrays.items()},
         **{f"kernel.{name}": array for name, array in kernel_state(fitted.kernel).items()},
     }
     return HeadState({name: np.ascontiguousarray(array) for name, array in tensors.items()}, info)
@@ -128,10 +129,6 @@ def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> L
     )
     _check_answers(fitted)
     return Learned(fitted, settings, names)
-
-
-def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {prefix + name: array for name, array in arrays.items()}
 
 
 def _prior(tensors: Mapping[str, NDArray[Any]], info: Any) -> Prior | None:

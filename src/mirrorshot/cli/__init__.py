@@ -25,7 +25,7 @@ from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
 from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
 from mirrorshot.cli.serve_command import SERVE_EXAMPLES, serve
 from mirrorshot.cli.suggest_command import SUGGEST_EXAMPLES, suggest
-from mirrorshot.cli.terminal import Commands, package_version
+from mirrorshot.cli.terminal import Commands
 from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
 
 __all__ = ["main"]
@@ -64,7 +64,9 @@ main = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"mirrorshot {package_version()}")
+        from importlib.metadata import version
+
+        typer.echo(f"mirrorshot {version('mirrorshot')}")
         raise typer.Exit
 
 

@@ -4,8 +4,9 @@ The registries of data sets and encoders need torch, and a shell cannot wait for
 names, and `tests/cli/test_completion.py` compares them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from glob import escape, glob
+from importlib import import_module
 from os.path import isdir
 
 ENCODERS = (
@@ -15,16 +16,16 @@ ENCODERS = (
 DATA = ("glyphs", "cub", "mini_imagenet", "mini_imagenet_to_cub", "omniglot", "omniglot_to_emnist")
 
 
-def complete_method(incomplete: str) -> list[str]:
-    """Methods that begin with the given text.
+def _names_of(module: str, registry: str) -> Callable[[str], list[str]]:
+    """Return the completion by the names in a registry, whose module is imported when the shell asks."""
+    return lambda incomplete: _beginning(getattr(import_module(f"mirrorshot.{module}"), registry), incomplete)
 
-    Example:
-        >>> complete_method("mir")
-        ['mirror_gp']
-    """
-    from mirrorshot.methods import METHODS
 
-    return _beginning(METHODS, incomplete)
+complete_method = _names_of("methods", "METHODS")
+complete_preset = _names_of("training.presets", "PRESETS")
+complete_target = _names_of("paper", "TARGETS")
+complete_budget = _names_of("paper", "BUDGETS")
+complete_topic = _names_of("cli.list_command", "LISTS")
 
 
 def complete_data(incomplete: str) -> list[str]:
@@ -38,35 +39,11 @@ def complete_encoder(incomplete: str) -> list[str]:
     return _beginning(ENCODERS, incomplete) + folders
 
 
-def complete_preset(incomplete: str) -> list[str]:
-    """Presets that begin with the given text."""
-    from mirrorshot.training.presets import PRESETS
-
-    return _beginning(PRESETS, incomplete)
-
-
-def complete_target(incomplete: str) -> list[str]:
-    """Targets of `mirrorshot reproduce` that begin with the given text."""
-    from mirrorshot.paper import TARGETS
-
-    return _beginning(TARGETS, incomplete)
-
-
-def complete_budget(incomplete: str) -> list[str]:
-    """Budgets that begin with the given text."""
-    from mirrorshot.paper import BUDGETS
-
-    return _beginning(BUDGETS, incomplete)
-
-
 def complete_setting(incomplete: str) -> list[str]:
     """Settings that begin with the given text, ready for their value."""
-    from dataclasses import fields
+    from mirrorshot.training.config import field_types
 
-    from mirrorshot.training.config import Config
-
-    names = (f"{field.name}{'.' if field.name == 'method_options' else '='}" for field in fields(Config))
-    return _beginning(names, incomplete)
+    return _beginning((f"{n}{'.' if n == 'method_options' else '='}" for n in field_types()), incomplete)
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:

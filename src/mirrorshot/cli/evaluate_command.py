@@ -109,7 +109,7 @@ def evaluate(
     if report is not None:
         prepare_page("--report", report)
     with errors_as_messages():
-        from mirrorshot.cli.results import Results, print_results, write_html, write_json
+        from mirrorshot.cli.results import Results, print_results, write_evaluations, write_html
 
         configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
@@ -121,7 +121,7 @@ def evaluate(
             runs, sizes.data, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=given.quiet
         )
         results = Results(sizes.data, checkpoint, configs, found, views)
-        record = write_json(results)
+        record = write_evaluations(results)
         if report is not None:
             write_html(report, results)
     if as_json:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mirrorshot.cli.completion import complete_topic
 from mirrorshot.cli.options import AsJson, examples
 from mirrorshot.cli.terminal import errors_as_messages, note, refuse, say_json
 
@@ -149,11 +150,7 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
 def list_names(
     topic: Annotated[
         str | None,
-        typer.Argument(
-            help=f"{', '.join(LISTS)}.",
-            show_default="all of them",
-            autocompletion=lambda incomplete: [name for name in LISTS if name.startswith(incomplete)],
-        ),
+        typer.Argument(help=f"{', '.join(LISTS)}.", show_default="all of them", autocompletion=complete_topic),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

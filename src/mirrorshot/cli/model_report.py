@@ -25,7 +25,7 @@ def report_model(
 ) -> None:
     """Write the report on a model; `paths` are its file and labelled items."""
     with short_work():
-        from mirrorshot.files.checkpoint import write_json
+        from mirrorshot.files.writing import write_json
         from mirrorshot.tool.scores import verdict
         from mirrorshot.views import model_sections, write_report
 

@@ -11,6 +11,7 @@ import typer
 from mirrorshot.cli.models import end_with_damaged, read_queries
 from mirrorshot.cli.options import AsJson, ModelFile, Queries, Reading, examples
 from mirrorshot.cli.terminal import note, prepare_file, refuse, say, say_json, short_work, shown
+from mirrorshot.files.lazy import need
 from mirrorshot.files.texts import csv_cell
 
 if TYPE_CHECKING:
@@ -108,16 +109,8 @@ def _print_csv(answers: Sequence["Prediction"]) -> None:
 
 
 def _write_parquet(path: Path, answers: Sequence["Prediction"]) -> None:
-    from mirrorshot.types import DataError
-
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise DataError(
-            "Expected pyarrow, which writes Parquet files, but it is missing. pip install pyarrow"
-        ) from error
-    pq.write_table(pa.Table.from_pylist([_row(answer) for answer in answers]), path)
+    table = need("pyarrow").Table.from_pylist([_row(answer) for answer in answers])
+    need("pyarrow.parquet").write_table(table, path)
 
 
 def is_terminal() -> bool:

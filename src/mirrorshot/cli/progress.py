@@ -3,19 +3,19 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mirrorshot.cli.terminal import is_first_process, say
 from mirrorshot.files.texts import harmless
 
-Progress = Callable[[int, int, str], None]
-"""Called with the number of items done, their total number, and a label."""
+if TYPE_CHECKING:
+    from mirrorshot.data.decoding import Progress
 
 _QUIET_SECONDS = 30.0  # between two lines where stderr is no terminal
 
 
 @contextmanager
-def progress_bar(*, quiet: bool) -> Iterator[Callable[[str], Progress]]:
+def progress_bar(*, quiet: bool) -> Iterator["Callable[[str], Progress]"]:
     """Show progress while the block runs. The function that it yields begins a stage, with a bar of its own."""
     from rich.console import Console
 
@@ -45,7 +45,7 @@ def _rich_bar(console: Any) -> Any:
     return Progress(*columns, console=console, transient=True, speed_estimate_period=120)
 
 
-def _stage_of_bar(bar: Any, stage: str) -> Progress:
+def _stage_of_bar(bar: Any, stage: str) -> "Progress":
     for task in bar.task_ids:
         bar.remove_task(task)
     task = bar.add_task("", total=None, stage=harmless(stage, keep=""))

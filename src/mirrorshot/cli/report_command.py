@@ -117,7 +117,7 @@ def report(
     prepare_page("--output", output)
     with errors_as_messages():
         from mirrorshot.cli.results import write_comparison
-        from mirrorshot.files.checkpoint import write_json
+        from mirrorshot.files.writing import write_json
         from mirrorshot.views import Table, check_gate, comparison_record
 
         shown = _collect(runs, wanted, again=again, n_cards=cards, device=device, quiet=given.quiet)
@@ -156,7 +156,7 @@ def _collect(
     folders: Sequence[Path], wanted: _Wanted, *, again: bool, n_cards: int, device: str, quiet: bool
 ) -> dict[str, "ReportedRun"]:
     """All runs with their evaluations, stored or made now."""
-    from mirrorshot.cli.results import Results, read_stored, shown_names, write_json
+    from mirrorshot.cli.results import Results, read_stored, shown_names, write_evaluations
     from mirrorshot.training.folder import read_log
     from mirrorshot.training.runs import evaluate_run, load_run, load_test_data
     from mirrorshot.training.world import choose_device
@@ -175,7 +175,7 @@ def _collect(
                 run, dataset = load(folder), load_data(config.data)
                 options = {"two_temperatures": wanted.two_temperatures, **wanted.protocol}
                 evaluation = evaluate_run(run, dataset, progress=stage(f"Evaluating {folder.name}"), **options)
-                write_json(Results(config.data, "best", {folder: config}, {folder: evaluation}))
+                write_evaluations(Results(config.data, "best", {folder: config}, {folder: evaluation}))
             cards, note = _cards(partial(load_data, config.data), partial(load, folder), evaluation, n_cards)
             shown[name] = ReportedRun(folder, config, config.data, evaluation, read_log(folder), cards, note)
     return shown
@@ -185,8 +185,6 @@ def _cards(
     load_data: "Callable[[], Dataset]", load: "Callable[[], Run]", evaluation: "Evaluation", n_cards: int
 ) -> tuple[list["EpisodeDisplay"], str]:
     """Draw the first test tasks; return none, and the reason, if the items are no images."""
-    from mirrorshot.data import EpisodeSampler
-    from mirrorshot.training import build_preprocess
     from mirrorshot.types import DataError
     from mirrorshot.views import EpisodeDisplay
 
@@ -196,11 +194,8 @@ def _cards(
         dataset = load_data()
     except DataError as error:
         return [], f"Its tasks are not drawn, because its data are not there. {error}"
-    preprocess = build_preprocess(dataset, augment=False)
-    if preprocess is None or dataset.test is None:
+    if not dataset.image_size or dataset.test is None:
         return [], "Its tasks are not drawn, because its data are embeddings and not images."
-    run, protocol = load(), evaluation.protocol
-    sampler = EpisodeSampler(dataset.test, protocol.n_way, protocol.n_shot, protocol.n_query, seed=protocol.seeds[0])
-    prepare = lambda items: preprocess(items.to(run.device))  # noqa: E731
-    numbers = range(min(n_cards, protocol.n_tasks))
-    return EpisodeDisplay.from_method(run.predictor, sampler, numbers, prepare=prepare), ""
+    protocol = evaluation.protocol
+    n_tasks = min(n_cards, protocol.n_tasks)
+    return EpisodeDisplay.of_run(load(), dataset, protocol[:3], seed=protocol.seeds[0], n_tasks=n_tasks), ""

@@ -4,13 +4,16 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mirrorshot.cli.tables import print_tables
-from mirrorshot.cli.terminal import package_version, say
-from mirrorshot.files.checkpoint import load_info, write_atomically
+from mirrorshot.cli.terminal import say
+from mirrorshot.files.checkpoint import load_info
+from mirrorshot.files.texts import count
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.training.config import Config
 from mirrorshot.training.evaluation import Evaluation
 from mirrorshot.training.folder import read_log
@@ -72,13 +75,13 @@ def file_name(results: Results, run: Path) -> str:
     return f"evaluation{other}{'' if results.checkpoint == 'best' else '-last'}.json"
 
 
-def write_json(results: Results) -> dict[str, Any]:
+def write_evaluations(results: Results) -> dict[str, Any]:
     """Write the numbers of each run into its folder; return those of all, and their differences in pairs."""
     records = []
     for run, found in results.found.items():
         config = results.configs[run].replace(**results.views)
         record = {
-            "mirrorshot_version": package_version(),
+            "mirrorshot_version": version("mirrorshot"),
             "run": str(run),
             "method": config.method,
             "data": results.data,
@@ -158,6 +161,6 @@ def write_comparison(
 ) -> list[Section]:
     """Write a report on evaluated runs, and return its sections."""
     sections = list(comparison_sections(runs, gate))
-    intro = f"{len(runs)} trained run{'s' if len(runs) > 1 else ''}, on classes not seen in training."
+    intro = f"{count(len(runs), 'trained runs')}, on classes not seen in training."
     write_report(path, title=title, intro=intro, sections=sections)
     return sections

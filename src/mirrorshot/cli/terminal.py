@@ -21,13 +21,6 @@ FINDINGS = 3
 """Exit code: done, but images could not be read, the doctor found errors, or a gate is not passed."""
 
 
-def package_version() -> str:
-    """Version of the package."""
-    from importlib.metadata import version
-
-    return version("mirrorshot")
-
-
 def say(text: str, *, err: bool = False) -> None:
     """Print a line on stdout or stderr, with control characters as escapes: names in it cannot steer the terminal."""
     typer.echo(harmless(text), err=err)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.files.checkpoint import write_atomically
 from mirrorshot.files.regular import open_regular
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.types import DataError
 
 Arrays = Mapping[str, NDArray[Any]]

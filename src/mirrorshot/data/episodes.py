@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mirrorshot.data.source import ClassSource
 from mirrorshot.files.texts import first
-from mirrorshot.types import DataError, InvalidInputError, TaskBatch
+from mirrorshot.types import DataError, InvalidInputError, TaskBatch, check_at_least
 
 Range = int | tuple[int, int]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -81,8 +81,7 @@ class EpisodeSampler:
 
     def draw(self, n_tasks: int) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
         """Return the next tasks, and apart from them the labels of their queries."""
-        if n_tasks < 1:
-            raise InvalidInputError(f"Expected `n_tasks` to be at least 1, but got {n_tasks}.")
+        check_at_least(1, n_tasks=n_tasks)
         start = self.position
         self.position += n_tasks
         return self.tasks(range(start, start + n_tasks))

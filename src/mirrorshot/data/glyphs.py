@@ -16,7 +16,7 @@ from PIL import Image
 from mirrorshot.data.cache import Arrays, cache_folder, cached_npz
 from mirrorshot.data.source import ClassSource
 from mirrorshot.data.typefaces import DIGITS, SIZE, glyph_classes, render_class
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, check_at_least
 
 _FORMAT = 1  # of the cache; raise it when the images change
 
@@ -48,9 +48,8 @@ def load_glyphs(
         return _digits()
     if split not in ("train", "val"):
         raise InvalidInputError(f"Expected `split` to be 'train', 'val' or 'test', but got {split!r}.")
-    for name, value, least in (("n_classes", n_classes, 1), ("n_per_class", n_per_class, 1), ("seed", seed, 0)):
-        if value is not None and value < least:
-            raise InvalidInputError(f"Expected `{name}` to be at least {least}, but got {value}.")
+    check_at_least(1, n_classes=1 if n_classes is None else n_classes, n_per_class=n_per_class)
+    check_at_least(0, seed=seed)
     return _glyphs(split, n_classes, n_per_class, seed, cache)
 
 

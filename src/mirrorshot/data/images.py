@@ -18,7 +18,7 @@ from mirrorshot.data.decoding import Progress, check_bytes, decode_all, why_dama
 from mirrorshot.data.source import ClassSource, empty_classes
 from mirrorshot.files.imaging.folders import class_files
 from mirrorshot.files.texts import first
-from mirrorshot.types import DataError, InvalidInputError
+from mirrorshot.types import DataError, InvalidInputError, check_at_least
 
 _FORMAT = 1  # of the cache; raise it when the decoded images change
 
@@ -79,8 +79,7 @@ def read_files(
     `root` is a name for messages and for the cache, which holds one set for each `root`. `resample` is Pillow's filter,
     antialiased in any case.
     """
-    if size < 1:
-        raise InvalidInputError(f"Expected `size` to be at least 1, but got {size}.")
+    check_at_least(1, size=size)
     if channels not in (1, 3):
         raise InvalidInputError(f"Expected `channels` to be 1 or 3, but got {channels}.")
     paths = [path for of_class in files.values() for path in of_class]

@@ -58,12 +58,12 @@ _FILES = {
 }  # fmt: skip
 
 
-def check_present(name: str, folder: Path | None = None) -> None:
-    """Look for the files of a benchmark data set, without reading them; `folder` as in `load_dataset`.
+def check_present(name: str) -> None:
+    """Look for the files of a benchmark data set in the folder `MIRRORSHOT_DATA`, without reading them.
 
     Raises `DataError`, which says where to get files that are missing.
     """
-    where = folder or os.environ.get("MIRRORSHOT_DATA")
+    where = os.environ.get("MIRRORSHOT_DATA")
     request = Request(Path(where) if where else None, None, False)
     for part in () if name == "glyphs" else name.split("_to_"):
         _locate(request, part)

@@ -12,11 +12,9 @@ Design notes:
   not forgery: anybody who can write the file can seal it. So readers check sizes and shapes too.
 """
 
-import errno
 import hashlib
 import json
 import os
-import secrets
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -29,6 +27,7 @@ from safetensors import SafetensorError
 
 from mirrorshot.files.lazy import need
 from mirrorshot.files.regular import NotRegularFileError, open_regular
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.types import MirrorshotError
 
 FORMAT_VERSION = 2
@@ -48,10 +47,6 @@ class CheckpointError(MirrorshotError, ValueError):
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
     """There is no such file."""
-
-
-class CheckpointWriteError(MirrorshotError, OSError):
-    """A file could not be written. The file that was there before is whole."""
 
 
 class Checkpoint(NamedTuple):
@@ -135,48 +130,6 @@ def load_info(path: Path) -> dict[str, Any]:
     info = _parse_info(path, *_read(path, _MAX_HEADER_BYTES + 8))
     info.pop("seal", None)
     return info
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new one: a file beside it, then a rename."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(beside, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise CheckpointWriteError(_why_not_written(path, len(data), error)) from error
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def write_json(path: Path, record: Any) -> None:
-    """Write indented JSON as `write_atomically` does; a number that is not finite is a ValueError."""
-    write_atomically(path, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a loss of power, where the system can."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _why_not_written(path: Path, n_bytes: int, error: OSError) -> str:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    hint = "Make room" if full else "Check that the folder exists and may be written"
-    kept = "the file that was there is unchanged" if path.exists() else "no file was left there"
-    return (
-        f"Expected to write {n_bytes:,} bytes to {path}, but got: {error.strerror or error}; {kept}. "
-        f"{hint}, then try again."
-    )
 
 
 def _to_json(info: Mapping[str, Any]) -> str:

@@ -13,30 +13,32 @@ EXTRAS = {
     "onnx": "onnx",
     "fastapi": "serve",
     "uvicorn": "serve",
+    "tensorboard": "track",
+    "pyarrow": None,
 }
-"""The extra of mirrorshot that installs each package which only some of its functions need."""
+"""Packages that only some functions need, and the extras of mirrorshot with them; None: it is installed by itself."""
 
 
 class MissingPackageError(MirrorshotError, ImportError):
-    """A function needs a package of an extra that is not installed. The message says which."""
+    """A function needs a package that is not installed. The message says how to install it."""
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
-    """Return the error that says what to install; None if the missing module is of no extra."""
+    """Return the error that says what to install; None if the missing module is of no package in `EXTRAS`."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None
+    wanted = package if EXTRAS[package] is None else f"'mirrorshot[{EXTRAS[package]}]'"
     return MissingPackageError(
-        f"Expected {package} to be installed, which this needs, but it is not. "
-        f"Install it with: pip install 'mirrorshot[{EXTRAS[package]}]'"
+        f"Expected {package} to be installed, which this needs, but it is not. Install it with: pip install {wanted}"
     )
 
 
 def need(module: str) -> Any:
-    """Import a module of an extra, or of this package where it needs one.
+    """Import a module of a package in `EXTRAS`, or of this package where it needs one.
 
     Raises:
-        MissingPackageError: a package is not installed; the message says which extra has it.
+        MissingPackageError: a package is not installed; the message says how to install it.
 
     Example:
         >>> need("torch").__name__

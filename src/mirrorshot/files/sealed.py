@@ -16,8 +16,8 @@ from mirrorshot.files.checkpoint import (
     checkpoint_bytes,
     damaged,
     load_checkpoint,
-    write_atomically,
 )
+from mirrorshot.files.writing import write_atomically
 
 MAX_SEALED_BYTES = 4 * 2**30
 _STAMP = ("format_version", "mirrorshot_version", "checksum")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mirrorshot.files.lazy import need
 from mirrorshot.files.regular import NotRegularFileError, open_regular
 from mirrorshot.files.texts import count, first
 from mirrorshot.types import DataError
@@ -24,6 +25,7 @@ def read_columns(path: Path) -> Columns:
 
     Raises:
         DataError: it is damaged, empty, too large, or not of that format.
+        MissingPackageError: it is a Parquet file, and pyarrow is not installed.
 
     Example:
         >>> import tempfile
@@ -36,9 +38,13 @@ def read_columns(path: Path) -> Columns:
     n_rows = len(next(iter(columns.values()), []))
     if n_rows == 0:
         raise DataError(f"Expected {path} to have rows, but it has none.")
+    _check_rows(path, n_rows)
+    return columns
+
+
+def _check_rows(path: Path, n_rows: int) -> None:
     if n_rows > MAX_ROWS:
         raise DataError(f"Expected {path} to have at most {MAX_ROWS:,} rows, but it has more. Split it.")
-    return columns
 
 
 def read_text(path: Path) -> str:
@@ -118,18 +124,11 @@ def _json_row(path: Path, i: int, line: str) -> dict[str, Any]:
 
 
 def _read_parquet(path: Path) -> Columns:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise DataError(
-            f"Expected pyarrow for reading {path}, but it is not installed. Install it: pip install pyarrow. "
-            "Or save the table as .csv, .jsonl or .npz."
-        ) from error
+    parquet = need("pyarrow.parquet")
     try:
         with open_regular(path) as file:
-            table = pq.ParquetFile(file)
-            if table.metadata.num_rows > MAX_ROWS:
-                raise DataError(f"Expected {path} to have at most {MAX_ROWS:,} rows, but it has more. Split it.")
+            table = parquet.ParquetFile(file)
+            _check_rows(path, table.metadata.num_rows)
             return dict(table.read().to_pydict())
     except DataError:
         raise

@@ -22,12 +22,11 @@ from torch.autograd.function import once_differentiable
 
 from mirrorshot.gp.gaussian import GaussianSites
 from mirrorshot.gp.linalg import times
+from mirrorshot.gp.mirror import Gradient
 from mirrorshot.gp.objective import Problem, make_problem
 from mirrorshot.gp.starts import AmortisedSites
-from mirrorshot.gp.steps import Solution, Visit, can_fuse, solve
+from mirrorshot.gp.steps import Solution, Waypoint, can_fuse, solve
 from mirrorshot.types import InvalidInputError
-
-TrainingGradient = Literal["envelope", "unroll"]
 
 
 def training_elbo(
@@ -38,7 +37,7 @@ def training_elbo(
     n_steps: int = 3,
     step_size: float = 1.0,
     start: Literal["prior"] | AmortisedSites = "prior",
-    gradient: TrainingGradient = "envelope",
+    gradient: Gradient = "envelope",
     weight: Float[Tensor, "T N"] | None = None,
     class_mask: Bool[Tensor, "T C"] | None = None,
     max_std: float | None = None,
@@ -72,8 +71,8 @@ class _Bound(torch.autograd.Function):
     def forward(
         ctx: Any, K: Tensor, problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, how: str
     ) -> Tensor:
-        ctx.visits = [] if how == "unroll" else None
-        ctx.solution = solve(problem, start, n_steps, step_size, ctx.visits)
+        ctx.waypoints = [] if how == "unroll" else None
+        ctx.solution = solve(problem, start, n_steps, step_size, ctx.waypoints)
         ctx.problem, ctx.step_size, ctx.is_shared = problem, step_size, K.shape[1] == 1
         elbo: Tensor = ctx.solution.elbo
         ctx.solution = ctx.solution._replace(elbo=None)  # the output itself would be kept alive by its own graph
@@ -83,8 +82,8 @@ class _Bound(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         K_bar = kernel_gradient(ctx.solution, ctx.is_shared)
-        if ctx.visits:
-            K_bar = K_bar + _through_steps(ctx.problem, ctx.solution, ctx.visits, ctx.step_size, ctx.is_shared)
+        if ctx.waypoints:
+            K_bar = K_bar + _through_steps(ctx.problem, ctx.solution, ctx.waypoints, ctx.step_size, ctx.is_shared)
         return grad[:, None, None, None] * K_bar, None, None, None, None, None
 
 
@@ -114,7 +113,7 @@ def outer(left: Tensor, right: Tensor, is_shared: bool) -> Float[Tensor, "T _ N 
 
 
 def _through_steps(
-    problem: Problem, solution: Solution, visits: list[Visit], rho: float, is_shared: bool
+    problem: Problem, solution: Solution, waypoints: list[Waypoint], rho: float, is_shared: bool
 ) -> Float[Tensor, "T _ N N"]:
     """Gradient in `K` through the sites: from the last step back to the first."""
     # at fixed K, dELBO = (g_m - alpha) dm + (g_v + w / 2) dv
@@ -123,14 +122,14 @@ def _through_steps(
     shift_bar, precision_bar = _pull_to_sites(solution.mean, solution.cov, g, h)
     weight = problem.weight[:, None, :]
     K_bar = torch.zeros_like(problem.K)
-    for i, visit in reversed(list(enumerate(visits))):
+    for i, waypoint in reversed(list(enumerate(waypoints))):
         # b' = (1 - rho) b + rho (a (y - p) + a c m), w' = (1 - rho) w + rho a c
         b, w = rho * shift_bar, rho * precision_bar
-        g, h = _moments_pull_back(problem, visit, -weight * b, weight * (b * visit.mean + w))
-        g = g + visit.curvature * b
-        K_bar = K_bar + pull_to_kernel(visit, g, h, is_shared)
+        g, h = _moments_pull_back(problem, waypoint, -weight * b, weight * (b * waypoint.mean + w))
+        g = g + waypoint.curvature * b
+        K_bar = K_bar + pull_to_kernel(waypoint, g, h, is_shared)
         if i > 0:  # the start is a constant
-            more = _pull_to_sites(visit.mean, visit.cov, g, h)
+            more = _pull_to_sites(waypoint.mean, waypoint.cov, g, h)
             shift_bar, precision_bar = (1 - rho) * shift_bar + more[0], (1 - rho) * precision_bar + more[1]
     return K_bar
 
@@ -141,13 +140,13 @@ def _pull_to_sites(mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> tuple[Ten
     return shift, -mean * shift - times(cov.square(), h)
 
 
-def pull_to_kernel(visit: Visit, g: Tensor, h: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
+def pull_to_kernel(waypoint: Waypoint, g: Tensor, h: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
     """Gradient in `K` from gradients of the posterior means and variances: A^T g alpha^T + A^T diag(h) A, symmetric."""
-    if visit.sites is None:  # A = I and alpha = 0
+    if waypoint.sites is None:  # A = I and alpha = 0
         return torch.diag_embed(h.sum(1, keepdim=True) if is_shared else h)
-    w = visit.sites.precision
-    through_mean = outer(g - w * times(visit.cov, g), visit.sites.shift - w * visit.mean, is_shared)
-    A = pull_matrix(w, visit.cov)
+    w = waypoint.sites.precision
+    through_mean = outer(g - w * times(waypoint.cov, g), waypoint.sites.shift - w * waypoint.mean, is_shared)
+    A = pull_matrix(w, waypoint.cov)
     if A.shape[1] < h.shape[1]:  # one matrix for all classes
         h = h.sum(1, keepdim=True)
     pulled = (A * h[..., None, :]) @ A.mT
@@ -155,12 +154,12 @@ def pull_to_kernel(visit: Visit, g: Tensor, h: Tensor, is_shared: bool) -> Float
 
 
 def _moments_pull_back(
-    problem: Problem, visit: Visit, prob_bar: Float[Tensor, "T C N"], curvature_bar: Float[Tensor, "T C N"]
+    problem: Problem, waypoint: Waypoint, prob_bar: Float[Tensor, "T C N"], curvature_bar: Float[Tensor, "T C N"]
 ) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]]:
     """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`."""
-    if visit.hessian is None:
+    if waypoint.hessian is None:
         from mirrorshot.gp.fused import moments_pull_back_fused
 
-        return moments_pull_back_fused(visit.mean, visit.var, problem.class_mask, prob_bar, curvature_bar)
-    pulled = visit.hessian.pull_back(prob_bar.mT, curvature_bar.mT)
+        return moments_pull_back_fused(waypoint.mean, waypoint.var, problem.class_mask, prob_bar, curvature_bar)
+    pulled = waypoint.hessian.pull_back(prob_bar.mT, curvature_bar.mT)
     return pulled[0].mT, pulled[1].mT

@@ -37,7 +37,7 @@ def is_available() -> bool:
 def solve_fused(
     problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, *, keep: bool = False
 ) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:
-    """Fields of `steps.Solution` after `n_steps` steps and, with `keep`, those of `steps.Visit` for every step."""
+    """Fields of `steps.Solution` after `n_steps` steps and, with `keep`, those of `steps.Waypoint` for every step."""
     given = (torch.zeros_like(problem.Y), torch.zeros_like(problem.Y)) if start is None else start
     sites = GaussianSites(*(s.clone(memory_format=torch.contiguous_format) for s in given))  # updated in place
     K, Y, weight = problem.K.contiguous(), problem.Y.contiguous(), problem.weight.contiguous()

@@ -10,16 +10,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 
-from mirrorshot.gp.linalg import cholesky_of_shifted, times
-from mirrorshot.softmax.arrays import (
-    Array,
-    at_least,
-    diagonal,
-    inverse_lower,
-    namespace,
-    solve_lower,
-    zeros,
-)  # fmt: skip
+from mirrorshot.gp.linalg import cholesky_of_shifted, inverse_lower, solve_lower, times
+from mirrorshot.softmax.arrays import Array, at_least, diagonal, namespace, zeros
 from mirrorshot.types import NumericalError
 
 

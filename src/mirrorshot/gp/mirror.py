@@ -17,7 +17,7 @@ from mirrorshot.gp.objective import Problem, make_problem
 from mirrorshot.gp.quasi_newton import MirrorInfo, safeguarded_descent
 from mirrorshot.gp.starts import AmortisedSites, exchangeable_sites
 from mirrorshot.softmax.arrays import Array, detach, is_tensor, namespace, no_grad
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, check_at_least
 
 CHUNK_ELEMENTS = 2**22
 """Largest number of covariances (tasks x classes x points^2) the safeguarded loop works on at a time; about ten arrays
@@ -108,8 +108,7 @@ def _check_options(step_size: float | str, start: object, gradient: str, max_ste
         )
     if isinstance(start, str) and start != "prior":
         raise InvalidInputError(f"Expected `start` to be 'prior', GaussianSites or AmortisedSites, but got {start!r}.")
-    if max_steps < 1:
-        raise InvalidInputError(f"Expected `max_steps` to be at least 1, but got {max_steps}.")
+    check_at_least(1, max_steps=max_steps)
 
 
 def _given(start: GaussianSites | AmortisedSites, problem: Problem, validate: bool) -> GaussianSites:

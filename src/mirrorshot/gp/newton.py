@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from mirrorshot.gp.certificate import gap_bound, latent_error, site_error
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, covariance
 from mirrorshot.gp.objective import Problem, evaluate, make_problem
+from mirrorshot.gp.quasi_newton import Direction
 from mirrorshot.softmax.arrays import Array, as_type, at_least, namespace, single
 from mirrorshot.softmax.moments import SoftmaxHessian, softmax_hessian
 from mirrorshot.softmax.quadrature import WIDE_STD
@@ -29,8 +30,6 @@ _CG_TOLERANCE = 1e-4
 _ARRIVED = 2e-8  # proven error of the latents at which to stop
 _ACCEPTED = 1e-7  # and the largest that is accepted when rounding allows no better
 _REUSE = 1e-3  # nats: after a step that gains less the derivatives still hold
-
-Pair = tuple[Array, Array]
 
 
 class NewtonInfo(NamedTuple):
@@ -55,11 +54,11 @@ class Metric(NamedTuple):
     hessian: SoftmaxHessian  # weighted expectations (N, C), and their derivatives, each (N, C, C)
     curvature: Float[Array, "C N"]  # weighted `E[p (1 - p)]`
 
-    def marginals(self, x: Pair) -> Pair:
+    def marginals(self, x: Direction) -> Direction:
         """Changes of means and variances that a change of the sites causes."""
         return (self.cov @ x[0][..., None])[..., 0], -(self.cov_sq @ x[1][..., None])[..., 0]
 
-    def apply(self, x: Pair, moved: Pair) -> Pair:
+    def apply(self, x: Direction, moved: Direction) -> Direction:
         """The left side of the system for a change of the sites and the changes of means and variances it causes."""
         _, mm, mv, vv = self.hessian
         m, v = (part.mT[..., None] for part in moved)  # (N, C, 1)
@@ -142,14 +141,14 @@ def _metric(problem: Problem, posterior: GaussianPosterior) -> Metric:
     return Metric(cov, cov * cov, hessian, hessian.curvature.mT)
 
 
-def _rough_residual(problem: Problem, posterior: GaussianPosterior, metric: Metric) -> Pair:
+def _rough_residual(problem: Problem, posterior: GaussianPosterior, metric: Metric) -> Direction:
     """The right side of the system in float32, from the expectations in the metric."""
     labelled = single((problem.weight[:, None, :] * problem.Y)[0])
     first = labelled - metric.hessian.prob.mT - posterior.alpha[0]
     return first, metric.curvature - posterior.sites.precision[0]
 
 
-def _conjugate_gradients(metric: Metric, right: Pair) -> tuple[Pair, float] | None:
+def _conjugate_gradients(metric: Metric, right: Direction) -> tuple[Direction, float] | None:
     """The Newton step in the Fisher metric, and the slope of the bound along it, twice its gain.
 
     None if the bound bends upwards along the gradient: the start is outside the basin of Newton's method.
@@ -177,6 +176,6 @@ def _conjugate_gradients(metric: Metric, right: Pair) -> tuple[Pair, float] | No
     return ((a + r[0], w + r[1]), slope) if slope > 0.0 else None
 
 
-def _inner(x: Pair, moved: Pair) -> float:
+def _inner(x: Direction, moved: Direction) -> float:
     """The Fisher inner product of two changes of the sites, one of them given by its marginals."""
     return float((x[0] * moved[0]).sum() - 0.5 * (x[1] * moved[1]).sum())

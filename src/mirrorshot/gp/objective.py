@@ -23,7 +23,7 @@ from mirrorshot.softmax.arrays import (
     trues,
 )  # fmt: skip
 from mirrorshot.softmax.moments import SoftmaxHessian, SoftmaxMoments, softmax_moments
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, check_at_least
 
 
 class Problem(NamedTuple):
@@ -79,8 +79,7 @@ def make_problem(
     prior_mean: Float[Array, "T C N"] | None = None,
 ) -> Problem:
     """Check the arguments of an inference method and bring them into one form."""
-    if n_way < 2:
-        raise InvalidInputError(f"Expected `n_way` to be at least 2, but got {n_way}.")
+    check_at_least(2, n_way=n_way)
     if validate:
         check_kernel_matrix(K)
         _check_labels(K, y, n_way, weight, class_mask)

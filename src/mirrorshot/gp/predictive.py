@@ -25,7 +25,7 @@ from mirrorshot.gp.bound import outer, pull_matrix, pull_to_kernel
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.gp.linalg import times
 from mirrorshot.gp.objective import Problem, make_problem
-from mirrorshot.gp.steps import Solution, Visit, can_fuse, fits_fused, solve
+from mirrorshot.gp.steps import Solution, Waypoint, can_fuse, fits_fused, solve
 from mirrorshot.softmax.moments import SoftmaxHessian, log_predictive, softmax_hessian
 from mirrorshot.types import InvalidInputError
 
@@ -127,8 +127,8 @@ def _through_fixed_point(
         g, h = to_marginals(a)
         shift = times(cov, g)
         a = torch.lerp(a, start + torch.cat([shift, -m * shift - times(squared, h)], 1), rho)
-    visit = Visit(solution.sites, m, m, cov, solution.curvature)
-    return pull_to_kernel(visit, *to_marginals(a), is_shared)
+    waypoint = Waypoint(solution.sites, m, m, cov, solution.curvature)
+    return pull_to_kernel(waypoint, *to_marginals(a), is_shared)
 
 
 def _step_matrix(problem: Problem, solution: Solution) -> Float[Tensor, "T S S N"]:

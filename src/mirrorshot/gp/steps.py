@@ -62,7 +62,7 @@ def fixed_mirror_descent(
         return fixed_descent(problem if is_unrolled else frozen, sites, max_steps, rho)
 
 
-class Visit(NamedTuple):
+class Waypoint(NamedTuple):
     """The posterior before a step, as its gradient needs it. Classes that are alike may share an entry (C is 1)."""
 
     sites: GaussianSites | None  # the sites before the step; None: the posterior is the prior
@@ -95,23 +95,27 @@ class Solution(NamedTuple):
 
 
 def solve(
-    problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, visits: list[Visit] | None = None
+    problem: Problem,
+    start: GaussianSites | None,
+    n_steps: int,
+    step_size: float,
+    waypoints: list[Waypoint] | None = None,
 ) -> Solution:
     """Make `n_steps` mirror steps (paper eq. 9) of one size and evaluate the bound there; no gradients.
 
-    A `start` of None is the prior. Where given, the list `visits` gets one entry per step.
+    A `start` of None is the prior. Where given, the list `waypoints` gets one entry per step.
     """
     with torch.no_grad():
         if can_fuse(problem.K, problem.n_way):
             from mirrorshot.gp.fused import solve_fused
 
-            solution, path = solve_fused(problem, start, n_steps, step_size, keep=visits is not None)
-            if visits is not None:
-                visits.extend(Visit(*visit) for visit in path)
+            solution, path = solve_fused(problem, start, n_steps, step_size, keep=waypoints is not None)
+            if waypoints is not None:
+                waypoints.extend(Waypoint(*waypoint) for waypoint in path)
             return Solution(*solution)
         sites = start
         for _ in range(n_steps):
-            step = _from_prior(problem, visits) if sites is None else _from_sites(problem, sites, visits)
+            step = _from_prior(problem, waypoints) if sites is None else _from_sites(problem, sites, waypoints)
             sites = towards(sites or GaussianSites.zeros_like(problem.K, 1), step, step_size)
         sites = sites or GaussianSites.zeros_like(problem.K, 1)
         state = evaluate(problem, GaussianSites(*(part.expand_as(problem.Y) for part in sites)))
@@ -119,17 +123,17 @@ def solve(
         return Solution(q.sites, q.mean, cov, state.grad_mean, state.curvature, state.elbo)
 
 
-def _from_sites(problem: Problem, sites: GaussianSites, visits: list[Visit] | None) -> GaussianSites:
-    """Target of a mirror step from the sites; `visits` as in `solve`."""
+def _from_sites(problem: Problem, sites: GaussianSites, waypoints: list[Waypoint] | None) -> GaussianSites:
+    """Target of a mirror step from the sites; `waypoints` as in `solve`."""
     q = condition(problem.K, sites)
     mask = problem.class_mask[:, None, :]
-    grad_mean, curvature, hessian = _gradients(problem, q.mean, q.var, mask, visits is not None)
-    if visits is not None:
-        visits.append(Visit(sites, q.mean, q.var, covariance(problem.K, q), curvature, hessian))
+    grad_mean, curvature, hessian = _gradients(problem, q.mean, q.var, mask, waypoints is not None)
+    if waypoints is not None:
+        waypoints.append(Waypoint(sites, q.mean, q.var, covariance(problem.K, q), curvature, hessian))
     return site_target(q.mean, grad_mean, curvature)
 
 
-def _from_prior(problem: Problem, visits: list[Visit] | None) -> GaussianSites:
+def _from_prior(problem: Problem, waypoints: list[Waypoint] | None) -> GaussianSites:
     """Target of a mirror step from the prior, without conditioning.
 
     With a stationary kernel all points have one marginal, and the moments are evaluated once for all of them. With one
@@ -142,9 +146,9 @@ def _from_prior(problem: Problem, visits: list[Visit] | None) -> GaussianSites:
     mask = problem.class_mask[:, None, :]
     part = slice(1 if can_share and bool((var == var[:1, :, :1]).all()) else None)
     one_mean, one_var = (marginal[part, :, part].expand(-1, problem.n_way, -1) for marginal in (mean, var))
-    grad_mean, curvature, hessian = _gradients(problem, one_mean, one_var, mask[part], visits is not None)
-    if visits is not None:
-        visits.append(Visit(None, mean, var, problem.K, curvature, hessian))
+    grad_mean, curvature, hessian = _gradients(problem, one_mean, one_var, mask[part], waypoints is not None)
+    if waypoints is not None:
+        waypoints.append(Waypoint(None, mean, var, problem.K, curvature, hessian))
     return GaussianSites(grad_mean, curvature[:, :1] if can_share and problem.K.shape[1] == 1 else curvature)
 
 

@@ -28,12 +28,7 @@ def threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def one_thread(is_small: bool = True) -> contextlib.AbstractContextManager[None]:
-    """Let torch compute with a single thread inside the block, if the work is small."""
-    return threads(1) if is_small else contextlib.nullcontext()
-
-
-def one_blas_thread(is_small: bool = True) -> contextlib.AbstractContextManager[Any]:
+def one_blas_thread(*, is_small: bool) -> contextlib.AbstractContextManager[Any]:
     """Let NumPy and SciPy multiply and factorise with a single thread inside the block, if the work is small.
 
     The number belongs to the process. Of several Python threads the first sets and restores it (`threadpoolctl`).

@@ -10,7 +10,7 @@ import inspect
 from collections import UserDict
 from typing import TYPE_CHECKING, Any
 
-from mirrorshot.files.lazy import need
+from mirrorshot.files.lazy import lazy_exports, need
 from mirrorshot.types import InvalidInputError
 
 if TYPE_CHECKING:
@@ -54,11 +54,7 @@ METHODS = _Registry(
 """Methods by name."""
 
 
-def __getattr__(name: str) -> Any:
-    """Import the base classes on first use."""
-    if name in ("FewShotMethod", "PretrainedMethod"):
-        return getattr(need("mirrorshot.methods.base"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(__name__, {"base": "FewShotMethod PretrainedMethod"})
 
 
 def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from mirrorshot.methods import shared
 from mirrorshot.methods.per_task import AdaptedMethod, LabelledItems, call_network, compiled, side_by_side
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.shared import check_at_least, check_choice, check_positive
+from mirrorshot.methods.shared import check_choice, check_positive
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import InvalidInputError, TaskBatch, check_at_least
 
 KLStep = Literal["proximal", "gradient"]
 Step = Callable[["ABML", "Gaussian", "Gaussian", TaskBatch, Tensor, Tensor], "Gaussian"]

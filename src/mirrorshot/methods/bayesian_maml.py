@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.shared import check_at_least, check_positive, mean_of_softmax, used_slots, xavier_rows
+from mirrorshot.methods.shared import check_positive, mean_of_softmax, used_slots, xavier_rows
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import TaskBatch
+from mirrorshot.types import TaskBatch, check_at_least
 
 RATE = 0.1  # of the exponential prior of lambda
 

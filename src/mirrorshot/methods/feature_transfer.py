@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mirrorshot.methods.frozen_heads import FrozenFeatureMethod
-from mirrorshot.methods.shared import check_at_least, check_positive, class_log_softmax, support_one_hot
+from mirrorshot.methods.shared import check_positive, class_log_softmax, support_one_hot
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import TaskBatch
+from mirrorshot.types import TaskBatch, check_at_least
 
 _MOMENTUM, _WEIGHT_DECAY = 0.9, 1e-3
 _DAMPENING = 0.9  # as much as momentum: steps have the length of plain descent

@@ -15,17 +15,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.gp import AmortisedSites, amortise, mirror_descent
-from mirrorshot.gp.bound import TrainingGradient, training_elbo
+from mirrorshot.gp.bound import training_elbo
 from mirrorshot.gp.gaussian import GaussianPosterior, predict_latent
+from mirrorshot.gp.mirror import Gradient
 from mirrorshot.gp.objective import make_problem
 from mirrorshot.gp.predictive import training_latents, training_log_prob
 from mirrorshot.gp.steps import Solution, can_fuse, fits_fused, solve
 from mirrorshot.methods.gp import Covariances, GPMethod, Points
 from mirrorshot.methods.recipe import Recipe
-from mirrorshot.methods.shared import check_at_least, check_choice, class_log_prob, in_parts
+from mirrorshot.methods.shared import check_choice, class_log_prob, in_parts
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.softmax.moments import log_predictive
-from mirrorshot.types import InvalidInputError, TaskBatch
+from mirrorshot.types import InvalidInputError, TaskBatch, check_at_least
 
 Start = Literal["prior", "amortised"]
 _N_FEATURES = 6  # of AmortisedSites
@@ -94,7 +95,7 @@ class MirrorGP(GPMethod):
         n_steps: int = 3,
         step_size: float = 1.0,
         start: Start = "prior",
-        gradient: TrainingGradient = "unroll",
+        gradient: Gradient = "unroll",
         **options: Any,
     ) -> None:
         super().__init__(backbone, **options)
@@ -102,7 +103,7 @@ class MirrorGP(GPMethod):
             raise InvalidInputError(f"Expected `step_size` in (0, 1], but got {step_size}.")
         check_at_least(1, n_steps=n_steps)
         check_choice(Start, start=start)
-        check_choice(TrainingGradient, gradient=gradient)
+        check_choice(Gradient, gradient=gradient)
         self.n_steps, self.step_size, self.start, self.gradient = n_steps, step_size, start, gradient
         # zeros predict zero sites: the prior, until `tune` has seen tasks
         self.register_buffer("amortised_strength", torch.zeros(()))

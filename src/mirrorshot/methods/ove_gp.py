@@ -18,9 +18,9 @@ from torch import Tensor
 from mirrorshot.gp import one_vs_each as ove
 from mirrorshot.methods.gp import SEPARATE_DRAWS, Covariances, GPMethod, Points
 from mirrorshot.methods.recipe import MUON_ON_PHOTOGRAPHS, Recipe
-from mirrorshot.methods.shared import check_at_least, mean_of_softmax
+from mirrorshot.methods.shared import mean_of_softmax
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.types import TaskBatch
+from mirrorshot.types import TaskBatch, check_at_least
 
 
 class OneVsEachGP(GPMethod):

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from mirrorshot.methods.base import FewShotMethod
-from mirrorshot.methods.shared import check_at_least, check_positive
+from mirrorshot.methods.shared import check_positive
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.networks.blocks import Labelled
+from mirrorshot.types import check_at_least
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Weights = TypeVar("Weights")

@@ -17,13 +17,6 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 _TASKS_AT_ONCE = {"cuda": 50}
 
 
-def check_at_least(low: int, **options: int) -> None:
-    """Refuse options below `low`."""
-    for name, value in options.items():
-        if not value >= low:
-            raise InvalidInputError(f"Expected `{name}` to be at least {low}, but got {value}.")
-
-
 def check_positive(**options: int | float) -> None:
     """Refuse options that are zero, negative, infinite or NaN."""
     for name, value in options.items():

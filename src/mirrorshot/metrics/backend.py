@@ -19,16 +19,6 @@ def cast(x: Array, dtype: Any) -> Array:
     return x.to(dtype) if is_tensor(x) else np.asarray(x).astype(dtype, copy=False)
 
 
-def double(x: Array) -> Array:
-    """Return `x` in float64."""
-    return cast(x, namespace(x).float64)
-
-
-def is_floating(x: Array) -> bool:
-    """Whether `x` has floating-point numbers."""
-    return bool(x.is_floating_point() if is_tensor(x) else x.dtype.kind == "f")
-
-
 def is_integer(x: Array) -> bool:
     """Whether `x` has whole numbers."""
     if is_tensor(x):

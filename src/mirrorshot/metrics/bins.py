@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from mirrorshot.metrics.backend import cast, double, quietly, search, sort
+from mirrorshot.metrics.backend import cast, quietly, search, sort
 from mirrorshot.metrics.inputs import TopLabel, checked, top_label
-from mirrorshot.softmax.arrays import Array, arange, namespace
-from mirrorshot.types import InvalidInputError
+from mirrorshot.softmax.arrays import Array, arange, double, namespace
+from mirrorshot.types import check_at_least
 
 Z_95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -107,8 +107,7 @@ def class_calibration_bins(
 
 def equal_width_edges(n_bins: int, like: Float[Array, "..."]) -> Float[Array, " B_plus_1"]:
     """Edges 0, 1 / n_bins, ..., 1 in the type and on the device of the confidences `like`."""
-    if n_bins < 1:
-        raise InvalidInputError(f"Expected `n_bins` to be at least 1, but got {n_bins}.")
+    check_at_least(1, n_bins=n_bins)
     edges = double(arange(like, n_bins + 1)) / n_bins
     return cast(edges, like.dtype)  # so that a confidence of 0.6 and the edge 0.6 are the same number
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 
-from mirrorshot.metrics.backend import Generator, double, draw_below, like_array, sort
+from mirrorshot.metrics.backend import Generator, draw_below, like_array, sort
 from mirrorshot.metrics.bins import CalibrationBins, bin_predictions, equal_width_edges
 from mirrorshot.metrics.calibration_errors import (
     brier_decomposition,
@@ -23,7 +23,7 @@ from mirrorshot.metrics.calibration_errors import (
 )
 from mirrorshot.metrics.inputs import checked
 from mirrorshot.metrics.scores import brier_terms, nll_terms, right_terms
-from mirrorshot.softmax.arrays import Array, arange, like, namespace
+from mirrorshot.softmax.arrays import Array, arange, double, like, namespace
 from mirrorshot.types import InvalidInputError
 
 _MAX_COUNTS = 2**25  # of counts held at once: 256 MiB

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 
-from mirrorshot.metrics.backend import cast, double, is_floating, is_integer
-from mirrorshot.softmax.arrays import Array, arange, finfo, namespace
+from mirrorshot.metrics.backend import cast, is_integer
+from mirrorshot.softmax.arrays import Array, arange, double, finfo, is_floating, namespace
 from mirrorshot.types import InvalidInputError
 
 _SUM_TOLERANCE = 1e-4  # of sums of probabilities; a few roundings if that is more

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 
-from mirrorshot.metrics.backend import cast, digamma, double, search, sort
+from mirrorshot.metrics.backend import cast, digamma, search, sort
 from mirrorshot.metrics.inputs import TopLabel, check_weight, top_label
-from mirrorshot.softmax.arrays import Array, arange, at_least, at_most, full, namespace
-from mirrorshot.types import InvalidInputError
+from mirrorshot.softmax.arrays import Array, arange, at_least, at_most, double, full, namespace
+from mirrorshot.types import InvalidInputError, check_at_least
 
 
 class RiskCoverage(NamedTuple):
@@ -116,8 +116,7 @@ def risk_coverage(
         >>> risk_coverage(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]), n_points=2).risk
         tensor([0.0000, 0.5000], dtype=torch.float64)
     """
-    if n_points < 1:
-        raise InvalidInputError(f"Expected `n_points` to be at least 1, but got {n_points}.")
+    check_at_least(1, n_points=n_points)
     weights, errors = _groups(top_label(prob, y, weight))
     mass, wrong = _sums_before(weights), _sums_before(errors)
     coverage = double(arange(mass, n_points + 1)[1:]) / n_points

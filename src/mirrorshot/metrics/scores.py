@@ -7,9 +7,9 @@ from typing import Any
 
 from jaxtyping import Float, Int
 
-from mirrorshot.metrics.backend import cast, double, quietly
+from mirrorshot.metrics.backend import cast, quietly
 from mirrorshot.metrics.inputs import checked
-from mirrorshot.softmax.arrays import Array, arange, namespace, take_along_last
+from mirrorshot.softmax.arrays import Array, arange, double, namespace, take_along_last
 
 
 def accuracy(

@@ -8,9 +8,9 @@ import math
 
 from jaxtyping import Float, Int
 
-from mirrorshot.metrics.backend import cast, double, softmax
+from mirrorshot.metrics.backend import cast, softmax
 from mirrorshot.metrics.inputs import checked_scores
-from mirrorshot.softmax.arrays import Array, detach, log_softmax, namespace, take_along_last
+from mirrorshot.softmax.arrays import Array, detach, double, log_softmax, namespace, take_along_last
 from mirrorshot.types import InvalidInputError
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0

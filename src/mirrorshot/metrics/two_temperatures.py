@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 
-from mirrorshot.metrics.backend import cast, contiguous, double, sort
+from mirrorshot.metrics.backend import cast, contiguous, sort
 from mirrorshot.metrics.inputs import checked_scores
-from mirrorshot.softmax.arrays import Array, arange, detach, is_tensor, like, namespace
+from mirrorshot.softmax.arrays import Array, arange, detach, double, is_tensor, like, namespace
 from mirrorshot.types import InvalidInputError
 
 PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
@@ -23,7 +23,10 @@ PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
 _CHUNK = {"cpu": 2**17, "cuda": 2**24}  # confidences held at a time: those that fit into the cache of a core
 _LEAST = -80.0  # of exponents; terms below are subnormal numbers, which are slow
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_STARTS = 7  # values of log T that bracket the minimum
+_LOW, _HIGH = 0.05, 20.0  # between which a minimum is looked for
+_STARTS = 7  # values of log T that bracket it
+_TOLERANCE = 5e-3  # of its log T
+_N_BINS = 15
 
 
 class TemperaturePair(NamedTuple):
@@ -53,7 +56,6 @@ def temperature_errors(
     log_prob: Float[Array, "*batch C"],
     y: Int[Array, "*batch"],
     temperatures: Sequence[float] = PAPER_GRID,
-    n_bins: int = 15,
     weight: Float[Array, "*batch"] | None = None,
 ) -> GridErrors:
     """Calibration errors of `softmax(log_prob / T)` for many T at once.
@@ -61,7 +63,7 @@ def temperature_errors(
     Design note: T moves no maximum, so whether a prediction is right is known beforehand, and only its confidence
     `1 / (1 + sum_c exp((l_c - l_max) / T))` over the other classes has to be computed; the bins need two sums.
 
-    Bins have equal width. A `weight` of zero is padding, everything else counts once.
+    There are 15 bins of equal width. A `weight` of zero is padding, everything else counts once.
 
     Example:
         >>> import torch
@@ -70,15 +72,13 @@ def temperature_errors(
         tensor([0.1500, 0.0000], dtype=torch.float64)
     """
     scores, label, share = checked_scores(detach(log_prob), y, weight)
-    _check_grid(temperatures, n_bins)
+    _check_grid(temperatures)
     scores, label = scores[share > 0], label[share > 0]
     xp, right = namespace(scores), cast(scores.argmax(-1) == label, scores.dtype)
     ordered = sort(scores)[0]
     behind = contiguous((ordered[:, :-1] - ordered[:, -1:]).T)
     size = max(1, _CHUNK.get(scores.device.type if is_tensor(scores) else "cpu", _CHUNK["cpu"]) // len(label))
-    parts = [
-        _errors_of_chunk(behind, right, temperatures[i : i + size], n_bins) for i in range(0, len(temperatures), size)
-    ]
+    parts = [_errors_of_chunk(behind, right, temperatures[i : i + size]) for i in range(0, len(temperatures), size)]
     return GridErrors(*(xp.concatenate(fields) for fields in zip(*parts, strict=True)))
 
 
@@ -104,7 +104,7 @@ def search_two_temperatures(
         >>> found.by_ece[:2]
         (1.0, 2.0)
     """
-    _check_grid(likelihood, 1)
+    _check_grid(likelihood)
     best: dict[str, TemperaturePair] = {}
     for i, tau in enumerate(likelihood):
         errors = temperature_errors(log_prob_at(tau), y, predictive, weight=weight)
@@ -118,33 +118,29 @@ def search_two_temperatures(
     return TwoTemperatures(best["ece"], best["mce"])
 
 
-def minimise_over_temperature(
-    nll_at: Callable[[float], float], low: float = 0.05, high: float = 20.0, tolerance: float = 5e-3
-) -> float:
-    """Find the temperature at which a function is smallest: a few values of log T, then golden sections between them.
+def minimise_over_temperature(nll_at: Callable[[float], float]) -> float:
+    """Find the temperature from 0.05 to 20 at which a function is smallest, which need not be convex.
 
-    The function need not be convex; `tolerance` is that of log T.
+    A few values of log T bracket the minimum, and golden sections find it to half a per cent.
 
     Example:
         >>> round(minimise_over_temperature(lambda T: (math.log(T) - math.log(2)) ** 2), 2)
         2.0
     """
-    if not 0.0 < low < high < math.inf:
-        raise InvalidInputError(f"Expected 0 < `low` < `high`, but got {low} and {high}.")
-    step = math.log(high / low) / (_STARTS - 1)
-    starts = [math.log(low) + i * step for i in range(_STARTS)]
+    step = math.log(_HIGH / _LOW) / (_STARTS - 1)
+    starts = [math.log(_LOW) + i * step for i in range(_STARTS)]
     values = [nll_at(math.exp(start)) for start in starts]
     if any(math.isnan(value) for value in values):
         raise InvalidInputError(f"Expected `nll_at` to be a number at every temperature, but got {values}.")
     i = values.index(min(values))
     a, b = starts[max(i - 1, 0)], starts[min(i + 1, _STARTS - 1)]
-    return math.exp(_golden_section(lambda log_T: nll_at(math.exp(log_T)), a, b, tolerance))
+    return math.exp(_golden_section(lambda log_T: nll_at(math.exp(log_T)), a, b))
 
 
-def _golden_section(function: Callable[[float], float], a: float, b: float, tolerance: float) -> float:
+def _golden_section(function: Callable[[float], float], a: float, b: float) -> float:
     c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
     at_c, at_d = function(c), function(d)
-    while b - a > tolerance:
+    while b - a > _TOLERANCE:
         if at_c <= at_d:
             b, d, at_d = d, c, at_c
             c = b - _GOLDEN * (b - a)
@@ -156,22 +152,20 @@ def _golden_section(function: Callable[[float], float], a: float, b: float, tole
     return (a + b) / 2
 
 
-def _errors_of_chunk(behind: Array, right: Array, temperatures: Sequence[float], n_bins: int) -> GridErrors:
+def _errors_of_chunk(behind: Array, right: Array, temperatures: Sequence[float]) -> GridErrors:
     xp, T = namespace(behind), like(behind, temperatures)
     # p_max = 1 / (1 + sum_c exp((l_c - l_max) / T)), in place because this is all the time
     terms = behind / T[:, None, None]
     terms = xp.exp(xp.clip(terms, _LEAST, None, out=terms), out=terms)
     confidence = 1 / (terms.sum(1) + 1)
-    bin_of = cast(xp.clip(xp.ceil(confidence * n_bins) - 1, 0, n_bins - 1), xp.int64)
-    index = (bin_of + n_bins * arange(T, len(T))[:, None]).reshape(-1)
+    bin_of = cast(xp.clip(xp.ceil(confidence * _N_BINS) - 1, 0, _N_BINS - 1), xp.int64)
+    index = (bin_of + _N_BINS * arange(T, len(T))[:, None]).reshape(-1)
     gap = double(confidence - right).reshape(-1)
-    counts = xp.bincount(index, minlength=len(T) * n_bins).reshape(-1, n_bins)
-    gaps = abs(xp.bincount(index, weights=gap, minlength=len(T) * n_bins)).reshape(-1, n_bins)
+    counts = xp.bincount(index, minlength=len(T) * _N_BINS).reshape(-1, _N_BINS)
+    gaps = abs(xp.bincount(index, weights=gap, minlength=len(T) * _N_BINS)).reshape(-1, _N_BINS)
     return GridErrors(gaps.sum(-1) / len(right), xp.amax(gaps / xp.clip(counts, 1, None), -1))
 
 
-def _check_grid(temperatures: Sequence[float], n_bins: int) -> None:
+def _check_grid(temperatures: Sequence[float]) -> None:
     if not temperatures or not all(0.0 < T < math.inf for T in temperatures):
         raise InvalidInputError(f"Expected temperatures that are positive and finite, but got {list(temperatures)}.")
-    if n_bins < 1:
-        raise InvalidInputError(f"Expected `n_bins` to be at least 1, but got {n_bins}.")

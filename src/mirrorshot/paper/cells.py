@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mirrorshot.files.checkpoint import write_atomically
+from mirrorshot.files.writing import write_json
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.published import Row, all_rows
@@ -189,7 +189,7 @@ def save_result(path: Path, result: Mapping[str, Any], *, command: str, seed: in
         "wall_time_s": round(time.perf_counter() - started, 1),
         **result,
     }
-    write_atomically(path, (json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
+    write_json(path, record, indent=1)
 
 
 def read_result(path: Path) -> dict[str, Any]:

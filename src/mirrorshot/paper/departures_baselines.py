@@ -5,6 +5,7 @@ from typing import get_args
 
 import torch
 
+from mirrorshot.files.texts import count
 from mirrorshot.gp.logistic_softmax import Start, make_labels, mean_field, mean_field_elbo
 from mirrorshot.gp.one_vs_each import one_vs_each_scores
 from mirrorshot.paper.episodes import synthetic_tasks
@@ -63,7 +64,7 @@ def support_rows() -> dict[str, float]:
     for n_shot in (1, 5):
         labels = torch.arange(5).repeat_interleave(n_shot + 16)  # class-major, support and query of a class together
         taken = labels[: 5 * n_shot]
-        found[f"classes in the support of 5, {n_shot} shot{'s' * (n_shot > 1)}"] = float(len(taken.unique()))
+        found[f"classes in the support of 5, {count(n_shot, 'shots')}"] = float(len(taken.unique()))
     return found
 
 

@@ -40,7 +40,8 @@ _HEADS = {
     "figure3": "Figure 3: the inner loop",
     "figure4": "Figure 4: the outer loop",
 }
-_SHEETS = {"table1": accuracy_sheets, "table2": calibration_sheets, "table3": study_sheets}
+SHEETS = {"table1": accuracy_sheets, "table2": calibration_sheets, "table3": study_sheets}
+"""Functions that make tables of cells, by target."""
 _RELIABILITY = (
     "MD-BFSC with the preset `{preset}`: how often predictions of a confidence are right, as predicted (left) and at "
     "one temperature, fitted on validation tasks (right). 5 shots, as in the paper, or 1 shot where the bins of 5 are "
@@ -57,7 +58,7 @@ def details_page(results: Path, page: Path, found: Sequence[Result], marked: Seq
         listed = "".join(f"{i}. {text}.\n" for i, text in enumerate(marked, 1))
         parts.append(f"## Settings of marked numbers\n\n{listed}")
     for target, head in _HEADS.items():
-        if target in _SHEETS:
+        if target in SHEETS:
             text = _tables(target, found, said)
         elif target == "figure2":
             text = _reliability(found, figures)
@@ -80,7 +81,7 @@ def _tables(target: str, found: Sequence[Result], said: set[str]) -> str:
     for data in (*DATA, *others) if target != "table3" else ("cub",):
         for n_shot in TARGETS[target].shots:
             groups = grouped(_column(target, data, n_shot, found), found)
-            sheets += _SHEETS[target](groups, show_missing=False)
+            sheets += SHEETS[target](groups, show_missing=False)
     general = dict.fromkeys(note for sheet in sheets for note in sheet.general if note not in said)
     said.update(general)
     listed = "".join(f"- {note}\n" for note in general)

@@ -12,7 +12,7 @@ from mirrorshot.gp import amortise, gradient_descent, mirror_descent
 from mirrorshot.paper.episodes import N_WAY, Laboratory, best_elbo, covariances
 from mirrorshot.paper.natural_gradient import NaturalDescent, natural_descent
 from mirrorshot.paper.released import released_descent
-from mirrorshot.paper.tables import Record, Sheet, place, shots
+from mirrorshot.paper.tables import Record, Sheet, place, place_title
 from mirrorshot.views.figures import (
     BLUE,
     GREEN,
@@ -172,7 +172,7 @@ def inner_loop_sheet(record: Record) -> Sheet:
         "the same, median of fresh episodes",
         "ms",
     )
-    title = f"Inner loop: {record['data']}, {shots(record['n_shot'])}"
+    title = f"Inner loop: {place_title(record)}"
     return Sheet(title, columns, rows, records, notes)
 
 
@@ -201,7 +201,7 @@ def inner_loop_figure(record: Record) -> "matplotlib.figure.Figure":
     name_axes(axes[2], "gap to the optimum, nats per point", "milliseconds")
     handles, labels = axes[1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
-    figure.suptitle(f"Inner loop: {record['data']}, {shots(record['n_shot'])}, one fixed episode, untrained network")
+    figure.suptitle(f"Inner loop: {place_title(record)}, one fixed episode, untrained network")
     return figure
 
 

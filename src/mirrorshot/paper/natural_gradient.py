@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mirrorshot.files.lazy import need
 from mirrorshot.softmax.moments import softmax_moments
-from mirrorshot.types import InvalidInputError
 
 
 class NaturalDescent(NamedTuple):
@@ -28,15 +28,9 @@ def natural_descent(
     """Natural-gradient descent on the bound of one task, from the prior.
 
     `K` is the prior covariance of every class, positive definite, since natural parameters need its inverse; the step
-    size is the paper's rho. Raises `InvalidInputError` if GPyTorch is not installed.
+    size is the paper's rho. Raises `MissingPackageError` if GPyTorch is not installed.
     """
-    try:
-        import gpytorch
-    except ImportError as error:
-        raise InvalidInputError(
-            "Expected GPyTorch to be installed for natural-gradient descent, but it is not. "
-            "Run: pip install 'mirrorshot[gpytorch]'"
-        ) from error
+    gpytorch = need("gpytorch")
     C, N = n_way, len(y)
     prior = torch.distributions.MultivariateNormal(K.new_zeros(C, N), K.expand(C, N, N))
     q = gpytorch.variational.NaturalVariationalDistribution(N, batch_shape=torch.Size([C])).to(K)

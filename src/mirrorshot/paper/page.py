@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from mirrorshot.files.checkpoint import write_atomically
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.cells import Result, read_results
 from mirrorshot.paper.details import Figures, details_page, is_in_tables

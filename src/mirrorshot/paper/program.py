@@ -11,14 +11,12 @@ from mirrorshot.data.benchmarks import DATASETS
 from mirrorshot.data.decoding import Progress
 from mirrorshot.paper import BUDGETS, TARGETS
 from mirrorshot.paper.cells import Cell, budget_suffix, read_results, row_of
+from mirrorshot.paper.details import SHEETS
 from mirrorshot.paper.experiments import EXPERIMENTS, measured, sheet_of
 from mirrorshot.paper.figure2 import figure_of_groups
 from mirrorshot.paper.page import write_results
 from mirrorshot.paper.published import ROWS, TABLE_1, known_rows
 from mirrorshot.paper.runner import Outcome, Places, Say, plan, run_cells
-from mirrorshot.paper.table1 import accuracy_sheets
-from mirrorshot.paper.table2 import calibration_sheets
-from mirrorshot.paper.table3 import study_sheets
 from mirrorshot.paper.tables import Sheet, grouped, untagged_cells, write_sheets
 from mirrorshot.training.config import FREE
 from mirrorshot.training.presets import PRESETS
@@ -28,12 +26,7 @@ from mirrorshot.views import save_figure
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
 
-CELL_SHEETS = {
-    "table1": accuracy_sheets,
-    "table2": calibration_sheets,
-    "table3": study_sheets,
-    "figure2": calibration_sheets,
-}
+CELL_SHEETS = {**SHEETS, "figure2": SHEETS["table2"]}
 """Targets that are made of cells, and the functions that make tables of them."""
 _OF_CELLS = {
     "rows": "--method",

@@ -2,14 +2,14 @@
 
 import csv
 import io
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mirrorshot.data.benchmarks import DATASETS
-from mirrorshot.files.checkpoint import write_atomically
+from mirrorshot.files.texts import count
+from mirrorshot.files.writing import write_atomically, write_json
 from mirrorshot.paper.cells import Cell, Result, different_settings, row_of
 from mirrorshot.paper.published import DATA_TITLES, ROWS, STUDIES, rows_in_paper
 
@@ -65,14 +65,11 @@ def write_sheets(name: str, sheets: Sequence[Sheet], folder: Path) -> list[Path]
     """Write tables as one Markdown, one CSV and one JSON file; returns their names."""
     folder.mkdir(parents=True, exist_ok=True)
     records = [{"table": sheet.title, **record} for sheet in sheets for record in sheet.records]
-    contents = {
-        ".md": "\n".join(markdown(sheet) for sheet in sheets),
-        ".csv": _csv(records),
-        ".json": json.dumps([as_json(sheet) for sheet in sheets], indent=1, allow_nan=False) + "\n",
-    }
-    for suffix, text in contents.items():
-        write_atomically(folder / f"{name}{suffix}", text.encode())
-    return [folder / f"{name}{suffix}" for suffix in contents]
+    paths = [folder / f"{name}{suffix}" for suffix in (".md", ".csv", ".json")]
+    write_atomically(paths[0], "\n".join(map(markdown, sheets)).encode())
+    write_atomically(paths[1], _csv(records).encode())
+    write_json(paths[2], [as_json(sheet) for sheet in sheets], indent=1)
+    return paths
 
 
 def _csv(records: Sequence[Record]) -> str:
@@ -96,9 +93,9 @@ def place(record: Record) -> Record:
     return {"data": record["data"], "n_shot": record["n_shot"]}
 
 
-def shots(n_shot: int) -> str:
-    """A number of shots in words: "1 shot", "5 shots"."""
-    return f"{n_shot} shot{'s' if n_shot > 1 else ''}"
+def place_title(record: Record) -> str:
+    """Data set and number of shots of an experiment: "cub, 5 shots"."""
+    return f"{record['data']}, {count(record['n_shot'], 'shots')}"
 
 
 class Group(NamedTuple):
@@ -194,7 +191,7 @@ def columns_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group], list
 
 def column_title(data: str, n_shot: int) -> str:
     """A data set and a number of shots, in words: "CUB, 5 shots"."""
-    return f"{DATA_TITLES.get(data, data)}, {shots(n_shot)}"
+    return f"{DATA_TITLES.get(data, data)}, {count(n_shot, 'shots')}"
 
 
 def general_notes(groups: Sequence[Group], *notes: str) -> tuple[str, ...]:

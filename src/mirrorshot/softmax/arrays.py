@@ -9,13 +9,11 @@ a microsecond for every call of a fit that takes a few milliseconds.
 """
 
 import contextlib
-import math
 import sys
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from scipy import special
-from scipy.linalg import blas, lapack
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor; shapes stand beside it, `Float[Array, "T C N"]`."""
@@ -195,41 +193,6 @@ def take_along_last(x: Array, index: Array) -> Array:
     return np.take_along_axis(x, index[..., None], -1)[..., 0]
 
 
-def cholesky(B: Array) -> tuple[Array, Array]:
-    """Return the Cholesky factors of a batch of matrices, and zero where the factorisation worked."""
-    if is_tensor(B):
-        found = sys.modules["torch"].linalg.cholesky_ex(B)
-        return found.L, found.info
-    try:
-        return np.linalg.cholesky(B), np.zeros(B.shape[:-2], dtype=np.int32)
-    except np.linalg.LinAlgError:
-        return _cholesky_one_by_one(B)
-
-
-def _cholesky_one_by_one(B: Array) -> tuple[Array, Array]:
-    L, info = np.full(B.shape, math.nan, dtype=B.dtype), np.zeros(B.shape[:-2], dtype=np.int32)
-    for index in np.ndindex(*B.shape[:-2]):
-        try:
-            L[index] = np.linalg.cholesky(B[index])
-        except np.linalg.LinAlgError:
-            info[index] = 1
-    return L, info
-
-
-def solve_lower(L: Array, x: Array) -> Array:
-    """Return `L^-1 x` for batches of lower triangular matrices, which broadcast against `x`."""
-    if is_tensor(L):
-        return sys.modules["torch"].linalg.solve_triangular(L, x, upper=False)
-    batch = np.broadcast_shapes(L.shape[:-2], x.shape[:-2])
-    L, x = np.broadcast_to(L, (*batch, *L.shape[-2:])), np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    out = np.zeros(x.shape, dtype=x.dtype)
-    solve = blas.dtrsm if x.dtype == np.float64 else blas.strsm
-    for index in np.ndindex(*batch) if x.size else ():
-        # transposed, so that BLAS, which counts by columns, sees the rows as they lie: X^T = x^T (L^T)^-1
-        out[index] = solve(1.0, L[index].T, x[index].T, side=1, lower=0).T
-    return out
-
-
 def is_floating(x: Array) -> bool:
     """Whether `x` has floating-point numbers."""
     return bool(x.is_floating_point()) if is_tensor(x) else x.dtype.kind == "f"
@@ -272,18 +235,6 @@ def double(x: Array) -> Array:
 def copied(x: Array) -> Array:
     """Return a copy of `x`."""
     return x.clone() if is_tensor(x) else x.copy()
-
-
-def inverse_lower(L: Array) -> Array:
-    """Return the inverses of a batch of lower triangular matrices."""
-    if is_tensor(L):
-        identity = eye(L, L.shape[-1]).expand_as(L)
-        return sys.modules["torch"].linalg.solve_triangular(L, identity, upper=False, left=False)
-    out = np.empty_like(L)
-    invert = lapack.dtrtri if L.dtype == np.float64 else lapack.strtri
-    for index in np.ndindex(*L.shape[:-2]):
-        out[index] = invert(L[index].T, lower=0)[0].T
-    return out
 
 
 def no_grad(x: Array) -> contextlib.AbstractContextManager[Any]:

@@ -122,13 +122,12 @@ def log_predictive(
     mask: Bool[Array, "*#batch C"] | None = None,
     *,
     temperature: float | Float[Array, "*#batch"] = 1.0,
-    max_std: float | None = None,
 ) -> Float[Array, "*batch C"]:
     """Logarithm of the class probabilities (paper eq. 15a), raised to `1 / temperature` and normalised.
 
     A probability below the smallest positive number of the type is reported as that number.
     """
-    prob = softmax_moments(mean, var, mask, max_std=max_std).prob
+    prob = softmax_moments(mean, var, mask).prob
     xp = namespace(prob)
     log_prob = xp.log(at_least(prob, tiny(prob)))
     if mask is not None:

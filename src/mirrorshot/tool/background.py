@@ -7,8 +7,9 @@ from PIL import Image, ImageFilter
 
 from mirrorshot.classifier.prior import Prior
 from mirrorshot.classifier.prior_learning import learn_prior
+from mirrorshot.data.decoding import Progress
 from mirrorshot.encoders import Embeddings, Encoder
-from mirrorshot.tool.encoding import Progress, encode_items, read_batches
+from mirrorshot.tool.encoding import encode_items, read_batches
 from mirrorshot.tool.items import Items
 
 _BLUR = 1 / 64  # of the longer side: the standard deviation

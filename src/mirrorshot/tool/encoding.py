@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from mirrorshot.data.decoding import read_pictures
+from mirrorshot.data.decoding import Progress, read_pictures
 from mirrorshot.encoders import Embeddings, Encoder, EncoderError
 from mirrorshot.files.texts import checked_class_names, count, few, first
 from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
 
 T = TypeVar("T")
-Progress = Callable[[int, int, str], None]
 THUMBNAIL = 48  # pixels of a side
 _AT_ONCE = 16  # images that are decoded and held at a time
 _WORDS = {"picture": "images", "text": "texts", "embedding": "embeddings"}

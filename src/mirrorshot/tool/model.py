@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from mirrorshot.classifier import Learned, Suspects, decide, explain, predict, promise
 from mirrorshot.classifier.inputs import check_share
+from mirrorshot.data.decoding import Progress
 from mirrorshot.encoders import Embeddings, Encoder, make_encoder
 from mirrorshot.files.texts import checked_class_names, first
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.tool.choosing import table_encoder
-from mirrorshot.tool.encoding import Encoded, Progress, check_damaged, class_names, encode_items, unique_names
+from mirrorshot.tool.encoding import Encoded, check_damaged, class_names, encode_items, unique_names
 from mirrorshot.tool.items import Items
 from mirrorshot.tool.results import Prediction, Reason, Word
 from mirrorshot.tool.scores import Scores, scores_of
@@ -262,10 +264,14 @@ class Model:
         return X
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, all or nothing; see `mirrorshot.tool.model_file`."""
-        from mirrorshot.tool.model_file import save_model
+        """Write the model to one file, all or nothing; see `mirrorshot.tool.model_file`.
 
-        save_model(self, Path(path))
+        Raises:
+            CheckpointWriteError: no room or no permission; the file is as it was.
+        """
+        from mirrorshot.tool.model_file import model_bytes
+
+        write_atomically(Path(path), model_bytes(self))
 
     @classmethod
     def load(cls, path: str | Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":

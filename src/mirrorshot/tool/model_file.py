@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mirrorshot.classifier.save import HeadState, head_state, restore_head
 from mirrorshot.encoders import Embeddings, Encoder, Item, Kind, restore_encoder
-from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, write_atomically
+from mirrorshot.files.checkpoint import Checkpoint, CheckpointError
 from mirrorshot.files.sealed import load_sealed, sealed_bytes
 from mirrorshot.tool.encoding import THUMBNAIL
 from mirrorshot.tool.model import Model
@@ -50,15 +50,6 @@ class LazyEncoder(Encoder):
         if self._made is None:
             self._made = restore_encoder(self.name, self.settings, self._weights, **self._options)
         return self._made.encode(items)
-
-
-def save_model(model: Model, path: Path) -> None:
-    """Write a model, all or nothing.
-
-    Raises:
-        CheckpointWriteError: no room or no permission; the file is as it was.
-    """
-    write_atomically(path, model_bytes(model))
 
 
 def model_bytes(model: Model) -> bytes:

@@ -16,6 +16,7 @@ TARGET = 0.98
 """Accuracy to reach by sending the least confident predictions to a person."""
 N_BINS, N_RESAMPLES, LEVEL = 15, 1000, 0.95
 _CHUNK = 2**22  # draws held at a time
+_SEED = 0  # of the resamples
 _BAND, _LEAST_IN_BAND = (0.85, 0.95), 10
 
 
@@ -183,9 +184,9 @@ def wilson(n_right: int, n: int) -> Interval:
     return Interval(max(0.0, float(low)), min(1.0, float(high)))
 
 
-def bootstrap(n: int, statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]], seed: int = 0) -> Interval:
+def bootstrap(n: int, statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> Interval:
     """Percentile interval of a statistic of rows (resamples, n) over resamples of `n` items."""
-    rng, step = np.random.default_rng(seed), max(1, _CHUNK // n)
+    rng, step = np.random.default_rng(_SEED), max(1, _CHUNK // n)
     values = [statistic(rng.integers(n, size=(min(step, N_RESAMPLES - i), n))) for i in range(0, N_RESAMPLES, step)]
     low, high = np.quantile(np.concatenate(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
@@ -202,9 +203,9 @@ def ece_of(gap: NDArray[np.float64], bins: NDArray[np.int64]) -> NDArray[np.floa
     return np.asarray(sums / gap.shape[-1])
 
 
-def ece_if_calibrated(confidence: NDArray[np.float64], seed: int = 0) -> tuple[float, float]:
+def ece_if_calibrated(confidence: NDArray[np.float64]) -> tuple[float, float]:
     """Mean and 95 % quantile of the ECE if each prediction is right with the probability that it claims."""
-    rng, n, bins = np.random.default_rng(seed), len(confidence), bin_of(confidence)
+    rng, n, bins = np.random.default_rng(_SEED), len(confidence), bin_of(confidence)
     step, values = max(1, _CHUNK // n), []
     for i in range(0, N_RESAMPLES, step):
         right = rng.random((min(step, N_RESAMPLES - i), n)) < confidence

@@ -62,11 +62,6 @@ class AuxiliaryLoss(nn.Module):
         return (each.sum(1) / (rows >= 0).sum(1)).sum() / self.stream.groups_per_step
 
 
-def build_auxiliary(method: FewShotMethod, stream: Stream, config: Config) -> AuxiliaryLoss | None:
-    """Return the auxiliary loss of the settings; None for weight zero."""
-    return AuxiliaryLoss(method, stream, config) if config.auxiliary_weight else None
-
-
 @contextmanager
 def listening(method: FewShotMethod) -> Iterator[list[Tensor]]:
     """Collect the features that the method computes."""

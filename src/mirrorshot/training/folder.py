@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from mirrorshot.files import checkpoint
-from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, CheckpointWriteError, load_checkpoint
+from mirrorshot.files.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from mirrorshot.files.lock import RunError, RunLock
+from mirrorshot.files.writing import CheckpointWriteError, write_atomically
 
 CONFIG, LOG = "config.json", "log.jsonl"
 Name = Literal["last", "best"]
@@ -59,7 +59,7 @@ class RunFolder:
         lock = RunLock.acquire(path)
         try:
             _check_no_run(path)
-            checkpoint.write_atomically(path / CONFIG, document.encode())
+            write_atomically(path / CONFIG, document.encode())
             return cls(path, json.loads(document), lock)
         except BaseException:
             lock.release()
@@ -79,7 +79,7 @@ class RunFolder:
                 leftover.unlink(missing_ok=True)
             step = _last_step(path)
             kept = [json.dumps(record) + "\n" for record in read_log(path) if record.get("step", 0) <= step]
-            checkpoint.write_atomically(path / LOG, "".join(kept).encode())
+            write_atomically(path / LOG, "".join(kept).encode())
             return cls(path, config, lock)
         except BaseException:
             lock.release()
@@ -101,7 +101,7 @@ class RunFolder:
         """Write the last or the best checkpoint. See `save_checkpoint`; `info` of the last one has its "step"."""
         if name == "last" and not isinstance(info.get("step"), int):
             raise RunError(f"Expected `info` with an integer 'step', but got the keys {sorted(info)}.")
-        checkpoint.save_checkpoint(self.checkpoint_path(name), tensors, info)
+        save_checkpoint(self.checkpoint_path(name), tensors, info)
 
     def load(self, name: Name) -> Checkpoint:
         """Read the last or the best checkpoint. See `load_checkpoint`."""

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mirrorshot.methods import FewShotMethod
-from mirrorshot.training.auxiliary import build_auxiliary, listening
+from mirrorshot.training.auxiliary import AuxiliaryLoss, listening
 from mirrorshot.training.config import Config
 from mirrorshot.training.optimizers import make_optimizers
 from mirrorshot.training.stream import Block, Stream
@@ -51,7 +51,7 @@ class Learner:
         self.method, self.config, self.stream, self.world_size = method, config, stream, world_size
         self.average = {n: p.detach().clone() for n, p in method.named_parameters()} if config.ema else None
         self.is_cuda = stream.device.type == "cuda"
-        self.auxiliary = build_auxiliary(method, stream, config)
+        self.auxiliary = AuxiliaryLoss(method, stream, config) if config.auxiliary_weight else None
         others = self.auxiliary.parameters() if self.auxiliary is not None else ()
         self.optimizers = make_optimizers(method, config, is_cuda=self.is_cuda, others=others)
         self._groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]

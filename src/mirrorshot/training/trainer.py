@@ -10,6 +10,7 @@ from torch import Tensor
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.data.decoding import Progress
 from mirrorshot.files.checkpoint import save_checkpoint
+from mirrorshot.files.lazy import need
 from mirrorshot.methods.calibrated import TaskTemperature
 from mirrorshot.training import build
 from mirrorshot.training.config import Config
@@ -66,7 +67,9 @@ class Trainer:
         self.best_weights: dict[str, Tensor] = {}
         self.rule: TaskTemperature | None = None
         self._label, self._told = "first validation ahead", time.perf_counter()
-        self.tracker = _tensorboard(run) if config.tensorboard and run is not None else None
+        self.tracker = None
+        if config.tensorboard and run is not None:
+            self.tracker = need("torch.utils.tensorboard").SummaryWriter(str(run.path))
 
     def run(self) -> TrainResult:
         """Train to the end."""
@@ -231,14 +234,3 @@ def _check_same(own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
         raise InvalidInputError(
             f"Expected the last checkpoint to fit the settings of the run, but {len(wrong)} tensors differ: {wrong[0]}."
         )
-
-
-def _tensorboard(run: RunFolder) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise InvalidInputError(
-            "Expected `tensorboard` to be installed for tensorboard=true, but it is not. "
-            "Run: pip install 'mirrorshot[track]'"
-        ) from error
-    return SummaryWriter(str(run.path))

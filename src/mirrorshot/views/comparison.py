@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from mirrorshot.training.config import Config
 from mirrorshot.training.evaluation import Evaluation, PairedDifference, paired_difference
 from mirrorshot.training.evaluation.calibration import finite
-from mirrorshot.training.evaluation.results import same_episodes
+from mirrorshot.training.evaluation.results import differences
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.episode import EpisodeDisplay
 from mirrorshot.views.learning import with_elbo
@@ -89,7 +89,7 @@ def groups_of_episodes(found: Mapping[str, Evaluation]) -> list[dict[str, Evalua
     """Group the evaluations that saw the same episodes; only these can be compared in pairs."""
     groups: list[dict[str, Evaluation]] = []
     for name, evaluation in found.items():
-        alike = (g for g in groups if same_episodes(next(iter(g.values())).protocol, evaluation.protocol))
+        alike = (g for g in groups if not differences(next(iter(g.values())).protocol, evaluation.protocol))
         group = next(alike, None)
         if group is None:
             groups.append({name: evaluation})

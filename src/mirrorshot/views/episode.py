@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mirrorshot.classifier import decisions
-from mirrorshot.classifier.decisions import EntropyParts
+from mirrorshot.classifier.decisions import Uncertainty
 from mirrorshot.data import EpisodeSampler
+from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.methods.base import FewShotMethod
+from mirrorshot.training import build_preprocess
 from mirrorshot.training.evaluation import Prepare, predict_latents, predict_tasks
+from mirrorshot.training.runs import Run
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import BLUE, GAP, GREY, INK, ORANGE, PURPLE, SKY, VERMILION
 
@@ -58,7 +61,7 @@ class EpisodeDisplay:
         log_prob: Float[Tensor, "M C"],
         y: Int[Tensor, " M"],
         class_names: Sequence[str],
-        uncertainty: EntropyParts | None = None,
+        uncertainty: Uncertainty | None = None,
     ) -> None:
         _check_episode(support, query, log_prob, y, len(class_names))
         self.support, self.query, self.log_prob, self.y = support, query, log_prob, y
@@ -84,10 +87,21 @@ class EpisodeDisplay:
         shown = []
         for i in range(len(numbers)):
             names = [source.class_names[c] for c in classes[i]]
-            own = None if parts is None else EntropyParts(*(part[i] for part in parts))
+            own = None if parts is None else Uncertainty(*(part[i] for part in parts))
             support, query = tasks.support_x[i].cpu(), tasks.query_x[i].cpu()
             shown.append(cls(support, query, found.log_prob[i], y[i].cpu(), names, own))
         return shown
+
+    @classmethod
+    def of_run(
+        cls, run: Run, dataset: Dataset, sizes: tuple[int, int, int], *, seed: int, n_tasks: int
+    ) -> "list[EpisodeDisplay]":
+        """Predict the first test tasks of a run on images, not chosen; `sizes` are n_way, n_shot and n_query."""
+        preprocess, test = build_preprocess(dataset), dataset.test
+        if preprocess is None or test is None:
+            raise InvalidInputError(f"Expected `dataset` to have test classes with images, but got {dataset.name}.")
+        sampler = EpisodeSampler(test, *sizes, seed=seed)
+        return cls.from_method(run.predictor, sampler, range(n_tasks), prepare=lambda x: preprocess(x.to(run.device)))
 
     @property
     def accuracy(self) -> float:
@@ -136,7 +150,7 @@ class EpisodeDisplay:
 
 def _draw_uncertainty(
     figure: Any,
-    parts: EntropyParts,
+    parts: Uncertainty,
     rows: NDArray[np.int64],
     heights: Sequence[float],
     size: tuple[float, float],

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrorshot.files.checkpoint import write_atomically
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import figure_svg
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, check_at_least
 from mirrorshot.views.figures import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, VERMILION, set_panel_title
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, INK)
+_MARGIN = 0.4  # beyond the examples, as a share of their range
 _PANELS = ("predicted class", "aleatoric, nats", "epistemic, nats")
 
 
@@ -58,20 +59,17 @@ class UncertaintyMapDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, n_points: int = 120, margin: float = 0.4
+        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, n_points: int = 120
     ) -> "UncertaintyMapDisplay":
-        """Compute the maps around the examples X (n, 2) of a fitted `FewShotClassifier`.
-
-        The maps have `n_points` along each side, with a `margin` beyond the examples as a share of their range.
-        """
+        """Compute the maps around the examples X (n, 2) of a fitted `FewShotClassifier`, `n_points` along each side."""
         points, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
-        _check(points, labels, n_points, margin)
+        _check(points, labels, n_points)
         classes = np.asarray(estimator.classes_)
         number = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
         if not bool((classes[number] == labels).all()):
             raise InvalidInputError("Expected `y` to be labels that `estimator` was fitted on, but got others.")
         low, high = points.min(0), points.max(0)
-        room = margin * np.maximum(high - low, 1e-9).max()
+        room = _MARGIN * np.maximum(high - low, 1e-9).max()
         gx, gy = (np.linspace(a - room, b + room, n_points) for a, b in zip(low, high, strict=True))
         grid = np.stack(np.meshgrid(gx, gy), -1).reshape(-1, 2)
         parts, prob = estimator.uncertainty(grid), estimator.predict_proba(grid)
@@ -130,12 +128,9 @@ class UncertaintyMapDisplay:
         return float(self.x[0]), float(self.x[-1]), float(self.y[0]), float(self.y[-1])
 
 
-def _check(points: NDArray[np.float64], labels: NDArray[Any], n_points: int, margin: float) -> None:
+def _check(points: NDArray[np.float64], labels: NDArray[Any], n_points: int) -> None:
     if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0 or len(labels) != len(points):
         raise InvalidInputError(
             f"Expected `X` of shape (n, 2) and `y` of n labels, but got {points.shape} and {labels.shape}."
         )
-    if n_points < 2 or not margin >= 0:
-        raise InvalidInputError(
-            f"Expected `n_points` of at least 2 and `margin` not negative, but got {n_points} and {margin}."
-        )
+    check_at_least(2, n_points=n_points)

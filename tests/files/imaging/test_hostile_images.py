@@ -1,5 +1,4 @@
 import contextlib
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,8 @@ _FAILURES = ("its decoder crashed", "its decoder failed", "seconds to decode", "
 
 
 @pytest.fixture(scope="module")
-def hostile():
-    spec = importlib.util.spec_from_file_location("hostile_images", _FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def hostile(load_file):
+    return load_file(_FILE)
 
 
 def outcomes(files):

@@ -133,7 +133,7 @@ def test_nan_is_an_error_that_names_the_task(ProtoNet, test_source):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"n_tasks": 0}, InvalidInputError, "to be at least 1, but got 0 and 600"),
+        ({"n_tasks": 0}, InvalidInputError, "`n_tasks` to be at least 1, but got 0"),
         ({"seeds": ()}, InvalidInputError, "`seeds` to be distinct and at least one"),
         ({"seeds": (1, 1)}, InvalidInputError, r"distinct and at least one, but got \[1, 1\]"),
         ({"n_way": 9}, DataError, "8 classes for n_way = 9"),

@@ -5,7 +5,7 @@ and nothing is random. `FewShotClassifier` offers them with arrays.
 """
 
 from mirrorshot.classifier.decisions.acquisition import suggest
-from mirrorshot.classifier.decisions.doubt import EntropyParts, novelty, uncertainty
+from mirrorshot.classifier.decisions.doubt import Uncertainty, novelty, uncertainty
 from mirrorshot.classifier.decisions.examples import Effects, contributions, effects, kept_without, loo_latents
 from mirrorshot.classifier.decisions.thresholds import (
     conformal_threshold,
@@ -18,7 +18,7 @@ from mirrorshot.classifier.decisions.thresholds import (
 
 __all__ = [
     "Effects",
-    "EntropyParts",
+    "Uncertainty",
     "conformal_threshold",
     "contributions",
     "effects",

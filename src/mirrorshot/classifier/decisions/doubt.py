@@ -8,12 +8,12 @@ from mirrorshot.softmax.arrays import Array, at_least, at_most, entropy_terms, n
 from mirrorshot.softmax.moments import softmax_moments
 
 
-class EntropyParts(NamedTuple):
+class Uncertainty(NamedTuple):
     """Uncertainty of a predicted label in nats; `total = aleatoric + epistemic`.
 
     Attributes:
         total: entropy of the predictive, `H(E[p])`.
-        aleatoric: what would remain if the latents were known, `E[H(p)]`.
+        aleatoric: what would remain if the latents were known, `E[H(p)]`: the classes overlap.
         epistemic: what more labels can remove: the mutual information of label and latents (BALD).
     """
 
@@ -22,7 +22,7 @@ class EntropyParts(NamedTuple):
     epistemic: Float[Array, "*batch"]
 
 
-def uncertainty(mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"]) -> EntropyParts:
+def uncertainty(mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"]) -> Uncertainty:
     """Split the entropy of `E[softmax(f)]`, for independent `f_c ~ N(m_c, v_c)`.
 
     Args:
@@ -43,7 +43,7 @@ def uncertainty(mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"]) -
     inner = (mean * moments.prob + var * moments.curvature).sum(-1)
     # E[H(p)] = E[log sum exp f] - sum_c E[p_c f_c]; it lies between zero and the total
     aleatoric = xp.minimum(at_least(moments.logsumexp - inner, 0.0), total)
-    return EntropyParts(total, aleatoric, total - aleatoric)
+    return Uncertainty(total, aleatoric, total - aleatoric)
 
 
 def novelty(

@@ -1,5 +1,5 @@
 """A fitted classifier for other programs: ONNX."""
 
-from mirrorshot.classifier.export.head import ExportError, export_onnx
+from mirrorshot.classifier.export.head import export_onnx
 
-__all__ = ["ExportError", "export_onnx"]
+__all__ = ["export_onnx"]

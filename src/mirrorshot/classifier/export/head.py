@@ -20,15 +20,12 @@ from mirrorshot.classifier import FewShotClassifier
 from mirrorshot.classifier.export.graph import IR_VERSION, OPSET, Graph, Value
 from mirrorshot.classifier.export.kernels import covariances
 from mirrorshot.classifier.prior import FeatureMap
-from mirrorshot.files.checkpoint import write_atomically
+from mirrorshot.files.lazy import need
+from mirrorshot.files.writing import write_atomically
 from mirrorshot.softmax.quadrature import U_LEFT, WIDE_STD, Rule, choose_rule, gumbel_taps, hermite
-from mirrorshot.types import InvalidInputError, MirrorshotError
+from mirrorshot.types import InvalidInputError
 
 _TINY = float(np.finfo(np.float64).tiny)
-
-
-class ExportError(MirrorshotError, RuntimeError):
-    """A classifier cannot be exported: a package is missing."""
 
 
 def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
@@ -42,7 +39,7 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
         path: name of the file.
 
     Raises:
-        ExportError: the package onnx is missing.
+        MissingPackageError: the package onnx is not installed.
         InvalidInputError: the kernel has no ONNX form, or its variance is too large.
     """
     check_is_fitted(head)
@@ -50,14 +47,8 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
         raise InvalidInputError(
             "Expected a classifier without prior scores, which the graph has no input for, but got one."
         )
-    try:
-        import onnx
-        from onnx import TensorProto, helper
-    except ImportError as error:
-        raise ExportError(
-            f"Expected the package onnx for the export, but it cannot be imported ({error}). Install it: "
-            "pip install 'mirrorshot[onnx]'"
-        ) from error
+    onnx = need("onnx")
+    helper, number = onnx.helper, onnx.TensorProto.FLOAT
     graph = Graph()
     _build(graph, head)
     n_way, size = len(head.classes_), int(head.n_features_in_)
@@ -66,8 +57,8 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
         helper.make_graph(
             graph.nodes,
             "mirrorshot",
-            [helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["n", size])],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", n_way]) for name in outputs],
+            [helper.make_tensor_value_info("embeddings", number, ["n", size])],
+            [helper.make_tensor_value_info(name, number, ["n", n_way]) for name in outputs],
             graph.constants,
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],

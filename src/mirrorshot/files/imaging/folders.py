@@ -14,14 +14,14 @@ def class_files(root: Path) -> dict[str, list[Path]]:
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         raise DataError(f"Expected a folder of class folders at {root}, but it {problem}; check the path.")
-    inside = _visible(root)
+    inside = visible(root)
     folders = [entry for entry in inside if entry.is_dir() and not _leads_back(entry, root)]
     if not folders:
         raise DataError(
-            f"Expected {root} to have a folder for each class, but it has none and {len(_images(inside))} images; "
+            f"Expected {root} to have a folder for each class, but it has none and {len(images_of(inside))} images; "
             "put the images of each class into a folder of its name."
         )
-    files = {folder.name: _images(_visible(folder)) for folder in folders}
+    files = {folder.name: images_of(visible(folder)) for folder in folders}
     if empty := [name for name, of_class in files.items() if not of_class]:
         raise DataError(
             f"Expected every class folder of {root} to have images ({', '.join(SUFFIXES)}), "
@@ -30,14 +30,16 @@ def class_files(root: Path) -> dict[str, list[Path]]:
     return files
 
 
-def _visible(folder: Path) -> list[Path]:
+def visible(folder: Path) -> list[Path]:
+    """Return what a folder holds, hidden entries left out, in order."""
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:
         raise DataError(f"Expected {folder} to be readable, but got: {error}.") from error
 
 
-def _images(entries: Iterable[Path]) -> list[Path]:
+def images_of(entries: Iterable[Path]) -> list[Path]:
+    """Return the images among files and folders, by their names."""
     return [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
 
 

@@ -7,9 +7,10 @@ values; `trainable` makes torch modules of them. `GPyTorchKernel` and "gpytorch"
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mirrorshot.gp.kernels.base import FeatureKernel, Kernel, Product, ScaledKernel, Sum
+from mirrorshot.gp.kernels.base import Kernel, Product, Sum
 from mirrorshot.gp.kernels.description import build_kernel, describe_kernel, kernel_state
 from mirrorshot.gp.kernels.families import FAMILIES, RBF, Cosine, Linear, Matern, Polynomial, Stationary
+from mirrorshot.gp.kernels.scaled import FeatureKernel, ScaledKernel
 from mirrorshot.types import InvalidInputError
 
 if TYPE_CHECKING:

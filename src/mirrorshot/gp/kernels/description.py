@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.gp.kernels.base import Combination, Kernel, Product, ScaledKernel, Sum
+from mirrorshot.gp.kernels.base import Combination, Kernel, Product, Sum
 from mirrorshot.gp.kernels.families import FAMILIES
+from mirrorshot.gp.kernels.scaled import ScaledKernel
 from mirrorshot.types import InvalidInputError
 
 _COMBINATIONS: dict[str, type[Combination]] = {"sum": Sum, "product": Product}

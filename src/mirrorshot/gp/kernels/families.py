@@ -6,8 +6,8 @@ from typing import Any
 
 from jaxtyping import Float
 
-from mirrorshot.gp.kernels.base import ScaledKernel, per_class
 from mirrorshot.gp.kernels.features import inner_product, root, squared_distance, squared_norm
+from mirrorshot.gp.kernels.scaled import ScaledKernel, per_class
 from mirrorshot.softmax.arrays import Array, NDArray, namespace
 from mirrorshot.types import InvalidInputError
 

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mirrorshot.gp.kernels.base import Centre, Combination, FeatureKernel, Kernel, ScaledKernel, Scales
+from mirrorshot.gp.kernels.base import Centre, Combination, Kernel, Scales
+from mirrorshot.gp.kernels.scaled import FeatureKernel, ScaledKernel
 from mirrorshot.softmax.arrays import Array, is_tensor
 from mirrorshot.types import InvalidInputError
 

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mirrorshot.data import EpisodeSampler, load_glyphs
+from mirrorshot.data import load_glyphs
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.files.lock import remove_run
 from mirrorshot.gp.threads import threads
-from mirrorshot.training import build_preprocess, train
+from mirrorshot.training import train
 from mirrorshot.training.config import Config
 from mirrorshot.training.evaluation import Evaluation
 from mirrorshot.training.folder import read_log
@@ -78,7 +78,9 @@ def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stag
             runs = {name: load_run(run, dataset) for name, run in folders.items()}
             ready = {name: on_features(run, dataset) for name, run in runs.items()}
             evaluations = {n: _evaluate(ready, n, settings, stage) for n in N_SHOTS}
-            cards = _cards(runs, dataset)
+            # with one example per class
+            shown: dict[str, Any] = {"sizes": (N_WAY, 1, N_QUERY), "seed": SEEDS[0], "n_tasks": _N_DRAWN}
+            cards = {name: EpisodeDisplay.of_run(run, dataset, **shown) for name, run in runs.items()}
     assert dataset.train is not None
     assert dataset.val is not None
     logs = {name: read_log(run) for name, run in folders.items()}
@@ -130,20 +132,6 @@ def _evaluate(
             progress=stage(f"Testing {name}, {n_shot} per class"),
         )
         for name, (run, features) in ready.items()
-    }
-
-
-def _cards(runs: dict[str, Run], dataset: Dataset) -> dict[str, list[EpisodeDisplay]]:
-    """The first test tasks with one example per class; not chosen."""
-    preprocess = build_preprocess(dataset, augment=False)
-    assert dataset.test is not None
-    assert preprocess is not None
-    sampler = EpisodeSampler(dataset.test, N_WAY, 1, N_QUERY, seed=SEEDS[0])
-    return {
-        name: EpisodeDisplay.from_method(
-            run.predictor, sampler, range(_N_DRAWN), prepare=lambda items: preprocess(items)
-        )
-        for name, run in runs.items()
     }
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mirrorshot import views
-from mirrorshot.files.checkpoint import write_json
+from mirrorshot.files.texts import count
+from mirrorshot.files.writing import write_json
 from mirrorshot.paper.demo.experiment import METHODS, DemoResult
 from mirrorshot.training.evaluation import Calibration, Evaluation, paired_difference
 from mirrorshot.views import Image, ReliabilityDisplay, Section, Table
@@ -151,4 +152,4 @@ def _tasks(result: DemoResult) -> list[Image]:
 
 
 def _examples(n_shot: int) -> str:
-    return f"{n_shot} example{'s' if n_shot > 1 else ''} per class"
+    return f"{count(n_shot, 'examples')} per class"

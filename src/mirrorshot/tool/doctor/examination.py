@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from mirrorshot.data.decoding import Progress
 from mirrorshot.encoders import Encoder, make_encoder
 from mirrorshot.tool.choosing import decide
 from mirrorshot.tool.doctor import checks
 from mirrorshot.tool.doctor.checks import Finding
 from mirrorshot.tool.doctor.images import Seen, list_images, look_at_folder
 from mirrorshot.tool.doctor.rows import look_at_rows
-from mirrorshot.tool.encoding import Progress
 from mirrorshot.tool.items import Items
 from mirrorshot.tool.tables import Roles, read_items
 

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from mirrorshot.data.decoding import Progress
 from mirrorshot.encoders import Embeddings, Encoder, is_colour
 from mirrorshot.encoders.base import unit
-from mirrorshot.files.imaging.folders import SUFFIXES
-from mirrorshot.tool.encoding import Progress, look_at_images
+from mirrorshot.files.imaging.folders import SUFFIXES, images_of, visible
+from mirrorshot.tool.encoding import look_at_images
 from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
 
@@ -45,12 +46,9 @@ def list_images(root: Path) -> tuple[Items, list[str]]:
     """
     if not root.is_dir():
         raise DataError(f"Expected a folder of images at {root}, but there is none; check the path.")
-    try:
-        folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-        inside: dict[str | None, list[Path]] = {folder.name: _images(folder) for folder in folders}
-        inside = inside or {None: _images(root)}
-    except PermissionError as error:
-        raise DataError(f"Expected to read all folders in {root}, but got: {error}.") from error
+    folders = [entry for entry in visible(root) if entry.is_dir()]
+    inside: dict[str | None, list[Path]] = {folder.name: images_of(visible(folder)) for folder in folders}
+    inside = inside or {None: images_of(visible(root))}
     paths = [path for of_class in inside.values() for path in of_class]
     if not paths:
         raise DataError(f"Expected {root} to hold images ({', '.join(SUFFIXES)}), but it has none.")
@@ -101,8 +99,3 @@ def perceptual_hash(image: Image.Image) -> NDArray[np.float32]:
     grey = np.asarray(image.convert("L").resize((_SIDE + 1, _SIDE), Image.Resampling.BILINEAR), dtype=np.int16)
     step = grey[:, 1:] - grey[:, :-1]
     return np.asarray(np.sign(step) * (np.abs(step) > _NOISE), dtype=np.float32).ravel()
-
-
-def _images(folder: Path) -> list[Path]:
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    return [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]

@@ -35,6 +35,9 @@ class Latents(NamedTuple):
     var: Float[Tensor, "T M C"]
 
 
+_Tensors = TypeVar("_Tensors", Predictions, Latents)
+
+
 def predict_tasks(
     method: FewShotMethod,
     sampler: EpisodeSampler,
@@ -60,7 +63,7 @@ def predict_tasks(
                     f"but got {tuple(log_prob.shape)}."
                 )
             parts.append(Predictions(log_prob.cpu(), y.cpu(), tasks.query_weight.cpu()))
-    return Predictions(*map(torch.cat, zip(*parts, strict=True)))
+    return joined(parts)
 
 
 def predict_latents(
@@ -75,7 +78,12 @@ def predict_latents(
                 return None
             absent = ~tasks.class_mask[:, None, :]
             parts.append(Latents(found[0].masked_fill(absent, -torch.inf), found[1].masked_fill(absent, 0.0)))
-    return Latents(*map(torch.cat, zip(*parts, strict=True)))
+    return joined(parts)
+
+
+def joined(parts: Sequence[_Tensors]) -> _Tensors:
+    """Put predictions, or latents, of several batches of tasks together."""
+    return type(parts[0])(*map(torch.cat, zip(*parts, strict=True)))
 
 
 class Passes:

@@ -13,9 +13,9 @@ from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.metrics import PAPER_GRID, apply_temperature, fit_temperature
 from mirrorshot.training.evaluation import temperatures
 from mirrorshot.training.evaluation.calibration import calibration_of
-from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare
+from mirrorshot.training.evaluation.predictions import Latents, Passes, Predictions, Prepare, joined
 from mirrorshot.training.evaluation.results import Evaluation, Protocol, interval_95
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, check_at_least
 
 
 def evaluate(
@@ -91,16 +91,12 @@ def _tempered(
     pairs = temperatures.fit_two_temperatures(fitted, validated, report)
     likelihood = None if fitted is None else temperatures.fit_likelihood_temperature(fitted, validated)
     parts = [part for part in latents if part is not None]
-    joined = Latents(*map(torch.cat, zip(*parts, strict=True))) if parts else None
-    return temperatures.tempered_calibrations(likelihood, pairs, joined, _together(tested))
-
-
-def _together(passes: Sequence[Predictions]) -> Predictions:
-    return Predictions(*map(torch.cat, zip(*passes, strict=True)))
+    everything = joined(parts) if parts else None
+    return temperatures.tempered_calibrations(likelihood, pairs, everything, joined(tested))
 
 
 def _summary(protocol: Protocol, passes: Sequence[Predictions], temperature: float | None) -> Evaluation:
-    everything = _together(passes)
+    everything = joined(passes)
     task_accuracy = torch.stack([_task_mean(p, (p.log_prob.argmax(-1) == p.y).double()) for p in passes])
     task_nll = torch.stack([_task_mean(p, -p.log_prob.gather(-1, p.y[..., None])[..., 0]) for p in passes])
     means = task_accuracy.mean(1)
@@ -149,10 +145,7 @@ def _check_arguments(
             "Expected `validation` classes to choose the two temperatures on, but got None. Pass them, or leave out "
             "`two_temperatures`."
         )
-    if n_tasks < 1 or n_validation_tasks < 1:
-        raise InvalidInputError(
-            f"Expected `n_tasks` and `n_validation_tasks` to be at least 1, but got {n_tasks} and {n_validation_tasks}."
-        )
+    check_at_least(1, n_tasks=n_tasks, n_validation_tasks=n_validation_tasks)
     if not seeds or len(set(seeds)) < len(seeds):
         raise InvalidInputError(f"Expected `seeds` to be distinct and at least one, but got {list(seeds)}.")
     if validation is not None and validation.items.data_ptr() == test.items.data_ptr():

@@ -124,7 +124,7 @@ def paired_difference(
     """
     if metric not in ("accuracy", "nll"):
         raise InvalidInputError(f"Expected `metric` to be 'accuracy' or 'nll', but got {metric!r}.")
-    others = _differences(a.protocol, b.protocol)
+    others = differences(a.protocol, b.protocol)
     if others:
         raise InvalidInputError(
             f"Expected two evaluations on the same episodes, but got {'; '.join(others)}. "
@@ -139,12 +139,7 @@ def interval_95(values: Float[Tensor, "..."]) -> float:
     return Z_95 * float(values.double().std(correction=0)) / math.sqrt(values.numel())
 
 
-def same_episodes(a: Protocol, b: Protocol) -> bool:
-    """Return whether two evaluations have the same episodes."""
-    return not _differences(a, b)
-
-
-def _differences(a: Protocol, b: Protocol) -> list[str]:
+def differences(a: Protocol, b: Protocol) -> list[str]:
     """Return the differences in settings of the episodes. Temperatures do not change accuracy and NLL of tasks."""
     names = ("n_way", "n_shot", "n_query", "n_tasks", "seeds", "n_test_classes", "n_test_items", "episodes")
     return [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot import metrics
-from mirrorshot.gp.threads import one_thread
+from mirrorshot.gp.threads import threads
 from mirrorshot.metrics import PAPER_GRID, TwoTemperatures
 from mirrorshot.softmax.moments import log_predictive
 from mirrorshot.training.evaluation.calibration import Calibration, calibration_of
@@ -84,7 +84,7 @@ def fit_two_temperatures(
             lambda _: predictions.log_prob, predictions.y, likelihood=(1.0,), weight=predictions.weight
         )
     y, weight = predictions.y.to(latents.mean.device), predictions.weight.to(latents.mean.device)
-    with one_thread():  # many small steps: threads would mostly wait for each other
+    with threads(1):  # many small steps: threads would mostly wait for each other
         return metrics.search_two_temperatures(
             sampled_log_prob(latents), y, likelihood=PAPER_GRID, weight=weight, progress=progress
         )
