@@ -2,10 +2,12 @@ import json
 
 import pytest
 
+from mirrorshot.data.benchmarks import load_dataset
 from mirrorshot.files.lock import RunLock
 from mirrorshot.methods import method_options
+from mirrorshot.paper.cell_run import TenSeconds, run_cell
 from mirrorshot.paper.cells import Cell, different_settings, read_results
-from mirrorshot.paper.runner import TenSeconds, plan, run_cells
+from mirrorshot.paper.runner import plan, run_cells
 from mirrorshot.types import InvalidInputError
 
 SILENT = {"say": lambda line: None}
@@ -113,6 +115,51 @@ def test_beginning_anew_removes_a_run_only_when_its_time_has_come_and_nobody_is_
     lock.release()
 
 
+def test_a_cell_that_another_machine_has_finished_meanwhile_is_not_run(data, places, tmp_path):
+    first, second = cell_of(data), cell_of(data, "mirror_gp")
+    elsewhere = places._replace(results=tmp_path / "other", runs=tmp_path / "other-runs")
+    run_cells([second], elsewhere, **SILENT)
+
+    def finish(line):
+        if line.startswith(f"{first.name}: accuracy"):
+            (elsewhere.results / f"{second.name}.json").rename(places.results / f"{second.name}.json")
+
+    outcomes = run_cells([first, second], places, say=finish)
+    assert [outcome.status for outcome in outcomes] == ["done", "has a result"], outcomes
+    assert not (places.runs / second.name).exists()
+
+
+def test_a_run_that_is_being_tested_is_not_tested_by_another(cell, places):
+    run_cells([cell], places, train_only=True, **SILENT)
+    lock = RunLock.acquire(places.runs / cell.name)
+    (outcome,) = run_cells([cell], places, **SILENT)
+    lock.release()
+    assert outcome.status == "failed"
+    assert "no other process" in outcome.detail
+    assert not places.results.exists()
+
+
+def test_a_cell_that_breaks_in_an_unforeseen_way_does_not_stop_the_others(data, places, monkeypatch):
+    broken, good = cell_of(data), cell_of(data, "mirror_gp")
+    said = []
+
+    def fail_once(*arguments, **options):
+        monkeypatch.undo()
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr("mirrorshot.paper.cell_run.train", fail_once)
+    outcomes = run_cells([broken, good], places, say=said.append)
+    assert [(o.status, o.detail) for o in outcomes] == [("failed", "RuntimeError: CUDA out of memory"), ("done", "")]
+    assert f"{broken.name}: failed: RuntimeError: CUDA out of memory" in said
+
+
+def test_weights_of_other_settings_are_never_tested_as_those_of_a_cell(cell, places):
+    earlier = cell._replace(changes=(*cell.changes, "lr=0.5"))
+    run_cells([earlier], places, train_only=True, **SILENT)
+    with pytest.raises(InvalidInputError, match=r"Expected the run in .* lr = 0.5 \(asked for: 0.001\)"):
+        run_cell(cell, places, load_dataset(cell.data), progress=None, say=None, train_only=False, again=False)
+
+
 def test_test_tasks_that_cannot_be_are_known_before_training(cell, places):
     impossible = cell._replace(changes=(*cell.changes, "n_way=9"), tag="_ways")
     (outcome,) = run_cells([impossible], places, **SILENT)
@@ -136,6 +183,14 @@ def test_results_and_runs_with_other_settings_are_refused_before_any_work(cell, 
     with pytest.raises(InvalidInputError, match=r"Expected the run in .* lr = 0.001 \(asked for: 0.5\)"):
         plan([other], places)
     assert plan([cell], places) == [cell]
+
+
+def test_all_cells_with_other_settings_are_named(data, places):
+    cells = [cell_of(data, row) for row in ("dkt", "mirror_gp")]
+    run_cells(cells, places, **SILENT)
+    others = [cell._replace(changes=(*cell.changes, "lr=0.5")) for cell in cells]
+    with pytest.raises(InvalidInputError, match=rf"{others[0].name}.json .* Other cells .*: {others[1].name}\."):
+        plan(others, places)
 
 
 def test_progress_is_a_line_every_ten_seconds(monkeypatch):

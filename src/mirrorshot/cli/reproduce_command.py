@@ -108,8 +108,8 @@ def reproduce(
     check_folder("--output", place.parent if is_page else place)
     given = numbers("--shots", shots, least=1) if shots else (), numbers("--seeds", seeds)
     with errors_as_messages():
+        from mirrorshot.paper.cell_run import Places
         from mirrorshot.paper.program import Request, completed
-        from mirrorshot.paper.runner import Places
 
         request = Request(
             target, _words(dataset), _words(method), *given, preset, budget, tuple(overrides or ()), tag,
