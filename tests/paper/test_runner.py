@@ -1,8 +1,11 @@
 import json
 
+import numpy as np
 import pytest
 
-from mirrorshot.data.benchmarks import load_dataset
+from mirrorshot.data import ClassSource
+from mirrorshot.data.augment import IMAGENET_MEAN, IMAGENET_STD
+from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.files.lock import RunLock
 from mirrorshot.methods import method_options
 from mirrorshot.paper.cell_run import TenSeconds, run_cell
@@ -200,3 +203,29 @@ def test_progress_is_a_line_every_ten_seconds(monkeypatch):
     for done in (1, 2, 3, 4):
         tell(done, 9, "loss 1")
     assert lines == ["  cell: 2/9 loss 1", "  cell: 4/9 loss 1"]
+
+
+def small_photographs(n_classes, seed):
+    rng = np.random.default_rng(seed)
+    pattern = rng.integers(0, 128, (n_classes, 1, 3, 16, 16))
+    X = (pattern + rng.integers(0, 128, (n_classes, 24, 3, 16, 16))).astype(np.uint8)
+    return ClassSource.from_arrays(X.reshape(-1, 3, 16, 16), np.arange(n_classes).repeat(24))
+
+
+RESNET = ("backbone=resnet12", "device=cpu", "n_calibration_tasks=2", "n_tune_tasks=2", "n_validation_tasks=2")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("data", "n_shot"), [("mini_imagenet", 1), ("cub", 5)])
+def test_a_resnet_trains_with_our_recipe_for_photographs(places, data, n_shot):
+    cell = Cell("mirror_gp", data, n_shot, "default", "smoke", tag="_resnet12", changes=(*RESNET, "n_episodes=8"))
+    config = cell.config()
+    assert (config.backbone, config.optimizer, config.auxiliary_weight > 0) == ("resnet12", "muon", True)
+    assert config.method_options["objective"] == {1: "cml", 5: "tpl"}[n_shot]
+    colours = (IMAGENET_MEAN, IMAGENET_STD)
+    dataset = Dataset(data, *(small_photographs(6, seed) for seed in (0, 1, 2)), 16, 3, True, *colours)
+    progress = TenSeconds(lambda line: None, "")
+    run_cell(cell, places, dataset, progress=progress, say=lambda line: None, train_only=False, again=False)
+    (result,) = read_results(places.results)
+    assert result.cell == cell._replace(changes=())
+    assert result.evaluation["accuracy"] > 0.2
