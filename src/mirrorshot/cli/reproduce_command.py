@@ -129,7 +129,10 @@ def reproduce(
 
 
 def _run(request: "Request", quiet: bool, as_json: bool) -> "Reproduction":
+    from mirrorshot.files.freed_memory import keep_freed_memory
     from mirrorshot.paper.program import reproduce as work
+
+    keep_freed_memory()
 
     def tell(line: str) -> None:
         if not quiet:

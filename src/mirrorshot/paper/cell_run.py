@@ -17,6 +17,7 @@ import torch
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.data.decoding import Progress
+from mirrorshot.files.freed_memory import keep_freed_memory
 from mirrorshot.files.lock import RunError, locked, remove_run
 from mirrorshot.methods import method_options
 from mirrorshot.paper import BUDGETS
@@ -168,6 +169,7 @@ def _say(line: str) -> None:
 
 def main() -> int:
     """Run the cell that `cell_process` has described; exit code 1 and one line on stderr if it fails."""
+    keep_freed_memory()
     task = json.loads(sys.argv[1])
     cell, places = Cell._make(task["cell"]), Places._make(map(Path, task["places"]))
     cell, bar = cell._replace(changes=tuple(cell.changes)), TenSeconds(_say, cell.name)
@@ -178,6 +180,8 @@ def main() -> int:
         hint = " If another machine runs this cell, nothing is lost." if isinstance(error, RunError) else ""
         sys.stderr.write(" ".join(f"{error}{hint}".split()) + "\n")
         return 1
+    except KeyboardInterrupt:  # the process that started this one says how to resume it
+        return 130
     return 0
 
 
