@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from _common import save, table
+from mirrorshot.paper.cell_run import Places
 from mirrorshot.paper.cells import Cell, read_result
 from mirrorshot.paper.published import DATA
-from mirrorshot.paper.runner import Places, run_cells
+from mirrorshot.paper.runner import run_cells
 
 
 def main() -> None:

@@ -1,104 +1,117 @@
-r"""Run the missing cells of table 1, the next ones within a time budget, and resume anywhere.
+r"""Run the missing cells of table 1 in the order of their value, within a time budget, and resume anywhere.
 
-    python benchmarks/table.py                                   # lists what is missing, with estimates; runs nothing
-    MIRRORSHOT_DATA=FOLDER python benchmarks/table.py --run --jobs 6 --budget-minutes 9
+    python benchmarks/table.py                                    # lists what is missing, with estimates; runs nothing
+    export MIRRORSHOT_DATA=FOLDER
+    python benchmarks/table.py --run --jobs 6 --keep $OUT         # nine minutes on a GPU; again until nothing is left
+    python benchmarks/table.py --fetch FOLDER                     # what $OUT held, into results/ and runs/
+    mirrorshot reproduce tables                                   # the pages
 
-All 17 rows x 6 cells with the preset `default`, three seeds for MD-BFSC and for the rivals of `--repeated`, and
-MD-BFSC with the preset `paper`, three seeds. A cell is missing if it has no result, or one with other settings
-(shortened, or of an earlier preset), which is replaced. Estimates come from the wall times in `results/`. At the end of
-the budget the cells that run are stopped; the next call continues them from their last checkpoint, if `--runs` is kept.
+All 17 rows x 6 cells with the preset `default`, three seeds for MD-BFSC and for the rivals of `--repeated`, and MD-BFSC
+with the preset `paper`, three seeds. A cell is missing if it has no result, or one with other settings (shortened, or
+of an earlier preset), which is replaced. Order: MD-BFSC, its further seeds, cells that no result stands for, the rivals
+with their seeds, cells with a shortened result, the preset `paper`; in each the quickest first.
+
+Several cells share a GPU, by CUDA MPS where the machine has it. At the end of the budget those that run are stopped;
+the next call continues them from their last checkpoint. `--keep` is for a machine that is lent: results are written
+there as soon as a cell is finished, and checkpoints of unfinished runs every minute, as at most seven archives of up to
+15 MiB.
 """
 
 import argparse
-import json
-import os
-import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import _lent
 from _common import RESULTS, table
-from mirrorshot.data.benchmarks import DATASETS
+from mirrorshot.paper.cell_run import Places, cell_process, check_run
 from mirrorshot.paper.cells import Cell, Result, has_result, read_results
+from mirrorshot.paper.estimates import estimate, in_words
 from mirrorshot.paper.published import DATA, ROWS
 from mirrorshot.types import InvalidInputError
 
 REPEATED = ("dkt", "ove_gp_pl", "ove_gp", "baseline_pp", "relationnet")
 SEEDS = (1, 2, 3)
-_UNKNOWN_TEST = 40.0  # seconds of a test that was never made on a GPU
 _GRACE = 10.0  # seconds that a stopped process has to end
+_KEEP_EVERY = 60.0  # seconds
 
 
 class Planned(NamedTuple):
-    """A missing cell, its estimated seconds on a GPU, and why it is missing."""
+    """A missing cell, its estimated seconds (None: never measured) and their device, and why it is missing."""
 
     cell: Cell
-    seconds: float
+    seconds: float | None
+    device: str
     reason: str
 
 
-def wanted_cells(repeated: Iterable[str]) -> list[Cell]:
-    """Cells of the whole table: first seeds first, then further seeds, then the preset `paper`."""
+def wanted_cells(repeated: Iterable[str], results: Sequence[Result]) -> list[list[Cell]]:
+    """Cells of the whole table, in groups by their value."""
     columns = [(data, n_shot) for data in DATA for n_shot in (1, 5)]
-    often = ("mirror_gp", *repeated)
-    rows = [*often, *(row for row in ROWS if row not in often)]
-    first = [Cell(row, *column, preset="default") for row in rows for column in columns]
-    more = [Cell(row, *column, preset="default", seed=s) for s in SEEDS[1:] for row in often for column in columns]
-    paper = [Cell("mirror_gp", *column, preset="paper", seed=s) for s in SEEDS for column in columns]
-    return [*first, *more, *paper]
+    shown = {r.cell[:3] for r in results if r.cell.budget == "paper"}
+
+    def cells(rows: Iterable[str], *seeds: int, preset: str = "default") -> list[Cell]:
+        return [Cell(row, *column, preset, seed=seed) for seed in seeds for row in rows for column in columns]
+
+    groups = [
+        cells(["mirror_gp"], 1),
+        cells(["mirror_gp"], *SEEDS[1:]),
+        [cell for cell in cells(ROWS, 1) if cell[:3] not in shown],
+        cells(repeated, *SEEDS),
+        cells(ROWS, 1),
+        cells(["mirror_gp"], *SEEDS, preset="paper"),
+    ]
+    seen: set[Cell] = set()
+    for i, group in enumerate(groups):
+        groups[i] = [cell for cell in group if cell not in seen]
+        seen.update(group)
+    return groups
 
 
-def missing(cells: Sequence[Cell], folder: Path) -> list[Planned]:
-    """The cells without a valid result."""
+def missing(groups: Iterable[Sequence[Cell]], folder: Path) -> list[Planned]:
+    """The cells without a valid result, in each group by seed and time."""
     results, found = read_results(folder), []
-    for cell in cells:
-        try:
-            reason = "" if has_result(cell, folder) else "no result"
-        except InvalidInputError as error:
-            reason = str(error).partition("but got ")[2].partition(". Give --tag")[0]
-        if reason:
-            found.append(Planned(cell, estimate(cell, results), reason))
+    for group in groups:
+        part = []
+        for cell in group:
+            try:
+                reason = "" if has_result(cell, folder) else "no result"
+            except InvalidInputError as error:
+                reason = str(error).partition("but got ")[2].partition(". Give --tag")[0]
+            if reason:
+                known = estimate(cell, results, "a GPU")
+                part.append(Planned(cell, known.seconds, known.device, reason))
+        found += sorted(part, key=lambda p: (p.cell.seed, float("inf") if p.seconds is None else p.seconds))
     return found
 
 
-def estimate(cell: Cell, results: Sequence[Result]) -> float:
-    """Seconds of training and test, from the most similar results that were made on a GPU."""
-    config, kind = cell.config(), DATASETS[cell.data].kind
-    on_gpu = [r for r in results if "CPU" not in r.record["device"] and DATASETS[r.cell.data].kind == kind]
-    rates = _first(
-        [r.record["training_time_s"] / r.record["config"]["n_episodes"] for r in group]
-        for group in (
-            [r for r in on_gpu if (r.cell.row, r.cell.data, r.cell.n_shot) == (cell.row, cell.data, cell.n_shot)],
-            [r for r in on_gpu if r.cell.row == cell.row],
-            [r for r in on_gpu if r.record["config"]["method"] == config.method],
-            on_gpu,
-        )
-    )
-    tests = [
-        r.record["testing_time_s"]
-        for r in results
-        if r.cell.row == cell.row and "CPU" not in r.record.get("tested_with", {}).get("device", "CPU")
-    ]
-    return statistics.median(rates) * config.n_episodes + (statistics.median(tests) if tests else _UNKNOWN_TEST)
+def run(
+    plan: Sequence[Planned],
+    start: Callable[[Cell], subprocess.Popen[str]],
+    jobs: int,
+    seconds: float,
+    keep: Callable[[], None] = lambda: None,
+) -> list[str]:
+    """Keep so many processes running until the budget is spent or nothing is left, then stop those that run.
 
-
-def _first(groups: Iterable[list[float]]) -> list[float]:
-    """The first group that has members; a hundredth of a second an episode if none has."""
-    return next((group for group in groups if group), [0.01])
-
-
-def run(plan: Sequence[Planned], start: Callable[[Cell], subprocess.Popen[str]], jobs: int, seconds: float) -> None:
-    """Keep so many processes running until the budget is spent or nothing is left, then stop those that run."""
-    deadline, waiting = time.monotonic() + seconds, list(plan)
+    `keep` is called after every cell, every minute and at the end. Returns the names of cells that failed.
+    """
+    deadline, waiting, kept = time.monotonic() + seconds, list(plan), time.monotonic()
     running: dict[str, subprocess.Popen[str]] = {}
+    failed: list[str] = []
     try:
         while (waiting or running) and time.monotonic() < deadline:
-            for name in [name for name, process in running.items() if process.poll() is not None]:
+            ended = [name for name, process in running.items() if process.poll() is not None]
+            for name in ended:
                 code = running.pop(name).returncode
+                failed += [name] * (code != 0)
                 print(f"{name}: {'done' if code == 0 else f'failed, exit code {code}'}", flush=True)
+            if ended or time.monotonic() - kept > _KEEP_EVERY:
+                keep()
+                kept = time.monotonic()
             while waiting and len(running) < jobs:
                 cell = waiting.pop(0).cell
                 running[cell.name] = start(cell)
@@ -114,20 +127,46 @@ def run(plan: Sequence[Planned], start: Callable[[Cell], subprocess.Popen[str]],
                 process.kill()
                 process.wait()
             print(f"{name}: stopped; the next call continues it", flush=True)
+        keep()
     print(f"{len(waiting) + len(running)} of {len(plan)} cells are left.")
+    if failed:
+        print(f"{len(failed)} failed: {', '.join(failed)}")
+    return failed
 
 
-def starter(results: Path, runs: Path, jobs: int) -> Callable[[Cell], subprocess.Popen[str]]:
-    """Start a cell as a process of its own, which resumes its run if there is one."""
+def starter(places: Places, jobs: int) -> Callable[[Cell], subprocess.Popen[str]]:
+    """Start a cell as a process of its own, which resumes its run; a run with other settings is begun anew."""
 
     def start(cell: Cell) -> subprocess.Popen[str]:
-        task = {"cell": cell, "places": [str(results), str(runs)], "train_only": False, "again": False}
-        threads = str(max(1, (os.cpu_count() or 1) // jobs))
-        environment = {"OMP_NUM_THREADS": threads, "PYTHONSAFEPATH": "1", **os.environ}
-        command = [sys.executable, "-m", "mirrorshot.paper.runner", json.dumps(task)]
-        return subprocess.Popen(command, env=environment, text=True)
+        return cell_process(cell, places, jobs, train_only=False, again=not is_current(cell, places), stdout=None)
 
     return start
+
+
+def is_current(cell: Cell, places: Places) -> bool:
+    """Whether the run of a cell, if there is one, has its settings."""
+    try:
+        check_run(cell, places.runs / cell.name)
+    except InvalidInputError:
+        return False
+    return True
+
+
+def keep_all(folder: Path, plan: Sequence[Planned], places: Places) -> None:
+    """Archive the results of the planned cells, and the runs of those without one."""
+    done = [planned.cell for planned in plan if _is_done(planned.cell, places.results)]
+    runs = [places.runs / p.cell.name for p in plan if p.cell not in done and is_current(p.cell, places)]
+    begun = [run for run in runs if (run / "config.json").exists()]
+    left_out = _lent.keep(folder, [places.results / f"{cell.name}.json" for cell in done], begun)
+    if left_out:
+        print(f"too large to be kept: {', '.join(left_out)}", flush=True)
+
+
+def _is_done(cell: Cell, results: Path) -> bool:
+    try:
+        return has_result(cell, results)
+    except InvalidInputError:
+        return False
 
 
 def main() -> None:
@@ -140,16 +179,30 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of the names of the cells to run")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="archives of results and of unfinished runs")
+    parser.add_argument("--fetch", type=Path, metavar="FOLDER", help="unpack such archives, and run nothing")
     options = parser.parse_args()
     repeated = [row for row in options.repeated.split(",") if row]
     if unknown := set(repeated) - set(ROWS):
         parser.error(f"expected --repeated to be rows among {', '.join(ROWS)}, but got {', '.join(sorted(unknown))}")
-    plan = [p for p in missing(wanted_cells(repeated), options.results) if options.only in p.cell.name]
-    print(table(["cell", "seconds", "why"], [[p.cell.name, f"{p.seconds:.0f}", p.reason] for p in plan]))
-    total = sum(p.seconds for p in plan)
-    print(f"{len(plan)} cells, about {total / 3600:.1f} GPU hours one after the other.")
-    if options.run:
-        run(plan, starter(options.results, options.runs, options.jobs), options.jobs, 60 * options.budget_minutes)
+    if options.fetch:
+        names = _lent.fetch(options.fetch, options.results, options.runs)
+        print("\n".join(names) or f"No archives in {options.fetch}.")
+        return
+    groups = wanted_cells(repeated, read_results(options.results))
+    plan = [p for p in missing(groups, options.results) if options.only in p.cell.name]
+    rows = [[p.cell.name, "?" if p.seconds is None else f"{p.seconds:.0f}", p.device, p.reason] for p in plan]
+    print(table(["cell", "seconds", "measured on", "why"], rows))
+    print(f"{len(plan)} cells, about {in_words(sum(p.seconds or 0.0 for p in plan))} one after the other.")
+    if not options.run:
+        return
+    places = Places(options.results, options.runs)
+    keep = partial(keep_all, options.keep, plan, places) if options.keep else lambda: None
+    with _lent.multi_process_service() as is_shared:
+        print(f"CUDA MPS: {'yes' if is_shared else 'no'}", flush=True)
+        failed = run(plan, starter(places, options.jobs), options.jobs, 60 * options.budget_minutes, keep)
+    if failed:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -154,3 +154,22 @@ def test_the_page_of_results_is_made_of_what_there_is(run, tmp_path):
     assert (
         "Not run with the preset paper, 17 of 17 rows of the paper: `mirrorshot reproduce table1 --dataset cub" in page
     )
+
+
+@pytest.mark.long
+def test_cells_in_processes_of_their_own_leave_json_and_silence_alone(in_subprocess, data):
+    arguments = ("-m", "mirrorshot", "reproduce", "table1", "--dataset", data, "--shots", 1, *SMOKE, "--jobs", 2)
+    done = in_subprocess(*arguments, "--method", "dkt,mirror_gp", "--set", "device=cpu", "--json")
+    cells = json.loads(done.stdout)["cells"]  # nothing but JSON
+    assert [cell["status"] for cell in cells] == ["done", "done"]
+    assert "accuracy" not in done.stderr
+
+
+def test_how_long_it_takes_is_said_before_any_cell_begins(run, data):
+    arguments = ("--dataset", data, "--shots", 1, "--budget", "smoke", "--set", "device=cpu", "--method")
+    assert run("reproduce", "table1", *arguments, "dkt").exit_code == 0
+    result = run("reproduce", "table1", *arguments, "dkt,mirror_gp", "--seconds", 0)
+    lines = [line for line in result.output.splitlines() if not line.startswith("|")]
+    assert re.match(r"accuracy_points_1shot_paper_smoke: by the times of other methods \d+ s on", lines[0])
+    assert re.match(r"1 cells to run, one after the other: 1 of them about \d+ s on", lines[1])
+    assert "no time left" in lines[2]

@@ -194,7 +194,7 @@ def test_small_classes_are_named_with_what_to_do():
     assert str(error.value) == (
         "Expected every class to have at least 16 items for n_shot = 1 and n_query = 15, but 8 of 10 have fewer: "
         "'class 1 (3)', 'class 3 (2)', 'class 4 (3)', 'class 5 (3)', 'class 6 (3)' and 3 more. "
-        "Lower `n_query` to 1, pass on_small_class='fewer_queries' or leave these classes out."
+        "Lower `n_query` to 1 (option --n-query), pass on_small_class='fewer_queries' or leave these classes out."
     )
 
 

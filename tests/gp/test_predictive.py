@@ -5,13 +5,16 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 from mirrorshot.gp import mirror_descent
 from mirrorshot.gp.gaussian import predict_latent
-from mirrorshot.gp.predictive import training_latents, training_log_prob
+from mirrorshot.gp.objective import make_problem
+from mirrorshot.gp.predictive import _step_matrix, training_latents, training_log_prob
+from mirrorshot.gp.steps import solve
 from mirrorshot.types import InvalidInputError
 
 MANY = {"n_steps": 60, "step_size": 0.5}
@@ -83,6 +86,56 @@ def test_the_gradient_is_that_of_finite_differences(n_shot, scale):
     # fourth order
     expected = (loss(-2 * step) - 8 * loss(-step) + 8 * loss(step) - loss(2 * step)) / (12 * step)
     assert slope == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_with_weights_and_absent_classes_too_the_gradient_is_that_of_finite_differences(per_class):
+    covariances, y, query_y = make_tasks(2, 20.0, T=2, per_class=per_class)
+    other, _, _ = make_tasks(2, 20.0, T=2, seed=7, per_class=per_class)
+    generator = torch.Generator().manual_seed(1)
+    weight = 0.3 + 2 * torch.rand(2, 10, generator=generator, dtype=torch.float64)
+    mask = torch.tensor([[True] * 5, [True, True, True, False, True]])
+    weight[1, y[1] == 3] = 0.0
+    query_y = query_y.masked_fill((torch.arange(2) == 1)[:, None] & (query_y == 3), 0)
+    options = {"weight": weight, "class_mask": mask, **MANY}
+
+    def loss(t):
+        moved = [a + t * b for a, b in zip(covariances, other, strict=True)]
+        return nll(training_latents(*moved, y, n_way=5, **options), query_y, mask).item()
+
+    ours = gradients(covariances, y, query_y, **options)
+    slope = sum(float((g * b).sum()) for g, b in zip(ours, other, strict=True))
+    step = 1e-4
+    expected = (loss(-2 * step) - 8 * loss(-step) + 8 * loss(step) - loss(2 * step)) / (12 * step)
+    assert slope == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_derivative_of_a_step_is_that_of_brute_force_expectations():
+    # sites of a full step at a point: b = a (y - E[p]) + w m and w = a E[p (1 - p)]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    grid = np.stack(np.meshgrid(nodes, nodes, nodes, indexing="ij"), -1).reshape(-1, 3)
+    density = np.prod(np.meshgrid(weights, weights, weights, indexing="ij"), 0).ravel() / weights.sum() ** 3
+
+    def sites(x, a, target):
+        m, v = x[:3], x[3:]
+        f = m + np.sqrt(v) * grid
+        p = np.exp(f - np.logaddexp.reduce(f, -1, keepdims=True))
+        w = a * (density @ (p * (1 - p)))
+        return np.concatenate([a * (target - density @ p) + w * m, w])
+
+    z = torch.randn(4, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    K, y, weight = 2 * z @ z.mT / 6, torch.tensor([[0, 1, 2, 0]]), torch.tensor([[1.0, 0.4, 2.0, 1.5]]).double()
+    problem = make_problem(K[None, None], y, 3, weight, None, None, validate=False)
+    solution = solve(problem, None, 3, 0.7)
+    J = _step_matrix(problem, solution)[0].numpy()
+    mean, var = solution.mean[0].numpy(), solution.cov[0].diagonal(dim1=-2, dim2=-1).numpy()
+    for n in range(4):
+        x, target, step = np.concatenate([mean[:, n], var[:, n]]), np.eye(3)[y[0, n]], 1e-5
+        for column in range(6):
+            change = step * np.eye(6)[column]
+            args = float(weight[0, n]), target
+            expected = (sites(x + change, *args) - sites(x - change, *args)) / (2 * step)
+            np.testing.assert_allclose(J[:, column, n], expected, atol=2e-6)
 
 
 def test_the_gradient_of_a_batch_is_that_of_each_task():

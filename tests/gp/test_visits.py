@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from mirrorshot.gp import visits
 from mirrorshot.gp.alternating import alternate
 from mirrorshot.gp.visits import Expectations, coupling, newton_step, visit
 from mirrorshot.gp.weight_space import Task, condition_on, features_of
@@ -38,6 +39,24 @@ def test_the_coupling_of_a_certain_class_is_finite():
     curvature = np.array([[1e-17, 1e-300, 0.0]])
     with np.errstate(all="raise", under="ignore"):
         assert np.isfinite(coupling(Expectations(np.array([[1.0, 1e-300, 0.0]]), curvature, 0.0))).all()
+
+
+def test_a_newton_step_is_the_solution_of_the_dense_system(monkeypatch):
+    monkeypatch.setattr(visits, "CG_STEPS", 400)
+    task, rng = make_task(3, 2, 6), np.random.default_rng(4)
+    phi, prob = task.features.phi, rng.dirichlet(np.ones(3), size=6)
+    now = Expectations(prob, prob * (1.0 - prob) * rng.uniform(0.5, 1.0, (6, 1)), 0.0)
+    residual = rng.normal(size=(3, phi.shape[1]))
+    s = coupling(now)
+    R = phi.shape[1]
+    dense = np.eye(3 * R)
+    for n in range(6):  # J = diag(c + s s) - s s^T, of the latents of point n
+        J = np.diag(now.curvature[n] + s[n] ** 2) - np.outer(s[n], s[n])
+        dense += np.kron(J, np.outer(phi[n], phi[n]))
+    expected = np.linalg.solve(dense, residual.ravel()).reshape(3, R)
+    for precondition in (lambda x: x, condition_on(phi, np.full((6, 3), 0.2)).solve):
+        found = newton_step(task, precondition, now, residual, tolerance=1e-13)
+        np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-200])

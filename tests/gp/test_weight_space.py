@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from mirrorshot.gp.gaussian import GaussianSites, condition
-from mirrorshot.gp.weight_space import condition_on, features_of, weight_posterior
+from mirrorshot.gp.weight_space import condition_on, features_of, squared_covariances, weight_posterior
 
 
 def random_prior(n_points, n_features, seed=0, scale=10.0):
@@ -74,6 +74,15 @@ def test_covariances_with_new_points_match_an_explicit_inverse():
     gain = posterior.gain_at(K_cross[None, None])[0]
     reduced = np.stack([K_cross.T @ np.linalg.solve(K + np.diag(1.0 / w), K_cross) for w in sites.precision[0]])
     np.testing.assert_allclose(gain.mT @ gain, reduced, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_features", [4, 50])
+def test_squared_covariances_match_an_explicit_inverse_and_leave_out_each_point_itself(n_features):
+    K, sites = random_prior(25, n_features), random_sites(3, 25)
+    Sigma, eye = explicit(K, sites)
+    features = features_of(K)
+    found = squared_covariances(features.phi, condition_on(features.phi, np.ascontiguousarray(sites.precision[0].T)))
+    np.testing.assert_allclose(found, np.square(Sigma) * (1 - eye), atol=1e-5 * np.square(Sigma).max())
 
 
 def test_log_determinant_matches_that_of_the_shifted_matrix():

@@ -131,6 +131,27 @@ def test_the_hyper_prior_of_a_convolutional_network_does_not_drown_the_queries()
     assert losses[0] - losses[1] == pytest.approx(1e-3 * hyper / 60_000, rel=0.05)
 
 
+def test_the_hyper_prior_is_that_of_the_normal_and_gamma_densities(drawn):
+    def loss_and_hyper(shift):
+        method = make(step_size=1e-12, kl_weight=0.3, n_iterations=7, n_samples=1)
+        plain = make(step_size=1e-12, kl_weight=1e-12, n_iterations=7, n_samples=1)
+        found = []
+        for each in (method, plain):
+            with torch.no_grad():
+                each.log_sigma.add_(shift)
+                each.head.mul_(1 + shift)
+            each.seed(3)
+            found.append(each.loss(*drawn).detach())
+        mean, precision = method.prior.mean.detach(), (-2 * method.prior.log_sigma.detach()).exp()
+        log_density = torch.distributions.Normal(0.0, 1.0).log_prob(mean).sum()
+        return found[0] - found[1], log_density + torch.distributions.Gamma(1.0, 0.01).log_prob(precision).sum()
+
+    (one, at_one), (other, at_other) = loss_and_hyper(0.0), loss_and_hyper(0.5)
+    expected = (-0.3 / 7 * (at_other - at_one)).expand(3)  # constants cancel
+    assert abs(float(expected[0])) > 0.1
+    assert torch.allclose(other - one, expected, rtol=1e-6)
+
+
 def test_without_spread_and_divergence_it_is_maml(drawn):
     tasks, query_y = drawn
     method = make(kl_weight=1e-20, step_size=0.1, n_samples=1, n_iterations=10**18)

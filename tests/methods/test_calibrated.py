@@ -1,6 +1,8 @@
 """The temperature that follows the task: its signs by definition, the fit on made-up data, the wrapper."""
 
+import numpy as np
 import pytest
+import scipy.optimize
 import torch
 
 from mirrorshot.data import ClassSource, EpisodeSampler
@@ -92,6 +94,38 @@ def test_tasks_count_by_the_weight_of_their_queries():
         log_prob, y = (one if weights[0] else other)[:2]
         expected = fit_temperature(log_prob, y)
         assert float(fit_task_temperature(*parts).of(torch.zeros(1, 2))) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_fit_is_the_minimum_that_scipy_finds():
+    log_prob, y, weight, signs = made_up(TaskTemperature(0.3, 0.5, -0.6, 0.4, *RANGES), n_tasks=60)
+    weight[::3] = 2.5
+    found = fit_task_temperature(log_prob, y, weight, signs)
+    low, high = np.quantile(signs, [0.02, 0.98], axis=0)
+    phi, psi = np.clip(signs.numpy(), low, high).T
+    right, counts = np.eye(4)[y.numpy()], weight.numpy()
+
+    def nll(a, b, c, d):
+        scores = log_prob.numpy() / np.exp(a + b * phi + c * psi + d * psi**2)[:, None, None]
+        return (counts * (np.logaddexp.reduce(scores, -1) - (right * scores).sum(-1))).sum() / counts.sum()
+
+    def objective(rule):
+        a, b, c, d = rule
+        slopes = b, c + 2 * d * psi.mean(), d  # of the polynomial around the mean of the signs
+        return nll(a, b, c, d) + 1e-3 * np.square(slopes).sum()
+
+    best = scipy.optimize.minimize(objective, np.zeros(4), method="BFGS", options={"gtol": 1e-8})
+    np.testing.assert_allclose(found[:4], best.x, atol=2e-4)
+    np.testing.assert_allclose(found[4:], [low[0], high[0], low[1], high[1]], rtol=1e-12)
+    assert objective(found[:4]) <= best.fun + 1e-9
+
+
+def test_a_query_whose_class_is_excluded_is_left_out_of_the_fit():
+    log_prob, y, weight, signs = made_up(TaskTemperature(0.2, 0.7, -0.3, 0.2, *RANGES), n_tasks=200, n_query=20, seed=3)
+    log_prob[0, 0] = torch.tensor([-torch.inf, 0.0, -1.0, -2.0])
+    y[0, 0] = 0
+    found = fit_task_temperature(log_prob, y, weight, signs)
+    weight[0, 0] = 0.0
+    assert found == pytest.approx(fit_task_temperature(log_prob, y, weight, signs), abs=1e-9)
 
 
 def test_signs_that_say_nothing_give_one_temperature():

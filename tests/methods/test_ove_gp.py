@@ -3,9 +3,12 @@
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.gp import one_vs_each as ove
+from mirrorshot.methods import ove_gp
 from mirrorshot.methods.ove_gp import OneVsEachGP
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.types import InvalidInputError
@@ -56,6 +59,43 @@ def test_predictions_average_the_probabilities_of_the_chains(drawn):
             latent = ove.predict_pairs(one, posterior, K_cross[t : t + 1], prior_var[t : t + 1])
             scores.append(ove.one_vs_each_scores(*latent, tasks.class_mask[:1])[0])
         assert_close(log_prob[t].exp(), torch.stack(scores).softmax(-1).mean(0))
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the size of the largest result."""
+
+    size = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        self.size = max([self.size, *(t.numel() for t in tree_leaves(found) if isinstance(t, torch.Tensor))])
+        return found
+
+
+def largest_array(method, tasks):
+    with Largest() as seen:
+        method.predict(tasks)
+    return seen.size
+
+
+def test_a_batch_of_large_tasks_is_predicted_in_parts_that_fit_the_memory(clouds, monkeypatch):
+    tasks, _ = EpisodeSampler(clouds(D), 4, 3, 5, seed=0).draw(7)
+    method = make(n_test_steps=2)
+    alone, together = largest_array(method, tasks.select(slice(0, 1))), largest_array(method, tasks)
+    monkeypatch.setitem(ove_gp._LARGEST, "cpu", 2 * alone)
+    assert largest_array(method, tasks) == 2 * alone < together
+    method.seed(3)
+    in_parts = method.predict(tasks)
+    method.seed(3)
+    size = method._tasks_at_once(tasks)
+    assert size == 2
+    one_by_one = [method.predict(tasks.select(slice(start, start + size))) for start in range(0, 7, size)]
+    assert torch.equal(in_parts, torch.cat(one_by_one))
+
+
+def test_the_tests_of_the_paper_are_one_batch(clouds):
+    tasks, _ = EpisodeSampler(clouds(D), 5, 5, 15, seed=0).draw(1)
+    assert make(n_chains=20)._tasks_at_once(tasks) >= 64
 
 
 def test_pl_is_the_cross_entropy_of_predictions_after_the_steps_of_training(drawn):

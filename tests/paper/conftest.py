@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mirrorshot.paper.cell_run import Places
 from mirrorshot.paper.cells import Result
-from mirrorshot.paper.runner import Places
 
 
 @pytest.fixture

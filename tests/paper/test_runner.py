@@ -1,11 +1,16 @@
 import json
 
+import numpy as np
 import pytest
 
+from mirrorshot.data import ClassSource
+from mirrorshot.data.augment import IMAGENET_MEAN, IMAGENET_STD
+from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.files.lock import RunLock
 from mirrorshot.methods import method_options
+from mirrorshot.paper.cell_run import TenSeconds, run_cell
 from mirrorshot.paper.cells import Cell, different_settings, read_results
-from mirrorshot.paper.runner import TenSeconds, plan, run_cells
+from mirrorshot.paper.runner import plan, run_cells
 from mirrorshot.types import InvalidInputError
 
 SILENT = {"say": lambda line: None}
@@ -113,6 +118,51 @@ def test_beginning_anew_removes_a_run_only_when_its_time_has_come_and_nobody_is_
     lock.release()
 
 
+def test_a_cell_that_another_machine_has_finished_meanwhile_is_not_run(data, places, tmp_path):
+    first, second = cell_of(data), cell_of(data, "mirror_gp")
+    elsewhere = places._replace(results=tmp_path / "other", runs=tmp_path / "other-runs")
+    run_cells([second], elsewhere, **SILENT)
+
+    def finish(line):
+        if line.startswith(f"{first.name}: accuracy"):
+            (elsewhere.results / f"{second.name}.json").rename(places.results / f"{second.name}.json")
+
+    outcomes = run_cells([first, second], places, say=finish)
+    assert [outcome.status for outcome in outcomes] == ["done", "has a result"], outcomes
+    assert not (places.runs / second.name).exists()
+
+
+def test_a_run_that_is_being_tested_is_not_tested_by_another(cell, places):
+    run_cells([cell], places, train_only=True, **SILENT)
+    lock = RunLock.acquire(places.runs / cell.name)
+    (outcome,) = run_cells([cell], places, **SILENT)
+    lock.release()
+    assert outcome.status == "failed"
+    assert "no other process" in outcome.detail
+    assert not places.results.exists()
+
+
+def test_a_cell_that_breaks_in_an_unforeseen_way_does_not_stop_the_others(data, places, monkeypatch):
+    broken, good = cell_of(data), cell_of(data, "mirror_gp")
+    said = []
+
+    def fail_once(*arguments, **options):
+        monkeypatch.undo()
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr("mirrorshot.paper.cell_run.train", fail_once)
+    outcomes = run_cells([broken, good], places, say=said.append)
+    assert [(o.status, o.detail) for o in outcomes] == [("failed", "RuntimeError: CUDA out of memory"), ("done", "")]
+    assert f"{broken.name}: failed: RuntimeError: CUDA out of memory" in said
+
+
+def test_weights_of_other_settings_are_never_tested_as_those_of_a_cell(cell, places):
+    earlier = cell._replace(changes=(*cell.changes, "lr=0.5"))
+    run_cells([earlier], places, train_only=True, **SILENT)
+    with pytest.raises(InvalidInputError, match=r"Expected the run in .* lr = 0.5 \(asked for: 0.001\)"):
+        run_cell(cell, places, load_dataset(cell.data), progress=None, say=None, train_only=False, again=False)
+
+
 def test_test_tasks_that_cannot_be_are_known_before_training(cell, places):
     impossible = cell._replace(changes=(*cell.changes, "n_way=9"), tag="_ways")
     (outcome,) = run_cells([impossible], places, **SILENT)
@@ -138,6 +188,14 @@ def test_results_and_runs_with_other_settings_are_refused_before_any_work(cell, 
     assert plan([cell], places) == [cell]
 
 
+def test_all_cells_with_other_settings_are_named(data, places):
+    cells = [cell_of(data, row) for row in ("dkt", "mirror_gp")]
+    run_cells(cells, places, **SILENT)
+    others = [cell._replace(changes=(*cell.changes, "lr=0.5")) for cell in cells]
+    with pytest.raises(InvalidInputError, match=rf"{others[0].name}.json .* Other cells .*: {others[1].name}\."):
+        plan(others, places)
+
+
 def test_progress_is_a_line_every_ten_seconds(monkeypatch):
     lines, clock = [], iter([0.0, 5.0, 10.5, 10.5, 12.0, 21.0, 21.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
@@ -145,3 +203,29 @@ def test_progress_is_a_line_every_ten_seconds(monkeypatch):
     for done in (1, 2, 3, 4):
         tell(done, 9, "loss 1")
     assert lines == ["  cell: 2/9 loss 1", "  cell: 4/9 loss 1"]
+
+
+def small_photographs(n_classes, seed):
+    rng = np.random.default_rng(seed)
+    pattern = rng.integers(0, 128, (n_classes, 1, 3, 16, 16))
+    X = (pattern + rng.integers(0, 128, (n_classes, 24, 3, 16, 16))).astype(np.uint8)
+    return ClassSource.from_arrays(X.reshape(-1, 3, 16, 16), np.arange(n_classes).repeat(24))
+
+
+RESNET = ("backbone=resnet12", "device=cpu", "n_calibration_tasks=2", "n_tune_tasks=2", "n_validation_tasks=2")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("data", "n_shot"), [("mini_imagenet", 1), ("cub", 5)])
+def test_a_resnet_trains_with_our_recipe_for_photographs(places, data, n_shot):
+    cell = Cell("mirror_gp", data, n_shot, "default", "smoke", tag="_resnet12", changes=(*RESNET, "n_episodes=8"))
+    config = cell.config()
+    assert (config.backbone, config.optimizer, config.auxiliary_weight > 0) == ("resnet12", "muon", True)
+    assert config.method_options["objective"] == {1: "cml", 5: "tpl"}[n_shot]
+    colours = (IMAGENET_MEAN, IMAGENET_STD)
+    dataset = Dataset(data, *(small_photographs(6, seed) for seed in (0, 1, 2)), 16, 3, True, *colours)
+    progress = TenSeconds(lambda line: None, "")
+    run_cell(cell, places, dataset, progress=progress, say=lambda line: None, train_only=False, again=False)
+    (result,) = read_results(places.results)
+    assert result.cell == cell._replace(changes=())
+    assert result.evaluation["accuracy"] > 0.2

@@ -42,6 +42,16 @@ def test_training_seeds_are_the_clean_protocol_and_the_first_is_the_papers(resul
     assert record["clean_spread"] == pytest.approx(100 * statistics.stdev(accuracies.values()))
 
 
+def test_a_seed_with_other_settings_is_left_out_of_the_mean_and_named(result_of):
+    first, second, stale = (MIRROR._replace(seed=seed) for seed in (1, 2, 3))
+    results = [result_of(stale, 0.2, config={"lr": 0.01}), result_of(second, 0.62), result_of(first, 0.65)]
+    (sheet,) = accuracy_sheets(grouped([first, second, stale], results))
+    (record,) = sheet.records
+    assert record["n_seeds"] == 2
+    assert record["clean"] == pytest.approx(63.5)
+    assert any("left out of the mean over seeds, for other settings than those of seed 1: 3." in n for n in sheet.notes)
+
+
 def test_methods_are_compared_on_the_same_tasks_in_pairs(result_of):
     rng = np.random.default_rng(0)
     easy = rng.uniform(0.3, 0.7, size=(2, 50)).round(4)

@@ -50,6 +50,27 @@ def test_the_loss_is_the_weighted_cross_entropy_over_all_training_classes(make_l
     assert float(joint.run(block, 0).loss) == pytest.approx(float(expected), rel=1e-4)
 
 
+def test_tasks_of_different_sizes_count_alike_and_padding_not_at_all(make_learner):
+    learner = make_learner(tasks_per_step=2, auxiliary_weight=1.0)
+    block = learner.stream.block(0, 1)
+    rows, draws = block.rows[0].clone(), block.draws[0]
+    rows[1, 3:] = -1
+    z = torch.randn(*rows.shape, learner.method.backbone.out_features, generator=torch.Generator().manual_seed(0))
+    classifier = learner.auxiliary.classifier
+    means = []
+    for task, items in zip(rows, z, strict=True):
+        losses = []
+        for row, item in zip(task[task >= 0], items[task >= 0], strict=True):
+            direction = classifier.direction / classifier.direction.norm(dim=1, keepdim=True)
+            logits = 10 * classifier.magnitude * (direction @ (item / item.norm()))
+            losses.append(logits.logsumexp(0) - logits[learner.stream.source.labels[row]])
+        means.append(torch.stack(losses).mean())
+    found = learner.auxiliary([z], rows, draws).detach()
+    assert float(found) == pytest.approx(float(torch.stack(means).mean().detach()), rel=1e-4)
+    z[1, 3:] = 9.0
+    assert float(learner.auxiliary([z], rows, draws).detach()) == pytest.approx(float(found), rel=1e-6)
+
+
 def test_its_gradient_reaches_the_network_and_the_classifier(make_learner):
     learner = make_learner(auxiliary_weight=1.0)
     rows, draws = learner.stream.block(0, 1).rows[0], learner.stream.block(0, 1).draws[0]

@@ -41,8 +41,10 @@ def demo(
         refuse(f"Expected --seed not to be negative, but got {seed}.")
     check_folder("--output", output)
     with short_work():
+        from mirrorshot.files.freed_memory import keep_freed_memory
         from mirrorshot.paper.demo import FULL, QUICK, demo_tables, in_words, run_demo, write_demo
 
+        keep_freed_memory()
         output.mkdir(parents=True, exist_ok=True)
         settings = QUICK if quick else FULL
         settings = settings._replace(n_episodes=episodes or settings.n_episodes)

@@ -108,8 +108,8 @@ def reproduce(
     check_folder("--output", place.parent if is_page else place)
     given = numbers("--shots", shots, least=1) if shots else (), numbers("--seeds", seeds)
     with errors_as_messages():
+        from mirrorshot.paper.cell_run import Places
         from mirrorshot.paper.program import Request, completed
-        from mirrorshot.paper.runner import Places
 
         request = Request(
             target, _words(dataset), _words(method), *given, preset, budget, tuple(overrides or ()), tag,
@@ -129,7 +129,10 @@ def reproduce(
 
 
 def _run(request: "Request", quiet: bool, as_json: bool) -> "Reproduction":
+    from mirrorshot.files.freed_memory import keep_freed_memory
     from mirrorshot.paper.program import reproduce as work
+
+    keep_freed_memory()
 
     def tell(line: str) -> None:
         if not quiet:

@@ -129,9 +129,11 @@ def _old_run(folder: Path, device: str | None) -> "Config":
 
 def _train(settings: "Config", folder: Path, resume: bool, skip_corrupt: bool, quiet: bool) -> "TrainResult":
     from mirrorshot.data.benchmarks import load_dataset
+    from mirrorshot.files.freed_memory import keep_freed_memory
     from mirrorshot.training import train as train_run
     from mirrorshot.training.world import choose_device
 
+    keep_freed_memory()
     if "RANK" not in os.environ:  # before the data are read; under torchrun each process has its own
         choose_device(settings.device)
     with progress_bar(quiet=quiet) as stage:

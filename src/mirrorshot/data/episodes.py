@@ -207,7 +207,8 @@ def _check_counts(source: ClassSource, n_shot: int, n_query: int, on_small_class
     if small:
         allowed = min(counts) - n_shot
         hint = (
-            f"Lower `n_query` to {allowed}, pass on_small_class='fewer_queries' or leave these classes out."
+            f"Lower `n_query` to {allowed} (option --n-query), pass on_small_class='fewer_queries' or leave these "
+            "classes out."
             if allowed > 0
             else "Lower `n_shot` or leave these classes out."
         )

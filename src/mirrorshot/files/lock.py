@@ -5,6 +5,8 @@ import os
 import shutil
 import socket
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,6 +71,20 @@ class RunLock(NamedTuple):
         if os.name == "posix":  # while it is held: a waiting process sees that this file is gone, and makes another
             self.path.unlink(missing_ok=True)
         self.lock.release()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder.
+
+    Raises:
+        RunError: another process holds it.
+    """
+    lock = RunLock.acquire(folder)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def remove_run(folder: Path) -> None:

@@ -19,7 +19,7 @@ from mirrorshot.gp.linalg import cholesky_of_shifted
 from mirrorshot.gp.polya_gamma import draw_prior, prior_root, sample_polya_gamma
 from mirrorshot.softmax.quadrature import hermite
 
-_N_HERMITE = 20  # nodes for the expectation of a logistic sigmoid
+N_HERMITE = 20  # nodes for the expectation of a logistic sigmoid
 
 
 class Pairs(NamedTuple):
@@ -171,7 +171,7 @@ def one_vs_each_scores(
     difference = mean.mT[..., :, None] - mean.mT[..., None, :]
     own = covariance.diagonal(dim1=-2, dim2=-1)
     var = (own[..., :, None] + own[..., None, :] - 2 * covariance).clamp(min=1e-10)
-    z, weight = hermite(_N_HERMITE, mean.dtype, mean.device)
+    z, weight = hermite(N_HERMITE, mean.dtype, mean.device)
     psi = difference[..., None] + var.sqrt()[..., None] * z
     expected = -(torch.logaddexp(torch.zeros_like(psi), -psi) * weight).sum(-1)
     pair = class_mask[:, None, None, :] & ~torch.eye(mean.shape[1], dtype=torch.bool, device=mean.device)

@@ -81,8 +81,12 @@ def task_shift(support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], t
 def fit_task_temperature(
     log_prob: Float[Tensor, "T M C"], y: Int[Tensor, "T M"], weight: Float[Tensor, "T M"], signs: Float[Tensor, "T 2"]
 ) -> TaskTemperature:
-    """Find the rule with the smallest negative log-likelihood of the queries, each of which counts `weight`."""
+    """Find the rule with the smallest negative log-likelihood of the queries, each of which counts `weight`.
+
+    A prediction that excludes the right class is infinitely bad at every temperature, and is left out.
+    """
     log_prob, weight, signs = log_prob.double(), weight.double(), signs.double()
+    weight = weight.masked_fill(log_prob.gather(-1, y[..., None])[..., 0].isneginf(), 0.0)
     low, high = signs.quantile(0.02, 0), signs.quantile(0.98, 0)
     signs = signs.clamp(low, high)
     centre = signs.mean(0)

@@ -22,6 +22,8 @@ from mirrorshot.methods.shared import mean_of_softmax
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import TaskBatch, check_at_least
 
+_LARGEST = {"cpu": 2**26, "cuda": 2**28}  # numbers of an array: more than the paper's protocol needs
+
 
 class OneVsEachGP(GPMethod):
     """One-vs-each Polya-Gamma Gaussian process. Stochastic; draws from `generator`.
@@ -56,15 +58,31 @@ class OneVsEachGP(GPMethod):
         return ove.pairs_evidence(pairs, self._draws(pairs, self.n_steps)).mean(1)
 
     def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
-        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            pairs = ove.make_pairs(prior.K, *Points.of(tasks))
-            omega = self._draws(pairs, self.n_steps if differentiable else self.n_test_steps)
-            pairs = pairs.repeat(self.n_chains)
-            posterior = ove.condition_pairs(pairs, omega.flatten(0, 1))
-            parts = prior.cross, prior.var, tasks.class_mask
-            cross, var, mask = (part.repeat_interleave(self.n_chains, 0) for part in parts)
-            scores = self._scores(*ove.predict_pairs(pairs, posterior, cross, var), mask)
-            return self._combine(scores.unflatten(0, (-1, self.n_chains)), tasks)
+        if differentiable:
+            return self._chained_log_prob(tasks, prior, self.n_steps)
+        places = torch.arange(tasks.n_tasks).split(self._tasks_at_once(tasks))
+        found = []
+        with torch.no_grad():
+            for part in (slice(int(place[0]), int(place[-1]) + 1) for place in places):
+                own = Covariances(*(covariance[part] for covariance in prior))
+                found.append(self._chained_log_prob(tasks.select(part), own, self.n_test_steps))
+        return torch.cat(found)
+
+    def _tasks_at_once(self, tasks: TaskBatch) -> int:
+        """Tasks whose chains fit the memory: factors and gains of `N (C - 1)` unknowns, and nodes of the scores."""
+        (N, M), C = (tasks.support_y.shape[1], tasks.query_weight.shape[1]), tasks.n_way
+        size = max(N * (C - 1) * max(N * (C - 1), C * M), M * C * C * ove.N_HERMITE)
+        return max(1, _LARGEST.get(tasks.support_x.device.type, _LARGEST["cpu"]) // (self.n_chains * size))
+
+    def _chained_log_prob(self, tasks: TaskBatch, prior: Covariances, n_steps: int) -> Float[Tensor, "T M C"]:
+        pairs = ove.make_pairs(prior.K, *Points.of(tasks))
+        omega = self._draws(pairs, n_steps)
+        pairs = pairs.repeat(self.n_chains)
+        posterior = ove.condition_pairs(pairs, omega.flatten(0, 1))
+        parts = prior.cross, prior.var, tasks.class_mask
+        cross, var, mask = (part.repeat_interleave(self.n_chains, 0) for part in parts)
+        scores = self._scores(*ove.predict_pairs(pairs, posterior, cross, var), mask)
+        return self._combine(scores.unflatten(0, (-1, self.n_chains)), tasks)
 
     def _draws(self, pairs: ove.Pairs, n_steps: int) -> Tensor:
         return ove.gibbs_pairs(pairs, n_steps=n_steps, generator=self.generator, n_chains=self.n_chains)

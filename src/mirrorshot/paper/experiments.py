@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrorshot.paper import departures, figure3, figure4, table4
+from mirrorshot.paper.cell_run import Say
 from mirrorshot.paper.cells import budget_suffix, device_name, read_result, save_result
-from mirrorshot.paper.runner import Say
 from mirrorshot.paper.tables import Record, Sheet
 from mirrorshot.types import DataError, InvalidInputError
 

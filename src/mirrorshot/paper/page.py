@@ -27,7 +27,7 @@ _RERUN = """## Rerun
 
 ```bash
 export MIRRORSHOT_DATA=FOLDER    # `mirrorshot list data` says which data are there
-mirrorshot reproduce table1 --dataset cub --shots 1 --preset default --method mirror_gp    # one cell, 3 min on an H200
+mirrorshot reproduce table1 --dataset cub --shots 1 --preset default --method mirror_gp    # 7 min on a shared H200
 mirrorshot reproduce table2 --preset default    # all cells that have no result yet
 mirrorshot reproduce tables                     # writes this page and {details}; do not edit them
 ```

@@ -10,13 +10,15 @@ from mirrorshot.data import loaders
 from mirrorshot.data.benchmarks import DATASETS
 from mirrorshot.data.decoding import Progress
 from mirrorshot.paper import BUDGETS, TARGETS
-from mirrorshot.paper.cells import Cell, budget_suffix, read_results, row_of
+from mirrorshot.paper.cell_run import Places, Say
+from mirrorshot.paper.cells import Cell, budget_suffix, device_name, read_results, row_of
 from mirrorshot.paper.details import SHEETS
+from mirrorshot.paper.estimates import announcement
 from mirrorshot.paper.experiments import EXPERIMENTS, measured, sheet_of
 from mirrorshot.paper.figure2 import figure_of_groups
 from mirrorshot.paper.page import write_results
 from mirrorshot.paper.published import ROWS, TABLE_1, known_rows
-from mirrorshot.paper.runner import Outcome, Places, Say, plan, run_cells
+from mirrorshot.paper.runner import Outcome, plan, run_cells
 from mirrorshot.paper.tables import Sheet, grouped, untagged_cells, write_sheets
 from mirrorshot.training.config import FREE
 from mirrorshot.training.presets import PRESETS
@@ -210,10 +212,13 @@ def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress]
     if request.target in EXPERIMENTS:
         return _measure(request, say)
     cells, folder, outcomes = cells_of(request), request.places.results, []
-    read_results(folder)  # a damaged one is reported before hours of work
+    known = read_results(folder)  # a damaged one is reported before hours of work
     if request.target == "figure2":
         plan(cells, request.places)
     else:
+        waiting = plan(cells, request.places, again=request.again)
+        for line in announcement(waiting, known, device_name(), request.n_jobs) if waiting else ():
+            say(line)
         options = {name: getattr(request, name) for name in ("n_jobs", "seconds", "again", "train_only")}
         outcomes = run_cells(cells, request.places, say=say, progress=progress, **options)
     results, files = read_results(folder), []

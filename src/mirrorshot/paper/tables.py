@@ -12,6 +12,7 @@ from mirrorshot.files.texts import count
 from mirrorshot.files.writing import write_atomically, write_json
 from mirrorshot.paper.cells import Cell, Result, different_settings, row_of
 from mirrorshot.paper.published import DATA_TITLES, ROWS, STUDIES, rows_in_paper
+from mirrorshot.training.config import field_types, from_dict
 
 NOT_RUN = "not run"
 Record = dict[str, Any]
@@ -99,10 +100,14 @@ def place_title(record: Record) -> str:
 
 
 class Group(NamedTuple):
-    """Results of a cell that differ in the seed of training only; none: the cell was not run."""
+    """Results of a cell that differ in the seed of training only; none: the cell was not run.
+
+    `others` are further seeds with other settings than the first: of an earlier preset, say.
+    """
 
     cell: Cell
     results: list[Result]
+    others: Sequence[Result] = ()
 
     @property
     def first(self) -> Result | None:
@@ -151,11 +156,24 @@ class Group(NamedTuple):
 
 def grouped(cells: Sequence[Cell], results: Sequence[Result]) -> list[Group]:
     """The results of each of the cells, of all training seeds."""
-    groups = {_key(cell): Group(cell._replace(seed=1), []) for cell in cells}
-    for result in results:
-        if _key(result.cell) in groups:
-            groups[_key(result.cell)].results.append(result)
-    return list(groups.values())
+    found: dict[str, list[Result]] = {_key(cell): [] for cell in cells}
+    for result in sorted(results, key=lambda result: result.cell.seed):
+        if _key(result.cell) in found:
+            found[_key(result.cell)].append(result)
+    first = {_key(cell): cell._replace(seed=1) for cell in cells}
+    return [Group(first[key], *_by_settings(runs)) for key, runs in found.items()]
+
+
+def _by_settings(runs: list[Result]) -> tuple[list[Result], list[Result]]:
+    """The first run and those with its settings, and the others: a mean over both would be of nothing."""
+    if not runs:
+        return [], []
+    settings = from_dict({k: v for k, v in runs[0].record["config"].items() if k in field_types()})
+    same, others = list[Result](), list[Result]()
+    for run in runs:
+        is_same = not different_settings(settings, {**run.record["config"], "seed": settings.seed})
+        (same if is_same else others).append(run)
+    return same, others
 
 
 def untagged_cells(cells: Sequence[Cell], results: Sequence[Result]) -> list[Cell]:
@@ -213,6 +231,12 @@ def run_notes(groups: Sequence[Group], target: str) -> list[str]:
     for group in run:
         if group.changes and not group.cell.tag:
             notes.append(f"{group.title}, preset {group.preset}, was run with {'; '.join(group.changes)}.")
+        if group.others:
+            seeds = ", ".join(str(result.cell.seed) for result in group.others)
+            notes.append(
+                f"{group.title}, preset {group.preset}: left out of the mean over seeds, for other settings than those "
+                f"of seed {group.results[0].cell.seed}: {seeds}."
+            )
     return notes + _waiting_note(groups, target)
 
 
