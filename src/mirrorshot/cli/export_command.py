@@ -21,7 +21,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the classifier of a model as ONNX. It takes embeddings; the encoder is not part of the file."""
-    prepare_file("--output", output)
+    prepare_file("--output", output, inputs=(model,))
     with short_work():
         from mirrorshot.classifier.export import export_onnx
 
