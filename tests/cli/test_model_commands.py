@@ -68,6 +68,11 @@ def test_a_parquet_file_has_the_columns_of_the_table(run, fitted, pictures):
     assert run("predict", fitted, pictures / "query", "--parquet", "x", "--json").exit_code == 2
 
 
+def test_a_missing_set_explains_itself(run, fitted, pictures):
+    assert "? (no set): too few examples" in run("predict", fitted, pictures / "query", "--coverage", "0.99").stderr
+    assert "no set" not in run("predict", fitted, pictures / "query").stderr
+
+
 def test_answers_that_surprise_explain_themselves(run, fitted, pictures):
     (one, *_) = records(run("predict", fitted, pictures / "query", "--novelty", 0, "--json"))
     assert one["note"].startswith("unlike all examples: novelty ")
@@ -127,7 +132,7 @@ def test_examples_are_added_and_removed(run, fitted, pictures):
     arguments = ("add", fitted, f"bar={bar}", f"dash={bar / '0.png'}", "--json")
     refused = run(*arguments)
     assert refused.exit_code == 1
-    assert "are the same and have two" in refused.stderr
+    assert "the same under two classes" in refused.stderr
     added = records(run(*arguments, "--allow-contradictions"))
     assert added["classes"] == {"bar": 7, "cross": 4, "dash": 1, "ring": 4}
     assert run("add", fitted, bar / "1.png", "--label", "dash", "--allow-contradictions").exit_code == 0
@@ -208,7 +213,7 @@ def test_the_same_image_under_two_classes_is_refused(run, pictures, tmp_path):
     (folder / "ring" / "wrong.png").unlink()
     named = run("fit", folder, "-o", "model")
     assert named.exit_code == 0
-    assert "1 example same as others" in named.stderr
+    assert "1 example the same as another" in named.stderr
 
 
 def test_a_model_has_a_report(run, fitted, pictures):
@@ -314,7 +319,7 @@ WRONG = {
     "a pipe is no folder": (["fit", "pipe"], 1, "check the path"),
     "a pipe holds no settings": (["train", "--config", "pipe"], 2, "not a regular file"),
     "no such picture": (["predict", "{model}", "nowhere.png"], 1, "check the path"),
-    "csv and json": (["predict", "{model}", "{support}", "--csv", "--json"], 2, "but got both"),
+    "csv and json": (["predict", "{model}", "{support}", "--csv", "--json"], 2, "but got --csv and --json"),
     "wrong coverage": (["predict", "{model}", "{support}", "--coverage", "1.5"], 2, "between 0 and 1"),
     "add without a class": (["add", "{model}", "{support}"], 2, "CLASS=PATH"),
     "add with an empty class": (["add", "{model}", "{support}", "--label", " "], 2, "is empty"),
