@@ -248,6 +248,26 @@ def test_a_head_is_exported(run, fitted, pictures):
     assert np.allclose(prob, model.head.predict_proba(model.embeddings), atol=1e-5)
 
 
+def test_an_exported_table_takes_rows_as_they_are(run, tmp_path):
+    import onnxruntime
+
+    rng = np.random.default_rng(0)
+    y = np.arange(20) % 2
+    X = (rng.normal(size=(20, 3)) + 2 * y[:, None]) * [1.0, 100.0, 0.01] + [5.0, 3000.0, 0.0]
+    np.savez(tmp_path / "t.npz", X=X, y=y)
+    assert run("fit", "t.npz", "-o", "m").exit_code == 0
+    assert run("export", "m", "-o", "head.onnx").exit_code == 0
+    session = onnxruntime.InferenceSession("head.onnx", providers=["CPUExecutionProvider"])
+    (prob, *_) = session.run(None, {"embeddings": X.astype(np.float32)})
+    answers = records(run("predict", "m", "t.npz", "--json"))
+    assert np.allclose(prob, [list(answer["probabilities"].values()) for answer in answers], atol=1e-5)
+
+
+def test_a_missing_image_of_a_table_is_called_that(run, pictures, tmp_path):
+    (tmp_path / "t.csv").write_text(f"path,label\n{pictures}/support/bar/0.png,bar\nnowhere.png,ring\n")
+    assert "nowhere.png (no such file or directory)" in run("fit", "t.csv").stderr
+
+
 def test_the_doctor_ends_with_a_code_of_its_own(run, pictures, tmp_path):
     folder = shutil.copytree(pictures / "support", tmp_path / "support")
     assert run("doctor", folder).exit_code == 0

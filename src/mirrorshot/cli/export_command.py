@@ -26,7 +26,8 @@ def export(
         from mirrorshot.classifier.export import export_onnx
 
         fitted = load_model(model)
-        export_onnx(fitted.head, output)
+        of_table = fitted.encoder.tensors() if fitted.encoder.kind == "embedding" else {}  # mean and scale of columns
+        export_onnx(fitted.head, output, **of_table)
     n_features = int(fitted.head.n_features_in_)
     record = {"output": str(output), "n_features": n_features, "classes": fitted.classes}
     text = f"{output}: embeddings (n, {n_features}) -> probabilities of {', '.join(fitted.classes)}"

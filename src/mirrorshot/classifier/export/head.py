@@ -31,7 +31,13 @@ class ExportError(MirrorshotError, RuntimeError):
     """A classifier cannot be exported: a package is missing."""
 
 
-def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
+def export_onnx(
+    head: FewShotClassifier,
+    path: str | Path,
+    *,
+    mean: NDArray[Any] | None = None,
+    scale: NDArray[Any] | None = None,
+) -> None:
     """Write a fitted classifier as an ONNX file.
 
     Input `embeddings` (n, D) of float32. Outputs `probabilities`, `latent_mean` and `latent_variance`, each (n, C) of
@@ -40,6 +46,8 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
     Args:
         head: fitted. A prior variance above 256 is beyond the range of the quadrature.
         path: name of the file.
+        mean: of the columns (D,), if the head was fitted on standardised ones: the graph takes it out too.
+        scale: of the columns (D,), likewise.
 
     Raises:
         ExportError: the package onnx is missing.
@@ -59,7 +67,7 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
             "pip install 'mirrorshot[onnx]'"
         ) from error
     graph = Graph()
-    _build(graph, head)
+    _build(graph, head, mean, scale)
     n_way, size = len(head.classes_), int(head.n_features_in_)
     outputs = ("probabilities", "latent_mean", "latent_variance")
     model = helper.make_model(
@@ -79,10 +87,12 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
     write_atomically(Path(path), model.SerializeToString())
 
 
-def _build(graph: Graph, head: FewShotClassifier) -> None:
+def _build(graph: Graph, head: FewShotClassifier, mean_of: NDArray[Any] | None, scale: NDArray[Any] | None) -> None:
     from onnx import TensorProto
 
     x = graph.op("Cast", Value(graph, "embeddings"), to=TensorProto.DOUBLE)
+    x = x if mean_of is None else x - np.asarray(mean_of, dtype=np.float64)
+    x = x if scale is None else x / np.asarray(scale, dtype=np.float64)
     fitted = head.fitted_
     posterior = fitted.posterior
     x = _mapped(x, fitted.map)
