@@ -252,3 +252,15 @@ def test_one_column_is_not_both_text_and_label(tmp_path):
     with pytest.raises(DataError, match=r"to have a column .* of labels"):
         read_labelled(path, text_column="label")
     assert read_labelled(path, text_column="label", label_column="text").content == ["a"]
+
+
+def test_the_index_of_pandas_is_no_measurement(tmp_path):
+    path = write(tmp_path / "t.csv", ",a,b,label\n0,1.5,2,x\n1,2.5,3,y\n")
+    with pytest.warns(UserWarning, match="without a name is left out"):
+        items = read_labelled(path)
+    assert (items.columns, items.content.tolist()) == (["a", "b"], [[1.5, 2.0], [2.5, 3.0]])
+
+
+def test_a_column_of_vectors_may_have_others_beside_it(tmp_path):
+    path = write(tmp_path / "t.jsonl", '{"embedding": [1, 2], "label": "a", "source": "x"}')
+    assert read_labelled(path).content.tolist() == [[1.0, 2.0]]

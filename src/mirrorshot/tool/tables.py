@@ -1,5 +1,6 @@
 """Items of tables: paths of images, texts or embeddings, with or without labels."""
 
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ _LABEL, _PATH, _NAME = ("label", "class", "y"), ("path", "file", "picture"), ("n
 _TEXT = ("text", "body", "content", "message", "sentence", "review")
 _ARRAYS, _TARGETS = ("X", "embeddings", "features"), ("y", "labels")
 _VECTORS = "embedding"  # a column of lists
+_INDEX = ""  # the name that pandas gives the numbers of rows in a CSV file
 
 
 class Roles(NamedTuple):
@@ -79,9 +81,12 @@ def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
     names = [str(columns[name][i]) if name is not None else f"row {i + 1}" for i in range(n_rows)]
     if text is not None:
         return Items("text", names, ["" if value is None else str(value) for value in columns[text]], labels)
-    numbers = {key: values for key, values in columns.items() if key not in (label, name)}
-    X = _numbers(_matrix(numbers, columns, path), path)
-    return Items("embedding", names, X, labels, None if list(numbers) == [_VECTORS] else list(numbers))
+    if isinstance(columns.get(_VECTORS, [None])[0], list):
+        return Items("embedding", names, _numbers(np.array(_vectors(columns[_VECTORS], path)), path), labels)
+    numbers = {key: values for key, values in columns.items() if key not in (label, name, _INDEX)}
+    if _INDEX in columns:
+        warnings.warn(f"The column of {path} without a name is left out: it looks like an index.", stacklevel=2)
+    return Items("embedding", names, _numbers(_matrix(numbers, columns, path), path), labels, list(numbers))
 
 
 def _column(
@@ -111,8 +116,6 @@ def _matrix(numbers: Columns, columns: Columns, path: Path) -> NDArray[Any]:
             f"Expected {path} to have a column of paths, of texts, or columns of numbers, but it has "
             f"{first(list(columns), 20)}."
         )
-    if list(numbers) == [_VECTORS]:
-        return np.array(_vectors(numbers[_VECTORS], path))
     return np.array([_column_of_numbers(name, column, path) for name, column in numbers.items()]).T
 
 
@@ -140,7 +143,7 @@ def _column_of_numbers(name: str, column: list[Any], path: Path) -> list[float]:
         try:
             numbers.append(float(value))
         except (TypeError, ValueError) as error:
-            got = "nothing" if value in (None, "") else repr(value)[:60]
+            got = "nothing" if value in (None, "") else repr(str(value)[:60])
             raise DataError(
                 f"Expected the column {name!r} of {path} to be numbers (with a decimal point), but got {got} in row "
                 f"{row}. If it holds texts or labels, name it with --text-column or --label-column; else drop it."
