@@ -58,6 +58,11 @@ def export_onnx(
         raise InvalidInputError(
             "Expected a classifier without prior scores, which the graph has no input for, but got one."
         )
+    labels = head.classes_.tolist()
+    if not all(isinstance(label, (str, int, float)) for label in labels):
+        raise InvalidInputError(
+            f"Expected labels that are text, numbers or booleans, but got {labels[0]!r}, which cannot be written."
+        )
     try:
         import onnx
         from onnx import TensorProto, helper
@@ -82,7 +87,7 @@ def export_onnx(
         producer_name="mirrorshot",
     )
     model.ir_version = IR_VERSION
-    helper.set_model_props(model, {"classes": json.dumps(head.classes_.tolist()), "kind": "mirrorshot head"})
+    helper.set_model_props(model, {"classes": json.dumps(labels), "kind": "mirrorshot head"})
     onnx.checker.check_model(model)
     write_atomically(Path(path), model.SerializeToString())
 
