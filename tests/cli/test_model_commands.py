@@ -230,6 +230,21 @@ def test_a_model_has_a_report(run, fitted, pictures):
     assert run("report", fitted).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["report", "--max-ece", "0.001"],
+        ["evaluate", "--report", "x.html"],
+        ["evaluate", "--n-shot", "1"],
+        ["evaluate", "--n-tasks", "600"],
+    ],
+)
+def test_a_model_refuses_options_that_it_would_ignore(run, fitted, pictures, line):
+    result = run(line[0], fitted, pictures / "test", *line[1:])
+    assert result.exit_code == 2
+    assert f"Expected options for a model, but got {line[1]}, for runs only" in result.stderr
+
+
 def test_a_missing_model_is_called_that(run, pictures):
     for command in ("evaluate", "report"):
         result = run(command, "nowhere.mirrorshot", pictures / "query")
