@@ -36,6 +36,8 @@ def run() -> None:
     process that is done but still shutting down (https://github.com/pytorch/pytorch/issues/179291), and `torchrun`
     would then call a finished run a failure.
     """
+    for name in ("stdout", "stderr"):  # None where the parent has closed them
+        setattr(sys, name, getattr(sys, name) or open(os.devnull, "w"))  # noqa: SIM115 (until the end)
     try:
         main(prog_name="mirrorshot")
     except SystemExit as end:

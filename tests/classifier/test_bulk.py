@@ -55,3 +55,12 @@ def test_wrong_arguments_are_explained(few, queries):
         in_chunks(few.predict_proba, queries, chunk=0)
     with pytest.raises(InvalidInputError, match="but got 10 and -2"):
         in_chunks(few.predict_proba, queries, chunk=10, n_jobs=-2)
+
+
+def test_a_method_without_a_row_for_each_query_is_refused(few, queries):
+    with pytest.raises(InvalidInputError, match=r"a row for each of 101 queries, but got shape \(1,\)"):
+        in_chunks(few.suggest, queries)
+    with pytest.raises(InvalidInputError, match=r"but got Uncertainty\. Of several arrays, choose one"):
+        in_chunks(few.uncertainty, queries)
+    total = in_chunks(lambda x: few.uncertainty(x).total, queries, chunk=20)
+    np.testing.assert_allclose(total, few.uncertainty(queries).total, atol=1e-6)

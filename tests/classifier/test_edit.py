@@ -168,3 +168,21 @@ def test_editing_needs_a_fit(digits):
         FewShotClassifier().partial_fit(X[:2], y[:2])
     with pytest.raises(InvalidInputError, match="at least two `classes`, but got one class"):
         FewShotClassifier().partial_fit(X[:1], y[:1], classes=[0])
+
+
+def test_one_label_is_that_of_all_new_examples(digits):
+    X, y = digits
+    few = FewShotClassifier().fit(X[:20], y[:20])
+    assert few.add(X[20:23], 11).fitted_.examples.targets[-3:].tolist() == [11, 11, 11]
+    assert few.add(X[23], [12]).classes_[-1] == 12
+
+
+def test_messages_name_labels_and_places_as_users_write_them(digits):
+    X, y = digits
+    few = FewShotClassifier().fit(X[:20], y[:20])
+    with pytest.raises(InvalidInputError, match="such as 0, but got 'a'"):
+        few.add(X[20], "a")
+    with pytest.raises(InvalidInputError, match="but 0 would lose its last one"):
+        few.remove(np.flatnonzero(y[:20] == 0))
+    with pytest.raises(InvalidInputError, match=r"got a mask; use np\.flatnonzero"):
+        few.remove(y[:20] == 0)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.gaussian_process import kernels as sklearn_kernels
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -277,3 +277,12 @@ def test_sites_of_a_fit_are_a_fixed_point(task):
     g_m = one_hot - moments.prob.mT
     again = condition(K, GaussianSites(g_m + moments.curvature.mT * posterior.mean, moments.curvature.mT))
     np.testing.assert_allclose(again.mean, posterior.mean, atol=2e-3, rtol=0.0)
+
+
+@pytest.mark.parametrize("column", [0, 2])
+def test_a_single_positive_feature_is_compared_by_its_distance(column):
+    X, y = load_iris(return_X_y=True)
+    X, chosen = X[:, [column]], np.arange(0, 150, 10)
+    few = FewShotClassifier().fit(X[chosen], y[chosen])
+    assert few.score(X, y) > 0.6
+    assert len(np.unique(FewShotClassifier().fit(X[::50], y[::50]).predict(X))) == 3

@@ -131,3 +131,10 @@ def test_the_example_needs_only_numpy_and_onnxruntime(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert [line.split()[1] for line in done.stdout.splitlines()] == few.predict(queries[:3]).tolist()
+
+
+@pytest.mark.parametrize("kind", ["datetime64[D]", "S"])
+def test_labels_without_a_form_in_json_are_refused(tmp_path, kind):
+    few = FewShotClassifier().fit(np.eye(4), np.array([1, 2, 1, 2]).astype(kind))
+    with pytest.raises(InvalidInputError, match="text, numbers or booleans, but got"):
+        export_onnx(few, tmp_path / "head.onnx")

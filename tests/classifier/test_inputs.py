@@ -1,9 +1,14 @@
 """Arrays that are unusual and right, and embeddings whose squares are beyond floating point."""
 
+import warnings
+from datetime import date
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.datasets import load_digits, load_wine
+from sklearn.preprocessing import StandardScaler
 
 from mirrorshot import FewShotClassifier
 from mirrorshot.types import InvalidInputError
@@ -93,3 +98,41 @@ def test_embeddings_whose_squares_overflow_are_refused_by_what_the_user_gave(ker
         model.predict(np.where(np.arange(30).reshape(6, 5) == 7, 1e200, Q))
     with pytest.raises(InvalidInputError, match="at most"):
         model.add(1e200 * np.ones(5), 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a", 1, "a", "b"], r"sort with each other, but got 'a' and 1\. Make all"),
+        (["a", None, "b", None], r"row 1 is None \(2 of 4 are missing\)"),
+        (["a", "b", np.nan, "b"], r"row 2 is nan \(1 of 4"),
+    ],
+)
+def test_labels_that_are_missing_or_mixed_are_named(labels, message):
+    with pytest.raises(InvalidInputError, match=message):
+        FewShotClassifier().fit(np.eye(4), np.array(labels, dtype=object))
+
+
+def test_missing_labels_of_frames_and_times_are_named():
+    times = np.array(["2020-01-01", "NaT", "2020-01-02", "2020-01-01"], dtype="datetime64[D]")
+    for labels in (pd.Series(["a", None, "b", "a"], dtype="string"), pd.Series(times), times):
+        with pytest.raises(InvalidInputError, match=r"row 1 is (<NA>|NaT)"):
+            FewShotClassifier().fit(np.eye(4), labels)
+
+
+@pytest.mark.parametrize("labels", [[date(2020, 1, 1), date(2020, 1, 2)], [3, 5], [2**70, 2**71]])
+def test_labels_are_of_any_kind_that_sorts(labels):
+    X, y = np.eye(4), np.array(labels * 2, dtype=object)
+    few = FewShotClassifier().fit(X, y)
+    assert few.classes_.tolist() == labels
+    assert few.predict(X).tolist() == y.tolist()
+
+
+def test_columns_of_different_units_are_pointed_out():
+    X, y = load_wine(return_X_y=True)
+    with pytest.warns(UserWarning, match=r"make_pipeline\(StandardScaler\(\), FewShotClassifier\(\)\)"):
+        FewShotClassifier().fit(X[::9], y[::9])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FewShotClassifier().fit(StandardScaler().fit_transform(X[::9]), y[::9])
+        FewShotClassifier().fit(load_digits().data[:40], load_digits().target[:40])

@@ -36,3 +36,12 @@ def test_the_sizes_that_fit_are_those_that_are_accepted(monkeypatch):
     monkeypatch.setenv("MIRRORSHOT_MAX_MEMORY_GIB", "plenty")
     with pytest.raises(InvalidInputError, match="positive number of GiB, but got 'plenty'"):
         memory_limit()
+
+
+def test_too_large_a_pool_is_refused_with_the_size_that_fits(monkeypatch):
+    monkeypatch.setenv("MIRRORSHOT_MAX_MEMORY_GIB", "0.001")
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    few = FewShotClassifier().fit(X[:4], [0, 1, 0, 1])
+    with pytest.raises(InvalidInputError, match=r"400 items need about .* GiB\. Draw at most 163 of them"):
+        few.suggest(X, k=2)
+    assert len(few.suggest(X[:163], k=2)) == 2

@@ -68,6 +68,11 @@ def test_a_parquet_file_has_the_columns_of_the_table(run, fitted, pictures):
     assert run("predict", fitted, pictures / "query", "--parquet", "x", "--json").exit_code == 2
 
 
+def test_a_missing_set_explains_itself(run, fitted, pictures):
+    assert "? (no set): too few examples" in run("predict", fitted, pictures / "query", "--coverage", "0.99").stderr
+    assert "no set" not in run("predict", fitted, pictures / "query").stderr
+
+
 def test_answers_that_surprise_explain_themselves(run, fitted, pictures):
     (one, *_) = records(run("predict", fitted, pictures / "query", "--novelty", 0, "--json"))
     assert one["note"].startswith("unlike all examples: novelty ")
@@ -127,7 +132,7 @@ def test_examples_are_added_and_removed(run, fitted, pictures):
     arguments = ("add", fitted, f"bar={bar}", f"dash={bar / '0.png'}", "--json")
     refused = run(*arguments)
     assert refused.exit_code == 1
-    assert "are the same and have two" in refused.stderr
+    assert "the same under two classes" in refused.stderr
     added = records(run(*arguments, "--allow-contradictions"))
     assert added["classes"] == {"bar": 7, "cross": 4, "dash": 1, "ring": 4}
     assert run("add", fitted, bar / "1.png", "--label", "dash", "--allow-contradictions").exit_code == 0
@@ -208,7 +213,7 @@ def test_the_same_image_under_two_classes_is_refused(run, pictures, tmp_path):
     (folder / "ring" / "wrong.png").unlink()
     named = run("fit", folder, "-o", "model")
     assert named.exit_code == 0
-    assert "1 example same as others" in named.stderr
+    assert "1 example the same as another" in named.stderr
 
 
 def test_a_model_has_a_report(run, fitted, pictures):
@@ -223,6 +228,21 @@ def test_a_model_has_a_report(run, fitted, pictures):
     assert "What to label next" in page.read_text()
     assert run("report", fitted, pictures / "query", "-o", "model.txt").exit_code == 2
     assert run("report", fitted).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["report", "--max-ece", "0.001"],
+        ["evaluate", "--report", "x.html"],
+        ["evaluate", "--n-shot", "1"],
+        ["evaluate", "--n-tasks", "600"],
+    ],
+)
+def test_a_model_refuses_options_that_it_would_ignore(run, fitted, pictures, line):
+    result = run(line[0], fitted, pictures / "test", *line[1:])
+    assert result.exit_code == 2
+    assert f"Expected options for a model, but got {line[1]}, for runs only" in result.stderr
 
 
 def test_a_missing_model_is_called_that(run, pictures):
@@ -241,6 +261,26 @@ def test_a_head_is_exported(run, fitted, pictures):
     (prob, *_) = session.run(None, {"embeddings": model.embeddings.astype(np.float32)})
     assert about["classes"] == model.classes
     assert np.allclose(prob, model.head.predict_proba(model.embeddings), atol=1e-5)
+
+
+def test_an_exported_table_takes_rows_as_they_are(run, tmp_path):
+    import onnxruntime
+
+    rng = np.random.default_rng(0)
+    y = np.arange(20) % 2
+    X = (rng.normal(size=(20, 3)) + 2 * y[:, None]) * [1.0, 100.0, 0.01] + [5.0, 3000.0, 0.0]
+    np.savez(tmp_path / "t.npz", X=X, y=y)
+    assert run("fit", "t.npz", "-o", "m").exit_code == 0
+    assert run("export", "m", "-o", "head.onnx").exit_code == 0
+    session = onnxruntime.InferenceSession("head.onnx", providers=["CPUExecutionProvider"])
+    (prob, *_) = session.run(None, {"embeddings": X.astype(np.float32)})
+    answers = records(run("predict", "m", "t.npz", "--json"))
+    assert np.allclose(prob, [list(answer["probabilities"].values()) for answer in answers], atol=1e-5)
+
+
+def test_a_missing_image_of_a_table_is_called_that(run, pictures, tmp_path):
+    (tmp_path / "t.csv").write_text(f"path,label\n{pictures}/support/bar/0.png,bar\nnowhere.png,ring\n")
+    assert "nowhere.png (no such file or directory)" in run("fit", "t.csv").stderr
 
 
 def test_the_doctor_ends_with_a_code_of_its_own(run, pictures, tmp_path):
@@ -314,7 +354,7 @@ WRONG = {
     "a pipe is no folder": (["fit", "pipe"], 1, "check the path"),
     "a pipe holds no settings": (["train", "--config", "pipe"], 2, "not a regular file"),
     "no such picture": (["predict", "{model}", "nowhere.png"], 1, "check the path"),
-    "csv and json": (["predict", "{model}", "{support}", "--csv", "--json"], 2, "but got both"),
+    "csv and json": (["predict", "{model}", "{support}", "--csv", "--json"], 2, "but got --csv and --json"),
     "wrong coverage": (["predict", "{model}", "{support}", "--coverage", "1.5"], 2, "between 0 and 1"),
     "add without a class": (["add", "{model}", "{support}"], 2, "CLASS=PATH"),
     "add with an empty class": (["add", "{model}", "{support}", "--label", " "], 2, "is empty"),

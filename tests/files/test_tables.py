@@ -60,3 +60,24 @@ def test_a_text_of_ten_megabytes_is_read(tmp_path):
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(DataError, match="Expected to read"):
         read_text(tmp_path / "nothing.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\n1,2\n\n\n3\n", "line 5 has 1. Check"),
+        ('a,b\n"two\nlines",2\n3,4,5\n6\n', "line 4 has 3 .and 1 more"),
+    ],
+)
+def test_a_line_of_other_columns_is_named_as_editors_count(tmp_path, content, message):
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_columns(path)
+
+
+def test_utf_16_without_a_mark_is_told(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("text,label\nhello,a\n".encode("utf-16-le"))
+    with pytest.raises(DataError, match="null bytes, as UTF-16"):
+        read_columns(path)

@@ -114,3 +114,14 @@ def test_a_model_knows_its_examples_without_small_images(digits):
     found = copies_of_examples(model, again)
     assert [copy.other for copy in found] == [N - 3, N - 2, N - 1]
     assert len(without(again, [copy.row for copy in found]).items.names) == 3
+
+
+def test_rows_far_from_zero_are_no_copies():
+    times = 1.7e9 + np.array([[0.0, 60.0], [3600.0, 3660.0], [7200.0, 7300.0], [3600.0, 3660.0]])
+    assert [(copy.row, copy.other) for copy in find_copies(Content(times, None))] == [(3, 1)]
+
+
+def test_texts_without_a_known_word_are_no_copies_of_each_other():
+    X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    assert find_copies(Content(X, None, are_texts=True)) == []
+    assert [copy.row for copy in find_copies(Content(X, None))] == [2]

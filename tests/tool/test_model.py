@@ -243,7 +243,7 @@ def test_a_class_that_loses_all_its_pictures_is_told(tmp_path, write_pictures):
 
 def test_nothing_readable_at_all_is_told(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
-    with pytest.raises(DataError, match="all 1 cannot"):
+    with pytest.raises(DataError, match="got 1 image that cannot"):
         encode_items(make_encoder("pixels"), read_unlabelled([str(tmp_path)]))
 
 

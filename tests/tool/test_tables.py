@@ -69,7 +69,7 @@ def test_rows_count_from_one(tmp_path, suffix):
             write(path, "\n".join(["a,b", *(",".join(map(str, row)) for row in X)]))
         if np.isfinite(value):
             assert read_unlabelled([str(path)]).names == ["row 1", "row 2", "row 3"]
-    with pytest.raises(DataError, match="in rows 2"):
+    with pytest.raises(DataError, match=r"in row 2\."):
         read_unlabelled([str(path)])
 
 
@@ -207,3 +207,60 @@ def test_tables_with_other_columns_than_the_model_are_refused(tmp_path, measured
     path = write(tmp_path / "other.csv", header + "\n" + ",".join("1" * len(header.split(","))) + "\n")
     with pytest.raises(DataError, match=message):
         measured.predict(read_unlabelled([str(path)]))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b,label\n1,2,x\n3,,y\n", "column 'b' .* got nothing in row 2"),
+        ('a,b,label\n1,"2,5",x\n', r"column 'b' .* \(with a decimal point\), but got '2,5' in row 1"),
+        ("a,city,label\n1,Rome,x\n", "column 'city' .* got 'Rome' in row 1"),
+    ],
+)
+def test_what_is_no_number_is_told_with_its_column_and_row(tmp_path, content, message):
+    with pytest.raises(DataError, match=message):
+        read_labelled(write(tmp_path / "t.csv", content))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        ([[1, 2], [3]], "but got 1 after 2 in row 2"),
+        ([[1, 2], None], "'None' in row 2"),
+        (["ab", [1]], "'ab' in row 1"),
+    ],
+)
+def test_a_vector_of_another_length_is_told_with_its_row(tmp_path, vectors, message):
+    lines = [json.dumps({"embedding": vector, "label": "a"}) for vector in vectors]
+    with pytest.raises(DataError, match=message):
+        read_labelled(write(tmp_path / "t.jsonl", "\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("label", "message"), [("NaN", "row 2 has none"), ("null", "row 2 has none"), ('{"a": 1}', "'a': 1.* in row 2")]
+)
+def test_what_is_no_label_is_told_with_its_row(tmp_path, label, message):
+    path = write(tmp_path / "t.jsonl", f'{{"text": "x", "label": "a"}}\n{{"text": "y", "label": {label}}}')
+    with pytest.raises(DataError, match=message):
+        read_labelled(path)
+
+
+def test_one_column_is_not_both_text_and_label(tmp_path):
+    path = write(tmp_path / "t.csv", "text,label\nhello,a\n")
+    with pytest.raises(DataError, match="'text' for both --text-column and --label-column"):
+        read_labelled(path, text_column="text", label_column="text")
+    with pytest.raises(DataError, match=r"to have a column .* of labels"):
+        read_labelled(path, text_column="label")
+    assert read_labelled(path, text_column="label", label_column="text").content == ["a"]
+
+
+def test_the_index_of_pandas_is_no_measurement(tmp_path):
+    path = write(tmp_path / "t.csv", ",a,b,label\n0,1.5,2,x\n1,2.5,3,y\n")
+    with pytest.warns(UserWarning, match="without a name is left out"):
+        items = read_labelled(path)
+    assert (items.columns, items.content.tolist()) == (["a", "b"], [[1.5, 2.0], [2.5, 3.0]])
+
+
+def test_a_column_of_vectors_may_have_others_beside_it(tmp_path):
+    path = write(tmp_path / "t.jsonl", '{"embedding": [1, 2], "label": "a", "source": "x"}')
+    assert read_labelled(path).content.tolist() == [[1.0, 2.0]]

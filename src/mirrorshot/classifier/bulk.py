@@ -41,7 +41,8 @@ def in_chunks(
     starts = range(0, len(arrays[0]), chunk)
 
     def part(start: int) -> NDArray[Any]:
-        return predict(*(array[start : start + chunk] for array in arrays))
+        rows = [array[start : start + chunk] for array in arrays]
+        return _one_row_each(predict(*rows), len(rows[0]))
 
     first = part(0)
     out = np.empty((len(arrays[0]), *first.shape[1:]), dtype=first.dtype)
@@ -54,6 +55,16 @@ def in_chunks(
         for _ in pool.map(fill, starts[1:]):
             pass
     return out
+
+
+def _one_row_each(found: Any, n: int) -> NDArray[Any]:
+    if isinstance(found, np.ndarray) and found.shape[:1] == (n,):
+        return found
+    got = f"shape {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
+    raise InvalidInputError(
+        f"Expected `predict` to return an array with a row for each of {n} queries, but got {got}. Of several arrays, "
+        "choose one: in_chunks(lambda x: few.uncertainty(x).total, X)."
+    )
 
 
 def _check(arrays: tuple[NDArray[Any], ...], chunk: int, n_jobs: int) -> None:

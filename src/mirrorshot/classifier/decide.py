@@ -10,6 +10,7 @@ from mirrorshot.classifier import decisions
 from mirrorshot.classifier.decisions import Uncertainty
 from mirrorshot.classifier.fitted import Fitted, few_threads
 from mirrorshot.classifier.inputs import check_count
+from mirrorshot.classifier.memory import check_pool_memory
 from mirrorshot.classifier.predict import latents, loo_proba
 from mirrorshot.classifier.selection import centre_share
 from mirrorshot.gp.gaussian import GaussianSites, condition, loo_latent, predict_latent
@@ -114,6 +115,7 @@ def suggest(fitted: Fitted, pool: Float[NDArray[np.float64], "1 M D"], k: int) -
     if fitted.support.prior_mean is not None:
         raise InvalidInputError("Expected a classifier without prior scores, which `suggest` does not support.")
     check_count("k", k, pool.shape[1], "the size of the pool")
+    check_pool_memory(pool.shape[1])
     with few_threads(pool.shape[1] * fitted.support.n_way):
         K = fitted.kernel(fitted.map(pool), centre=fitted.centre)
         return np.asarray(decisions.suggest(K, fitted.cross(pool)[0], fitted.posterior, int(k)), dtype=np.intp)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from mirrorshot.classifier.examples import Examples, check_index, join_labels
 from mirrorshot.classifier.fit import Settings, learn
 from mirrorshot.classifier.fitted import Fitted
-from mirrorshot.classifier.inputs import check_has_scores, check_scores
+from mirrorshot.classifier.inputs import as_written, check_has_scores, check_scores
 from mirrorshot.gp.gaussian import GaussianSites, predict_latent
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.softmax.arrays import NDArray
@@ -70,7 +70,7 @@ def reduce(fitted: Fitted, settings: Settings, index: Any, *, drop_class: bool) 
     lost = np.setdiff1d(old.targets[~keep], old.targets[keep])
     if len(lost) and not drop_class:
         raise InvalidInputError(
-            f"Expected every class to keep an example, but {lost[0]!r} would lose its last one. "
+            f"Expected every class to keep an example, but {as_written(lost[0])} would lose its last one. "
             "Add another one first, or pass drop_class=True to forget the class."
         )
     declared = None if old.declared is None else np.setdiff1d(old.declared, lost)
@@ -85,7 +85,7 @@ def _check_no_new_class(fitted: Fitted, examples: Examples) -> None:
     if len(unknown):
         raise InvalidInputError(
             f"Expected labels among {fitted.classes.tolist()}, because the examples have prior scores for these "
-            f"alone, but got {unknown[0]!r}. Fit all examples again, with scores for the new class."
+            f"alone, but got {as_written(unknown[0])}. Fit all examples again, with scores for the new class."
         )
 
 

@@ -5,6 +5,7 @@ One class, one file: two thirds of its lines document its methods, which are one
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,15 @@ from mirrorshot.classifier.examples import Examples
 from mirrorshot.classifier.explain import Evidence
 from mirrorshot.classifier.fit import Settings, learn
 from mirrorshot.classifier.fitted import Fitted
-from mirrorshot.classifier.inputs import check_embeddings, check_scores, check_share, to_numpy
+from mirrorshot.classifier.inputs import (
+    as_written,
+    check_embeddings,
+    check_labels,
+    check_scores,
+    check_share,
+    differ_in_units,
+    to_numpy,
+)
 from mirrorshot.classifier.learned import Learned
 from mirrorshot.classifier.prior import Prior
 from mirrorshot.classifier.promise import Rejection
@@ -46,6 +55,10 @@ _LEARNED = {  # attribute of the estimator, field of `Fitted`
     "start_": "start",
     "n_iter_": "n_steps",
 }
+_UNITS = (
+    "The scales of the columns of X differ thirtyfold, and the largest decide. If they are measurements in different "
+    "units, standardise them: make_pipeline(StandardScaler(), FewShotClassifier())."
+)
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
@@ -63,8 +76,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         kernel: "auto": "cosine" for embeddings; for fewer than 100 features, which may be measurements of a table,
-            "cosine" or "rbf" by leave-one-out likelihood. Or "cosine", "rbf", "matern", "linear", "polynomial" by
-            name, or a `mirrorshot.gp.kernels.Kernel`, whose parameters are then used as they are.
+            "cosine" or "rbf" by leave-one-out likelihood ("rbf" for a single feature, whose cosine is only its sign);
+            columns of different units have to be standardised before. Or "cosine", "rbf", "matern", "linear",
+            "polynomial" by name, or a `mirrorshot.gp.kernels.Kernel`, whose parameters are then used as they are.
         outputscale: prior variance of the latents; "auto": that of the prior; without one 30, of "cosine" with fewer
             than 100 features 100, of "linear" and "polynomial" 10; or "loo" to choose it among 3, 10, 30 and 100. It
             mostly changes how sharp the probabilities are, which the temperature undoes.
@@ -147,6 +161,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         settings = self._settings()
         examples = self._examples(X, y, sample_weight)
+        if settings.kernel == "auto" and settings.prior is None and differ_in_units(examples.x):
+            warnings.warn(_UNITS, stacklevel=2)
         if prior_scores is not None:
             prior = check_scores(prior_scores, len(examples.x), len(examples.classes()))
             examples = examples._replace(prior=prior)
@@ -203,7 +219,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: embeddings, shape (n_examples, n_features), or (n_features,) for one.
-            y: their labels, or one label; they must sort with the others.
+            y: their labels, or one label for all; they must sort with the others.
             sample_weight: how often each example counts.
             prior_scores: as of `fit`, for the new examples; needed if and only if `fit` had them. Then no label may be
                 new, because the other examples have no score for it.
@@ -217,9 +233,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         fitted, settings = self._editable(), self._settings()
         if np.ndim(X) == 1:
-            X, y = np.asarray(to_numpy(X))[None], [y]
+            X = np.asarray(to_numpy(X))[None]
             prior_scores = None if prior_scores is None else np.atleast_2d(to_numpy(prior_scores))
-        examples = self._examples(X, y, sample_weight)
+        examples = self._examples(X, [y] * np.shape(X)[0] if np.ndim(y) == 0 else y, sample_weight)
         validate_data(self, X, reset=False, skip_check_array=True)
         more = examples._replace(declared=fitted.examples.declared)
         return self._become(edit.extend(fitted, settings, more, prior_scores))
@@ -539,9 +555,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return Settings(**{name: getattr(self, name) for name in Settings._fields}).check()
 
     def _examples(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Examples:
-        x, targets = check_X_y(to_numpy(X), to_numpy(y), dtype=np.float64, ensure_all_finite=False, estimator=self)
+        labels = check_labels(to_numpy(y))
+        x, targets = check_X_y(to_numpy(X), labels, dtype=np.float64, ensure_all_finite=False, estimator=self)
         x = check_embeddings(x, X)
-        if targets.dtype.kind not in "biuUS":  # whole numbers and texts are classes, however many
+        if targets.dtype.kind == "f":  # anything else that sorts is classes, however many
             check_classification_targets(targets)
         if sample_weight is None:
             return Examples(x, targets, np.ones(len(x)), None)
@@ -599,7 +616,7 @@ def _declared(known: NDArray[Any] | None, classes: ArrayLike | None, targets: ND
     unknown = np.setdiff1d(targets, all_classes)
     if len(unknown):
         raise InvalidInputError(
-            f"Expected labels among the classes {all_classes.tolist()}, but got {unknown[0]!r}. "
+            f"Expected labels among the classes {all_classes.tolist()}, but got {as_written(unknown[0])}. "
             "Use `add` for a new class."
         )
     if len(all_classes) < 2:

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.classifier.inputs import as_written
 from mirrorshot.classifier.prior import FeatureMap
 from mirrorshot.classifier.selection import Support
+from mirrorshot.files.texts import first
 from mirrorshot.types import InvalidInputError
 
 
@@ -53,9 +55,10 @@ def check_index(index: Any, size: int) -> NDArray[np.intp]:
     places = np.atleast_1d(np.asarray(index))
     is_integer = places.ndim == 1 and np.issubdtype(places.dtype, np.integer)
     if not is_integer or not len(places) or places.min() < 0 or places.max() >= size:
-        raise InvalidInputError(f"Expected `index` to be integers from 0 to {size - 1}, but got {index!r}.")
+        got = "a mask; use np.flatnonzero(mask)" if places.dtype.kind == "b" else first(places.tolist()) or "none"
+        raise InvalidInputError(f"Expected `index` to be integers from 0 to {size - 1}, but got {got}.")
     if len(np.unique(places)) < len(places):
-        raise InvalidInputError(f"Expected `index` to name each example once, but got {index!r}.")
+        raise InvalidInputError(f"Expected `index` to name each example once, but got {first(places.tolist())}.")
     return places
 
 
@@ -68,6 +71,7 @@ def join_labels(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
         np.unique(joined)
     except TypeError as error:
         raise InvalidInputError(
-            f"Expected labels that sort with those that are there, such as {old[0]!r}, but got {new[0]!r}."
+            f"Expected labels that sort with those that are there, such as {as_written(old[0])}, but got "
+            f"{as_written(new[0])}."
         ) from error
     return joined

@@ -85,11 +85,15 @@ class _Fit(NamedTuple):
 
 
 def _by_kernel(settings: Settings, n_features: int) -> list[Settings]:
-    """The settings with each kernel that "auto" compares: measurements of a table may want rbf, embeddings cosine."""
+    """The settings with each kernel that "auto" compares: measurements of a table may want rbf, embeddings cosine.
+
+    The cosine of a single feature is its sign, which says nothing where all values are positive.
+    """
     if settings.kernel != "auto":
         return [settings]
     is_table = settings.prior is None and has_few_features(n_features)
-    return [settings._replace(kernel=name) for name in (("cosine", "rbf") if is_table else ("cosine",))]
+    names = ("rbf",) if is_table and n_features == 1 else ("cosine", "rbf") if is_table else ("cosine",)
+    return [settings._replace(kernel=name) for name in names]
 
 
 def _feature_map(settings: Settings, examples: Examples) -> FeatureMap:

@@ -11,6 +11,9 @@ from mirrorshot.types import InvalidInputError
 
 LARGEST = 1e100  # absolute value of an embedding; squares of larger ones overflow, of smaller than its inverse vanish
 
+_FEW_COLUMNS = 64  # of measurements rather than of an embedding
+_UNLIKE = 30.0  # ratio of the scales of columns from which they are of different units
+
 
 def query_prior_mean(
     scores: ArrayLike | None, n: int, n_way: int, *, is_wanted: bool
@@ -61,6 +64,66 @@ def to_numpy(data: Any) -> Any:
         return data
     data = data.detach().cpu()
     return (data.float() if str(data.dtype) == "torch.bfloat16" else data).numpy()
+
+
+def check_labels(labels: Any) -> Any:
+    """Labels that are objects or times as an array: none is missing, and all sort together; others as they are.
+
+    Example:
+        >>> check_labels(np.array([2, 1], dtype=object)).dtype.kind
+        'i'
+    """
+    array = np.asarray(labels)
+    if array.dtype.kind not in "OM" or array.ndim != 1:
+        return labels
+    missing = [i for i, label in enumerate(array) if _is_missing(label)]
+    if missing:
+        raise InvalidInputError(
+            f"Expected a label for each example, but that of row {missing[0]} is {array[missing[0]]} "
+            f"({len(missing)} of {len(array)} are missing). Leave these examples out."
+        )
+    try:
+        np.unique(array)
+    except TypeError as error:
+        other = next(label for label in array if type(label) is not type(array[0]))
+        raise InvalidInputError(
+            f"Expected labels that sort with each other, but got {array[0]!r} and {other!r}. Make all of them texts."
+        ) from error
+    plain = np.array(array.tolist()) if array.dtype.kind == "O" else array
+    return plain if plain.ndim == 1 and plain.dtype.kind in "biuf" else array
+
+
+def _is_missing(label: Any) -> bool:
+    return label is None or type(label).__name__ == "NAType" or bool(label != label)  # NaN and NaT are not themselves
+
+
+def as_written(label: Any) -> str:
+    """A label as Python writes it, without the type that NumPy gives it.
+
+    Example:
+        >>> as_written(np.int64(3)), as_written(np.str_("owl"))
+        ('3', "'owl'")
+    """
+    return repr(label.item() if isinstance(label, np.generic) else label)
+
+
+def differ_in_units(X: NDArray[Any]) -> bool:
+    """Whether the columns of a table are few and of scales so different that they must be of different units.
+
+    Two rows tell nothing of units: scaled, they differ alike in all columns.
+
+    Example:
+        >>> differ_in_units(np.array([[1.0, 1000.0], [2.0, 3000.0], [1.5, 100.0]]))
+        True
+    """
+    if len(X) < 3 or X.shape[1] > _FEW_COLUMNS:
+        return False
+    deviation = X.astype(np.float64).std(0)
+    varying = deviation[deviation > 0]
+    if len(varying) == 0:
+        return False
+    low, high = np.quantile(varying, 0.1, method="lower"), np.quantile(varying, 0.9, method="higher")
+    return bool(high >= _UNLIKE * low)
 
 
 def check_embeddings(X: NDArray[np.float64], original: Any) -> NDArray[np.float64]:

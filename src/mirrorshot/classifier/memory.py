@@ -1,9 +1,10 @@
-"""The memory that a fit takes, computed before it starts.
+"""The memory that a fit, or a choice from a pool, takes, computed before it starts.
 
 A task of `C` classes and `N` examples whose covariance has rank `R` works on a few arrays of `N^2` numbers, one of
 `C R^2` for each kernel that is compared, some dozen of `N C`, and up to a bound one of `C N^2`.
 """
 
+import math
 import os
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from mirrorshot.gp.weight_space import SQUARES_SIZE
 from mirrorshot.types import InvalidInputError
 
 VARIABLE = "MIRRORSHOT_MAX_MEMORY_GIB"
-_SQUARES = 5  # arrays of N^2
+_SQUARES = 5  # arrays of N^2, also for a pool of N
 _LATENTS = 150  # arrays of N C
 _RESPONSE = SQUARES_SIZE  # most numbers of the squared covariances (`gp.weight_space`), with what is made of them
 _DENSE = 12  # arrays of C N^2 in the safeguarded loop
@@ -76,6 +77,17 @@ def check_memory(n_examples: int, n_way: int, rank: int, n_candidates: int) -> N
         f"classes need about {needed / 2**30:.3g} GiB. What fits: {most} examples of {n_way} classes, or {n_examples} "
         f"examples of {classes} classes. Use fewer examples or classes, or set {VARIABLE} to allow more."
     )
+
+
+def check_pool_memory(size: int) -> None:
+    """Refuse a pool whose covariances would not fit into memory, and say how many would."""
+    limit, needed = memory_limit(), 8 * _SQUARES * size**2
+    if needed > limit:
+        most = math.isqrt(int(limit / (8 * _SQUARES)))
+        raise InvalidInputError(
+            f"Expected a pool that fits into {limit / 2**30:.3g} GiB of memory, but {size} items need about "
+            f"{needed / 2**30:.3g} GiB. Draw at most {most} of them, or set {VARIABLE} to allow more."
+        )
 
 
 def _largest(fits: Callable[[int], bool], above: int) -> int:

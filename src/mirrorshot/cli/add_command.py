@@ -39,7 +39,7 @@ def add(
 ) -> None:
     """Add examples to a model, also of new classes. Nothing is trained again."""
     groups, path = _groups(pictures, label), output or model
-    prepare_file("--output", path)
+    prepare_file("--output", path, inputs=[file for files in groups.values() for file in files])
     with short_work():
         from mirrorshot.tool import encode_items
         from mirrorshot.tool.copies import copies_of_examples

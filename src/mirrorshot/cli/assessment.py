@@ -1,8 +1,10 @@
 """A model on labelled items: leaks left out, scores, and how they are printed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
 
 from mirrorshot.cli.models import load_model
 from mirrorshot.cli.options import Reading
@@ -55,6 +57,19 @@ def refuse_missing(paths: Sequence[Path]) -> None:
     before_items = len(others) == 1 and others[0].exists() and not (others[0] / "config.json").exists()
     if not path.exists() and (path.suffix == ".mirrorshot" or before_items):
         refuse(f"Expected a model at {path}, but there is none. Make one with `mirrorshot fit`, or check the path.")
+
+
+def refuse_options_of_runs(context: typer.Context, of_models: Collection[str] = ()) -> None:
+    """Refuse options that a model has no use for; the options of `Reading` and a few others it takes."""
+    taken = {"runs", "keep_copies", "skip_corrupt", "as_json", *Reading._fields, *of_models}
+    typed = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in taken
+        and getattr(context.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE"
+    ]
+    if typed:
+        refuse(f"Expected options for a model, but got {', '.join(typed)}, for runs only. Leave it out; -h says more.")
 
 
 def assess(paths: Sequence[Path], given: Reading, *, keep_copies: bool) -> Assessment:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorshot.cli import options
-from mirrorshot.cli.assessment import assess, print_assessment, refuse_missing
+from mirrorshot.cli.assessment import assess, print_assessment, refuse_missing, refuse_options_of_runs
 from mirrorshot.cli.models import end_with_damaged
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
@@ -60,6 +60,7 @@ def evaluate(
         ),
     ],
     given: options.Reading,
+    context: typer.Context,
     data: Annotated[
         str | None, options.data_option(help="Name or path of other data.", show_default="those of the run")
     ] = None,
@@ -101,6 +102,7 @@ def evaluate(
     """
     refuse_missing(runs)
     if runs[0].is_file():
+        refuse_options_of_runs(context)
         _evaluate_model(runs, given, keep_copies=keep_copies, as_json=as_json)
         return
     protocol = {"n_query": n_query, "n_tasks": n_tasks, "seeds": numbers("--seeds", seeds)}

@@ -21,12 +21,13 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the classifier of a model as ONNX. It takes embeddings; the encoder is not part of the file."""
-    prepare_file("--output", output)
+    prepare_file("--output", output, inputs=(model,))
     with short_work():
         from mirrorshot.classifier.export import export_onnx
 
         fitted = load_model(model)
-        export_onnx(fitted.head, output)
+        of_table = fitted.encoder.tensors() if fitted.encoder.kind == "embedding" else {}  # mean and scale of columns
+        export_onnx(fitted.head, output, **of_table)
     n_features = int(fitted.head.n_features_in_)
     record = {"output": str(output), "n_features": n_features, "classes": fitted.classes}
     text = f"{output}: embeddings (n, {n_features}) -> probabilities of {', '.join(fitted.classes)}"

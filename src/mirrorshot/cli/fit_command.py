@@ -63,7 +63,7 @@ def fit(
     started = time.perf_counter()
     if kernel not in _KERNELS:
         refuse(f"Expected --kernel to be one of {', '.join(_KERNELS)}, but got {kernel!r}.")
-    prepare_file("--output", output)
+    prepare_file("--output", output, inputs=(support, prior))
     with short_work():
         from mirrorshot.tool import Model
         from mirrorshot.tool.copies import copies_in_model

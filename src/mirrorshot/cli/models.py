@@ -91,12 +91,13 @@ def report_copies(
     opposed = contradictions(copies, labels, model.labels)
     if not allow_contradictions:
         refuse_contradictions([f"{pair(copy)} ({model.labels[copy.other]})" for copy in opposed])
-    for is_exact, alike in ((True, "same as"), (False, "nearly the same as")):
+    for is_exact, alike in ((True, "the same as"), (False, "nearly the same as")):
         found = [copy for copy in copies if copy.is_exact is is_exact]
         across = sum(labels[copy.row] != model.labels[copy.other] for copy in found)
         classes = f", {across} of them in two classes" if across else ""
         note(
-            f"Warning: {count(len(found), 'examples')} {alike} others{classes}: {few([pair(copy) for copy in found])}. "
+            f"Warning: {count(len(found), 'examples')} {alike} {'another' if len(found) == 1 else 'others'}{classes}: "
+            f"{few([pair(copy) for copy in found])}. "
             "A copy tells nothing new.",
             quiet=quiet or not found,
         )

@@ -55,14 +55,15 @@ def predict(
     More examples would remove the "epistemic" part of the uncertainty, but not the "aleatoric" part; both are shares of
     the largest possible uncertainty.
     """
-    if as_csv + as_json + (parquet is not None) > 1:
-        refuse("Expected one of --csv, --json and --parquet, but got both or all.")
+    formats = [name for name, is_given in (("--csv", as_csv), ("--json", as_json), ("--parquet", parquet)) if is_given]
+    if len(formats) > 1:
+        refuse(f"Expected one of --csv, --json and --parquet, but got {' and '.join(formats)}. Choose one.")
     if not 0.0 < coverage < 1.0:
         refuse(f"Expected --coverage to be between 0 and 1, but got {coverage}.")
     if novelty is not None and not 0.0 <= novelty <= 1.0:
         refuse(f"Expected --novelty to be between 0 and 1, but got {novelty}.")
     if parquet is not None:
-        prepare_file("--parquet", parquet)
+        prepare_file("--parquet", parquet, inputs=(model, *queries))
     with short_work():
         fitted, found = read_queries(model, queries, given, "Predicting")
         answers = fitted.predict_encoded(found, coverage=coverage, novelty_threshold=novelty)
@@ -141,5 +142,7 @@ def _print_table(answers: Sequence["Prediction"], kind: str, quiet: bool) -> Non
     if novel is not None:
         why = f"unlike all examples, novelty above {novel.novelty_threshold:.3f}"
         note(f"none of these: {why}. The class in brackets is only the nearest one.", quiet=quiet)
+    if any(answer.labels is None for answer in answers):
+        note("? (no set): too few examples for sets of this coverage. Add examples, or lower --coverage.", quiet=quiet)
     if any(answer.labels == () and not answer.is_novel for answer in answers):
         note("- (empty set): no class is as plausible as it usually is for the examples. Look at it.", quiet=quiet)

@@ -29,7 +29,7 @@ def prior(
 
     Images are also encoded blurred and in shades of grey: the prior holds on worse images than its own.
     """
-    prepare_file("--output", output)
+    prepare_file("--output", output, inputs=(background,))
     with short_work():
         from mirrorshot.tool.background import background_prior
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mirrorshot.cli.assessment import refuse_missing
+from mirrorshot.cli.assessment import refuse_missing, refuse_options_of_runs
 from mirrorshot.cli.evaluate_command import read_configs
 from mirrorshot.cli.options import (
     AsJson,
@@ -75,6 +75,7 @@ def report(
         typer.Argument(help="A model and labelled images; or folders of runs.", metavar="RUN", readable=False),
     ],
     given: Reading,
+    context: typer.Context,
     output: Annotated[Path, typer.Option("--output", "-o", help="The report.", metavar="FILE.html")] = Path(
         "report.html"
     ),
@@ -104,6 +105,7 @@ def report(
     """
     refuse_missing(runs)
     if runs[0].is_file():
+        refuse_options_of_runs(context, ("output", "pool"))
         prepare_page("--output", output)
         from mirrorshot.cli.model_report import report_model
 

@@ -1,11 +1,14 @@
 """Lines on the terminal, errors as one line each, exit codes, and checks of paths that options name."""
 
+import errno
+import io
 import json
 import os
 import shlex
 import subprocess
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -67,12 +70,19 @@ def refuse(message: str) -> NoReturn:
 
 
 class Commands(TyperGroup):
-    """Commands that say which extra to install, if one needs a package that is missing."""
+    """Commands whose output fits any encoding, and that name a missing extra or a full disk in one line."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # "≤" and most names are not in cp1252 or ASCII
         try:
             return super().invoke(ctx)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader, for instance `head`, has seen enough
+                raise
+            _complain(f"Expected to write the results, but got: {error}.")
+            raise typer.Exit(1) from error
         except ModuleNotFoundError as error:
             explained = missing_package(error)
             if explained is None:
@@ -151,10 +161,12 @@ def check_folder(option: str, path: Path) -> None:
         refuse(f"Expected {option} to be a folder that can be written, but got {path}: no permission.")
 
 
-def prepare_file(option: str, path: Path) -> None:
-    """Make the folder of a file to write; refuse a folder, or a place that cannot be written."""
+def prepare_file(option: str, path: Path, *, inputs: Iterable[str | Path | None] = ()) -> None:
+    """Make the folder of a file to write; refuse a folder, an input, or a place that cannot be written."""
     if path.is_dir():
-        refuse(f"Expected {option} to be a file, but got the folder {path}. Name a file in it.")
+        refuse(f"Expected {option} to be a file, but got the folder {str(path)!r}. Name a file in it.")
+    if path.exists() and any(given is not None and os.path.exists(given) and path.samefile(given) for given in inputs):
+        refuse(f"Expected {option} to be another file than those to read, but got {path}. It would be overwritten.")
     check_folder(option, path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
 

@@ -114,6 +114,8 @@ def _reason(error: Exception) -> str:
         return str(error)
     if isinstance(error, NotRegularFileError):
         return "it is a pipe, a socket or a device, not a regular file"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 

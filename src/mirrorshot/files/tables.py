@@ -18,6 +18,7 @@ MAX_ROWS = 10**6
 MAX_FILE_BYTES = 2**31
 _MAX_FIELD = 2**25  # characters
 _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_BEGINNING = 100  # bytes, in which texts have no null
 
 
 def read_columns(path: Path) -> Columns:
@@ -60,6 +61,11 @@ def read_text(path: Path) -> str:
         raise DataError(f"Expected to read {path}, but got: {error}.") from error
     if len(content) > MAX_FILE_BYTES:
         raise DataError(f"Expected {path} to have at most {MAX_FILE_BYTES:,} bytes, but it has more. Split it.")
+    if content[:2] not in _BYTE_ORDER_MARKS and b"\0" in content[:_BEGINNING]:
+        raise DataError(
+            f"Expected {path} to be text in UTF-8, but it has null bytes, as UTF-16 without a byte order mark and "
+            "files of other kinds have. Save it as UTF-8."
+        )
     try:
         return decode_text(content)
     except UnicodeDecodeError as error:
@@ -79,17 +85,19 @@ def _read_csv(path: Path) -> Columns:
     try:
         text = read_text(path)
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text.partition("\n")[0]))
-        table = [row for row in itertools.islice(lines, MAX_ROWS + 2) if row]
+        numbered = [(lines.line_num, row) for row in itertools.islice(lines, MAX_ROWS + 2) if row]
     except csv.Error as error:
         raise DataError(f"Expected {path} to be a CSV file, but got: {error}.") from error
-    if len(table) < 2:
-        raise DataError(f"Expected {path} to have a header and rows, but it has {count(len(table), 'lines')}.")
-    header, rows = [name.strip() for name in table[0]], table[1:]
-    uneven = [i + 2 for i, row in enumerate(rows) if len(row) != len(header)]
+    if len(numbered) < 2:
+        raise DataError(f"Expected {path} to have a header and rows, but it has {count(len(numbered), 'lines')}.")
+    header, rows = [name.strip() for name in numbered[0][1]], [row for _, row in numbered[1:]]
+    uneven = [(line, len(row)) for line, row in numbered if len(row) != len(header)]
     if uneven:
+        line, n = uneven[0]
+        more = f" (and {len(uneven) - 1} more have others)" if len(uneven) > 1 else ""
         raise DataError(
-            f"Expected {count(len(header), 'columns')} in every line of {path}, as in its header, but got others in "
-            f"{count(len(uneven), 'lines')}: {first(uneven)}."
+            f"Expected {count(len(header), 'columns')} in every line of {path}, as in its header, but line {line} has "
+            f"{n}{more}. Check separators and quotes there."
         )
     if len(set(header)) < len(header):
         raise DataError(f"Expected the columns of {path} to have distinct names, but got {first(header)}.")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mirrorshot.classifier import Learned
+from mirrorshot.classifier.inputs import differ_in_units
 from mirrorshot.data.decoding import read_pictures
 from mirrorshot.encoders import Choice, Embeddings, Item, candidates, choose_encoder, make_encoder
 from mirrorshot.encoders.plain import NoEncoder
@@ -23,8 +24,6 @@ _N_CLASSES, _PER_CLASS = 10, 5  # that an encoder is tried on
 _AT_ONCE, _SIDE = 8, 512  # images that are decoded together, and the side that they are made to fit
 _LOOKED_AT = 50  # images without labels that are looked at
 _LOOKS, _EXPECTED = 8.0, 3.0  # nats by which the looks of images, and other priors, prefer what they expect
-_FEW_COLUMNS = 32  # of measurements rather than of an embedding
-_UNLIKE = 30.0  # ratio of the scales of columns from which they are of different units
 
 
 def decide(items: Items) -> Choice:
@@ -101,19 +100,13 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
 def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Mean and standard deviation of the columns of a table, if they are few and of different units; else None.
 
-    Two rows tell nothing of units: scaled, they differ alike in all columns.
-
     Example:
         >>> table_scale(np.array([[1.0, 1000.0], [2.0, 3000.0], [1.5, 100.0]])) is None
         False
     """
+    if not differ_in_units(X):
+        return None
     deviation = X.astype(np.float64).std(0)
-    varying = deviation[deviation > 0]
-    if len(X) < 3 or X.shape[1] > 2 * _FEW_COLUMNS or len(varying) == 0:
-        return None
-    low, high = np.quantile(varying, 0.1, method="lower"), np.quantile(varying, 0.9, method="higher")
-    if high < _UNLIKE * low:
-        return None
     return X.mean(0), np.where(deviation > 0, deviation, 1.0)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrorshot.files.texts import first
+from mirrorshot.files.texts import few
 from mirrorshot.tool.encoding import Encoded
 from mirrorshot.tool.model import Model
 from mirrorshot.types import DataError
@@ -87,8 +87,8 @@ def refuse_contradictions(shown: Sequence[str]) -> None:
     """Raise an error that names items with two labels, as texts; nothing if there are none."""
     if shown:
         raise DataError(
-            f"Expected one class for each item, but {len(shown)} are the same and have two: {first(shown, 3)}. Remove "
-            "the wrong ones, or keep both labels with --allow-contradictions."
+            f"Expected one class for each item, but got the same under two classes: {few(shown)}. Remove the wrong "
+            "ones, or keep both labels with --allow-contradictions."
         )
 
 
@@ -97,15 +97,21 @@ def _examples(model: Model) -> Content:
 
 
 def _same(items: Content, others: Content) -> list[Copy]:
-    """Pairs of equal embeddings and, where there are small images, equal ones."""
+    """Pairs of equal embeddings and, where there are small images, equal ones.
+
+    Distances are relative to those from the mean: rows of a table whose columns are far from zero differ by little of
+    their length. Texts of which the encoder knows no word, whose embeddings are zero, need not be the same.
+    """
     X, Z = (np.asarray(part.embeddings, dtype=np.float64) for part in (items, others))
+    known = np.asarray(X.any(1) | (not others.are_texts))
+    X, Z = X - Z.mean(0), Z - Z.mean(0)
     size, other_size = (X**2).sum(1), (Z**2).sum(1)
     pairs = []
     for start in range(0, len(X), _CHUNK):
         part = slice(start, start + _CHUNK)
         distance = size[part, None] + other_size - 2 * X[part] @ Z.T
         scale = np.maximum(size[part, None], other_size)
-        is_same = distance <= _SAME**2 * scale
+        is_same = (distance <= _SAME**2 * scale) & known[part, None]
         pairs += [Copy(start + int(i), int(j), _equal(items, others, start + i, j)) for i, j in np.argwhere(is_same)]
     return sorted(pairs, key=lambda pair: (pair.row, not pair.is_exact, pair.other))
 

@@ -21,7 +21,7 @@ _AT_ONCE = 16  # images that are decoded and held at a time
 _WORDS = {"picture": "images", "text": "texts", "embedding": "embeddings"}
 _ADVICE = {
     "picture": "Pass a table of texts.",
-    "text": "Name an encoder for texts, for instance wordllama or tfidf.",
+    "text": "Pass items that it takes, or fit a model with an encoder for texts, for instance wordllama or tfidf.",
     "embedding": "Pass items that it takes, or fit a model on embeddings.",
 }
 
@@ -80,7 +80,7 @@ def _encode_texts(encoder: Encoder, items: Items) -> Encoded:
     kept = [i for i, text in enumerate(items.content) if str(text).strip()]
     damaged = {items.names[i]: "the text is empty" for i in sorted({*range(len(items.names))} - {*kept})}
     if not kept:
-        raise DataError(f"Expected a text that is not empty, but all {len(damaged)} are.")
+        raise DataError(f"Expected a text that is not empty, but got {count(len(damaged), 'empty texts')}.")
     readable = items.take(kept)
     return Encoded(readable, encoder.encode([str(text) for text in readable.content]), None, damaged)
 
@@ -88,7 +88,8 @@ def _encode_texts(encoder: Encoder, items: Items) -> Encoded:
 def _encode_images(encoder: Encoder, items: Items, thumbnails: bool, progress: Progress | None) -> Encoded:
     readable, embeddings, small, damaged = look_at_images(encoder, items, thumbnail if thumbnails else None, progress)
     if not len(embeddings):
-        raise DataError(f"Expected an image that can be read, but all {len(damaged)} cannot: {in_words(damaged)}.")
+        none = count(len(damaged), "images")
+        raise DataError(f"Expected an image that can be read, but got {none} that cannot: {in_words(damaged)}.")
     return Encoded(readable, embeddings, np.stack(small) if small else None, damaged)
 
 

@@ -94,7 +94,7 @@ def _expand(name: str) -> list[Path]:
         if matches:
             return [p for match in matches for p in _expand(match) if p.suffix.lower() in SUFFIXES]
         raise DataError(f"Expected images that match {name!r}, but there are none; check the pattern.")
-    raise DataError(f"Expected an image or a folder at {name!r}, but there is none; check the path.")
+    raise DataError(f"Expected an image, a folder or a table at {name!r}, but there is none; check the path.")
 
 
 def _visible(root: Path) -> Iterator[Path]:

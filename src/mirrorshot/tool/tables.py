@@ -1,5 +1,6 @@
 """Items of tables: paths of images, texts or embeddings, with or without labels."""
 
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ _LABEL, _PATH, _NAME = ("label", "class", "y"), ("path", "file", "picture"), ("n
 _TEXT = ("text", "body", "content", "message", "sentence", "review")
 _ARRAYS, _TARGETS = ("X", "embeddings", "features"), ("y", "labels")
 _VECTORS = "embedding"  # a column of lists
+_INDEX = ""  # the name that pandas gives the numbers of rows in a CSV file
 
 
 class Roles(NamedTuple):
@@ -63,8 +65,13 @@ def _checked(items: Items, path: Path, labelled: bool, parts: list[str]) -> Item
 
 
 def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
-    label = _column(columns, roles.label, _LABEL, path, "--label-column")
-    text = _column(columns, roles.text, _TEXT, path, "--text-column")
+    if roles.label is not None and roles.label == roles.text:
+        raise DataError(
+            f"Expected two columns of {path}, one of texts and one of labels, but got {roles.text!r} for both "
+            "--text-column and --label-column."
+        )
+    label = _column(columns, roles.label, _LABEL, path, "--label-column", other=roles.text)
+    text = _column(columns, roles.text, _TEXT, path, "--text-column", other=label)
     name, file = (next((one for one in names if one in columns), None) for names in (_NAME, _PATH))
     labels = None if label is None else _labels(columns[label], path)
     if file is not None and roles.text is None:
@@ -74,23 +81,32 @@ def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
     names = [str(columns[name][i]) if name is not None else f"row {i + 1}" for i in range(n_rows)]
     if text is not None:
         return Items("text", names, ["" if value is None else str(value) for value in columns[text]], labels)
-    numbers = {key: values for key, values in columns.items() if key not in (label, name)}
-    X = _numbers(_matrix(numbers, columns, path), path)
-    return Items("embedding", names, X, labels, None if list(numbers) == [_VECTORS] else list(numbers))
+    if isinstance(columns.get(_VECTORS, [None])[0], list):
+        return Items("embedding", names, _numbers(np.array(_vectors(columns[_VECTORS], path)), path), labels)
+    numbers = {key: values for key, values in columns.items() if key not in (label, name, _INDEX)}
+    if _INDEX in columns:
+        warnings.warn(f"The column of {path} without a name is left out: it looks like an index.", stacklevel=2)
+    return Items("embedding", names, _numbers(_matrix(numbers, columns, path), path), labels, list(numbers))
 
 
-def _column(columns: Columns, named: str | None, usual: tuple[str, ...], path: Path, option: str) -> str | None:
+def _column(
+    columns: Columns, named: str | None, usual: tuple[str, ...], path: Path, option: str, other: str | None
+) -> str | None:
+    """The column that the user named, or the first usual one that has no other role."""
     if named is not None and named not in columns:
         raise DataError(
             f"Expected {path} to have the column {named!r} of {option}, but it has {first(list(columns), 20)}."
         )
-    return named or next((name for name in usual if name in columns), None)
+    return named or next((name for name in usual if name in columns and name != other), None)
 
 
 def _labels(values: list[Any], path: Path) -> list[str]:
-    labels = ["" if value is None else str(value) for value in values]
+    labels = ["" if value is None or value != value else str(value) for value in values]  # NaN is not itself
     if "" in labels:
         raise DataError(f"Expected every row of {path} to have a label, but row {labels.index('') + 1} has none.")
+    odd = next((row for row, value in enumerate(values, 1) if isinstance(value, (list, dict))), None)
+    if odd is not None:
+        raise DataError(f"Expected labels of {path} to be texts or numbers, but got {labels[odd - 1]!r} in row {odd}.")
     return labels
 
 
@@ -100,15 +116,39 @@ def _matrix(numbers: Columns, columns: Columns, path: Path) -> NDArray[Any]:
             f"Expected {path} to have a column of paths, of texts, or columns of numbers, but it has "
             f"{first(list(columns), 20)}."
         )
-    try:
-        if list(numbers) == [_VECTORS]:
-            return np.array([[float(x) for x in vector] for vector in numbers[_VECTORS]])
-        return np.array([[float(x) for x in column] for column in numbers.values()]).T
-    except (TypeError, ValueError) as error:
+    return np.array([_column_of_numbers(name, column, path) for name, column in numbers.items()]).T
+
+
+def _vectors(column: list[Any], path: Path) -> list[list[float]]:
+    vectors: list[list[float]] = []
+    for row, value in enumerate(column, 1):
+        try:
+            vectors.append([float(x) for x in value])
+        except (TypeError, ValueError):
+            got = f"{str(value)[:60]!r}"
+        else:
+            if len(vectors[-1]) == len(vectors[0]):
+                continue
+            got = f"{len(vectors[-1])} after {len(vectors[0])}"
         raise DataError(
-            f"Expected the columns {first(list(numbers))} of {path} to be numbers, but got: {error}. Name the columns "
-            "label, path, text or name, name the one of texts with --text-column, or drop them."
-        ) from error
+            f"Expected the column {_VECTORS!r} of {path} to hold lists of numbers, all of one length, but got {got} in "
+            f"row {row}."
+        )
+    return vectors
+
+
+def _column_of_numbers(name: str, column: list[Any], path: Path) -> list[float]:
+    numbers = []
+    for row, value in enumerate(column, 1):
+        try:
+            numbers.append(float(value))
+        except (TypeError, ValueError) as error:
+            got = "nothing" if value in (None, "") else repr(str(value)[:60])
+            raise DataError(
+                f"Expected the column {name!r} of {path} to be numbers (with a decimal point), but got {got} in row "
+                f"{row}. If it holds texts or labels, name it with --text-column or --label-column; else drop it."
+            ) from error
+    return numbers
 
 
 def _from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Items:
@@ -156,5 +196,6 @@ def _numbers(X: Any, path: Path) -> Embeddings:
     X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
     bad = (1 + np.flatnonzero(~np.isfinite(X).all(1))).tolist()
     if bad:
-        raise DataError(f"Expected finite numbers in {path}, but got NaN or infinity in rows {first(bad)}.")
+        rows = "row" if len(bad) == 1 else "rows"
+        raise DataError(f"Expected finite numbers in {path}, but got NaN or infinity in {rows} {first(bad)}.")
     return X

@@ -28,7 +28,13 @@ from mirrorshot.types import InvalidInputError
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
+def export_onnx(
+    head: FewShotClassifier,
+    path: str | Path,
+    *,
+    mean: NDArray[Any] | None = None,
+    scale: NDArray[Any] | None = None,
+) -> None:
     """Write a fitted classifier as an ONNX file.
 
     Input `embeddings` (n, D) of float32. Outputs `probabilities`, `latent_mean` and `latent_variance`, each (n, C) of
@@ -37,6 +43,8 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
     Args:
         head: fitted. A prior variance above 256 is beyond the range of the quadrature.
         path: name of the file.
+        mean: of the columns (D,), if the head was fitted on standardised ones: the graph takes it out too.
+        scale: of the columns (D,), likewise.
 
     Raises:
         MissingPackageError: the package onnx is not installed.
@@ -47,10 +55,15 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
         raise InvalidInputError(
             "Expected a classifier without prior scores, which the graph has no input for, but got one."
         )
+    labels = head.classes_.tolist()
+    if not all(isinstance(label, (str, int, float)) for label in labels):
+        raise InvalidInputError(
+            f"Expected labels that are text, numbers or booleans, but got {labels[0]!r}, which cannot be written."
+        )
     onnx = need("onnx")
     helper, number = onnx.helper, onnx.TensorProto.FLOAT
     graph = Graph()
-    _build(graph, head)
+    _build(graph, head, mean, scale)
     n_way, size = len(head.classes_), int(head.n_features_in_)
     outputs = ("probabilities", "latent_mean", "latent_variance")
     model = helper.make_model(
@@ -65,15 +78,17 @@ def export_onnx(head: FewShotClassifier, path: str | Path) -> None:
         producer_name="mirrorshot",
     )
     model.ir_version = IR_VERSION
-    helper.set_model_props(model, {"classes": json.dumps(head.classes_.tolist()), "kind": "mirrorshot head"})
+    helper.set_model_props(model, {"classes": json.dumps(labels), "kind": "mirrorshot head"})
     onnx.checker.check_model(model)
     write_atomically(Path(path), model.SerializeToString())
 
 
-def _build(graph: Graph, head: FewShotClassifier) -> None:
+def _build(graph: Graph, head: FewShotClassifier, mean_of: NDArray[Any] | None, scale: NDArray[Any] | None) -> None:
     from onnx import TensorProto
 
     x = graph.op("Cast", Value(graph, "embeddings"), to=TensorProto.DOUBLE)
+    x = x if mean_of is None else x - np.asarray(mean_of, dtype=np.float64)
+    x = x if scale is None else x / np.asarray(scale, dtype=np.float64)
     fitted = head.fitted_
     posterior = fitted.posterior
     x = _mapped(x, fitted.map)

@@ -68,7 +68,7 @@ def check_counts(seen: Seen) -> Iterator[Finding]:
     counts = Counter(label for label in seen.labels if label)
     if len(counts) == 1:
         message = f"There is only one class: {first(list(counts))}."
-        yield Finding("error", "classes", message, "Add a folder for another class.", list(counts))
+        yield Finding("error", "classes", message, "Add examples of another class.", list(counts))
     if len(counts) < 2:
         return
     (large, most), (small, least) = counts.most_common()[0], counts.most_common()[-1]
