@@ -3,17 +3,22 @@
 Rivals: logistic regression on unit-norm embeddings with the best C of {1, 10, 100, 1000, 10000} chosen on the *test
 queries*, by accuracy for accuracy and by NLL for NLL; the nearest class mean by cosine (accuracy); and
 `GaussianProcessClassifier` on unit-norm embeddings (the first tasks only). All see the same tasks: 5 and 15 classes, 1
-and 5 shots, 15 queries a class (fewer where a class is small). `with prior`: for sets of photos, with a prior learned
-on the backgrounds of the *other* sets. Targets: accuracy at most 0.2 points below the best rival, NLL at or below.
+and 5 shots, 15 queries a class (fewer where a class is small). `mirrorshot, prior`: for sets of photos, with a prior
+learned on the backgrounds of the *other* sets; for characters, with the packaged prior of `glyphs`, as `mirrorshot fit`
+has it. Targets: accuracy at most 0.2 points below the best rival, NLL at or below.
 
     python benchmarks/real_embedding_sets.py FOLDER
     python benchmarks/real_embeddings.py FOLDER [--tasks 600] [--gpc-tasks 20] [--sets photos-cub ...] [--jobs 2]
     python benchmarks/real_embedding_table.py   # the table of README.md
+
+With `--sets` the rows of other sets stay in the result file, each with the commit and the command of its own.
+
     python benchmarks/real_embeddings.py FOLDER --write-prior photos.prior   # from all backgrounds
 """
 
 import argparse
 import functools
+import json
 import time
 import warnings
 from pathlib import Path
@@ -25,10 +30,11 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.linear_model import LogisticRegression
 
-from _common import Episode, sample_episodes, save, table
+from _common import RESULTS, Episode, sample_episodes, save, table
 from mirrorshot import FewShotClassifier
 from mirrorshot.classifier.prior import Prior, unit_length
 from mirrorshot.classifier.prior_learning import learn_prior
+from mirrorshot.encoders.glyphs import Glyphs
 
 SEED = 2026
 CS = (1, 10, 100, 1000, 10000)
@@ -56,6 +62,13 @@ def prior_without(folder: Path, name: str) -> Prior:
     subject = name.removeprefix("photos-")
     others = [b for b in BACKGROUNDS if subject not in b]
     return learn_prior([read(folder, b) for b in others], encoder=ENCODER, learned_on=", ".join(others))
+
+
+def prior_for(folder: Path, name: str) -> Prior | None:
+    """The prior that a set is measured with, if there is one."""
+    if name.startswith("photos-"):
+        return prior_without(folder, name)
+    return Glyphs().prior if name.startswith("characters-") else None
 
 
 def draw(X: NDArray[np.float64], y: NDArray[np.int64], n_way: int, n_shot: int, n_tasks: int) -> list[Episode]:
@@ -99,7 +112,8 @@ def rivals(X: NDArray[np.float64], y: NDArray[np.int64], *, task: Task, jobs: in
     for C in CS:
         prob = run(delayed(predict_short)(LogisticRegression(C=C, max_iter=1000), e) for e in episodes)
         found[f"LR C={C}"] = score(np.stack(prob), labels)
-    found["nearest mean"] = score(np.stack([nearest_mean(e) for e in episodes]), labels)
+    cosines = np.stack([nearest_mean(e) for e in episodes])  # they are no probabilities
+    found["nearest mean"] = {"accuracy": (cosines.argmax(-1) == labels).mean(1)}
     few = episodes[: task.gpc_tasks]
     if few:
         prob = run(delayed(predict)(GaussianProcessClassifier(), _unit(e)) for e in few)
@@ -111,8 +125,9 @@ def measure(folder: Path, name: str, task: Task, jobs: int) -> dict[str, Any]:
     X, y = read(folder, name)
     episodes = draw(X, y, task.n_way, task.n_shot, task.n_tasks)
     ours: dict[str, Any] = {"mirrorshot": FewShotClassifier()}
-    if name.startswith("photos-"):
-        ours["mirrorshot, prior"] = FewShotClassifier(prior=prior_without(folder, name))
+    prior = prior_for(folder, name)
+    if prior is not None:
+        ours["mirrorshot, prior"] = FewShotClassifier(prior=prior)
     run, labels = Parallel(n_jobs=jobs), episodes[0].query_y
     found = {k: score(np.stack(run(delayed(predict)(m, e) for e in episodes)), labels) for k, m in ours.items()}
     found |= Memory(folder / "rivals", verbose=0).cache(rivals, ignore=["jobs"])(X, y, task=task, jobs=jobs)
@@ -134,9 +149,7 @@ def _paired(found: dict[str, Any], name: str) -> dict[str, Any]:
     """Differences to the best rival in accuracy and in NLL over the same tasks, with 95 % intervals."""
     result: dict[str, Any] = {}
     for metric, sign in (("accuracy", 1), ("nll", -1)):
-        rivals = {k: v[metric] for k, v in found.items() if not k.startswith("mirrorshot")}
-        if metric == "nll":
-            rivals.pop("nearest mean")
+        rivals = {k: v[metric] for k, v in found.items() if not k.startswith("mirrorshot") and metric in v}
         gains = {k: sign * (found[name][metric][: len(v)] - v) for k, v in rivals.items()}
         worst = min(gains, key=lambda k: float(gains[k].mean()))
         ci = 1.96 * float(gains[worst].std()) / len(gains[worst]) ** 0.5
@@ -158,6 +171,16 @@ def row(result: dict[str, Any], name: str) -> list[str]:
         f"{own['ece']:.3f}",
         f"{own['confidence'] - own['accuracy']:+.3f}",
     ]
+
+
+def kept(names: list[str]) -> list[dict[str, Any]]:
+    """Rows of the result file about other sets, each with where it comes from."""
+    path = RESULTS / "real_embeddings.json"
+    if not path.exists():
+        return []
+    earlier = json.loads(path.read_text())
+    source = {key: earlier[key] for key in ("commit", "command")}
+    return [source | result for result in earlier["results"] if result["set"] not in names]
 
 
 def main() -> None:
@@ -198,6 +221,7 @@ def main() -> None:
         "confidence - accuracy",
     ]
     print(table(head, rows))
+    results = sorted(results + kept(names), key=lambda result: (result["set"], result["n_way"], result["n_shot"]))
     save("real_embeddings", {"n_tasks": args.tasks, "results": results}, seed=SEED, started=started)
 
 

@@ -30,8 +30,13 @@ def test_readme_has_the_numbers_of_the_results(tables):
 def test_the_better_number_as_printed_is_bold(tables):
     def result(shot, ours, rival):
         methods = {name: dict.fromkeys(("accuracy", "nll", "ece"), value) for name, value in ((0, ours), (1, rival))}
-        return {"n_shot": shot, "methods": {"mirrorshot": methods[0], "LR C=1": methods[1]}}
+        return {"set": "table-wine", "n_shot": shot, "methods": {"mirrorshot": methods[0], "LR C=1": methods[1]}}
 
     shots = [result(1, 0.50004, 0.5), result(5, 0.6, 0.7)]
     assert tables.cells(shots, "accuracy") == ["**50.0** / 60.0", "**50.0** / **70.0**"]
     assert tables.cells(shots, "nll") == ["**0.500** / **0.600**", "**0.500** / 0.700"]
+
+
+def test_cosines_to_the_nearest_mean_are_not_taken_for_probabilities():
+    results = json.loads((ROOT / "results" / "real_embeddings.json").read_text())["results"]
+    assert all(set(result["methods"]["nearest mean"]) == {"accuracy"} for result in results)

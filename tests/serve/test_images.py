@@ -1,9 +1,15 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from mirrorshot.encoders import make_encoder
 from mirrorshot.encoders.glyphs import Glyphs
-from mirrorshot.serve.images import Encoders, identity
+from mirrorshot.serve.images import Encoders, examples_of, identity
+from mirrorshot.serve.settings import Limits
+from mirrorshot.tool import Model, read_labelled
+from mirrorshot.types import DataError
 
 
 def test_images_of_version_0_1_are_still_encoded_as_they_were():
@@ -26,3 +32,13 @@ def test_photographs_go_to_the_image_network_where_it_is_installed():
     character = Image.new("L", (64, 64), "white")
     character.paste(0, (28, 10, 34, 54))
     assert encoders.decide(character).startswith("glyphs")
+
+
+def test_new_users_begin_with_models_that_have_the_prior_of_their_encoder_or_none(pictures):
+    items, encoder = read_labelled(pictures / "support"), make_encoder("glyphs")
+    model, without = Model.fit(items, encoder), Model.fit(items, encoder, parameters={"prior": None})
+    assert "prior" not in examples_of(model, Limits())[1]
+    assert examples_of(without, Limits())[1]["prior"] is None
+    other = dataclasses.replace(encoder.prior, outputscale=10.0)
+    with pytest.raises(DataError, match="prior of its encoder or none"):
+        examples_of(Model.fit(items, encoder, parameters={"prior": other}), Limits())

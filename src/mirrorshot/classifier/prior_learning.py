@@ -86,7 +86,7 @@ def learn_prior(
     found = {}
     for shrinkage, centre in itertools.product(SHRINKAGES, CENTRES):
         after = statistics.map(shrinkage, root=False)
-        found[shrinkage, centre] = [row for X, y in held_out for row in _rows(after(X), y, centre, seed)]
+        found[shrinkage, centre] = [row for X, y in held_out for row in rows_of(after(X), y, centre, seed)]
     best = min(found, key=lambda key: float(np.mean([row.nll for row in found[key]])))
     temperature = regress(found[best])
     whole = measure(parts).map(best[0], root=root)
@@ -124,7 +124,8 @@ class Row(NamedTuple):
     log_spread: float = 0.0
 
 
-def _rows(X: Features, y: Labels, centre: float, seed: int) -> list[Row]:
+def rows_of(X: Features, y: Labels, centre: float, seed: int) -> list[Row]:
+    """Return the best temperature of tasks of each kind, from features as a map leaves them."""
     n_classes, smallest = len(np.unique(y)), int(np.bincount(y)[np.unique(y)].min())
     ways = sorted({min(n_way, n_classes) for n_way in _WAYS})
     kinds = itertools.product(ways, [shot for shot in _SHOTS if shot < smallest])

@@ -1,5 +1,6 @@
 """The packaged encoder for characters."""
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from mirrorshot.classifier.prior import Prior
 from mirrorshot.encoders.backbones import GRAPHS, new_graph
 from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, unit
 from mirrorshot.encoders.characters import SIZE, as_character
@@ -16,6 +18,8 @@ from mirrorshot.encoders.runtime import Network
 from mirrorshot.files.sealed import load_sealed
 
 GLYPHS_FILE = Path(__file__).parent / "glyphs.safetensors"
+PRIOR_FILE = GLYPHS_FILE.with_suffix(".prior")
+PRIOR_DIGEST = "1a5f73cf2081eee4"
 GLYPHS_KIND, GLYPHS_VERSION = "encoder", 1
 _AT_ONCE = 64  # images in a batch
 _PREFIX = "network."
@@ -52,6 +56,17 @@ class Glyphs(Encoder):
         weights = {name: np.asarray(array) for name, array in saved.tensors.items()}
         self._network = glyph_network({n[len(_PREFIX) :]: w for n, w in weights.items() if n.startswith(_PREFIX)})
         self._centres = [weights[f"centre.{part}"] for part in ("network", "blurred")]
+
+    @functools.cached_property
+    def prior(self) -> Prior:
+        """Learned on typeface characters under simulated shifts (`benchmarks/glyph_prior.py`)."""
+        found = hashlib.sha256(PRIOR_FILE.read_bytes()).hexdigest()[:16]
+        if found != PRIOR_DIGEST:
+            raise EncoderError(
+                f"Expected {PRIOR_FILE} to have the digest {PRIOR_DIGEST!r}, but got {found!r}. "
+                "Install mirrorshot again."
+            )
+        return Prior.load(PRIOR_FILE)
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Embeddings of images, (n, 260)."""

@@ -16,6 +16,7 @@ from mirrorshot.serve.images import read_previews
 from mirrorshot.serve.records import Rows
 from mirrorshot.tool import Model
 from mirrorshot.tool.encoding import unique_names
+from mirrorshot.tool.priors import with_prior
 
 
 class Fitted(NamedTuple):
@@ -55,7 +56,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
         )
     updated = None if before is None else _update(before, rows)
     if updated is None:
-        learned = Learned.fit(rows.embeddings, np.array(rows.labels, dtype=np.str_), **parameters)
+        learned = Learned.fit(rows.embeddings, np.array(rows.labels, dtype=np.str_), **with_prior(encoder, parameters))
     else:
         learned, rows = updated
     previews = read_previews(rows.previews)

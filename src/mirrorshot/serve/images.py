@@ -21,6 +21,7 @@ from mirrorshot.serve.records import New
 from mirrorshot.serve.settings import Limits
 from mirrorshot.tool import Model
 from mirrorshot.tool.encoding import thumbnail
+from mirrorshot.tool.priors import is_prior_of
 from mirrorshot.types import DataError
 
 PREVIEW = 128  # pixels of a side
@@ -169,11 +170,16 @@ def examples_of(model: Model, limits: Limits) -> tuple[str, dict[str, Any], list
     """Encoder, parameters and labelled examples of a model, for new users.
 
     Raises:
-        DataError: the kernel has no name, or there are more classes or examples than the limits allow.
+        DataError: the kernel has no name, the prior is not that of the encoder, or there are more classes or examples
+            than the limits allow.
     """
     parameters = model.learned.settings._asdict()
     if not isinstance(parameters["kernel"], str):
         raise DataError("Expected a model with a kernel that has a name, but got one that was made by hand.")
+    if parameters["prior"] is not None and not is_prior_of(model.encoder, parameters.pop("prior")):
+        raise DataError(
+            "Expected a model with the prior of its encoder or none, but got one with another. Fit it without --prior."
+        )
     if len(model.classes) > limits.classes or len(model.names) > limits.examples:
         raise DataError(
             f"Expected a model of at most {limits.classes} classes and {limits.examples} examples, but got "

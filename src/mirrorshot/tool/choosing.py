@@ -19,6 +19,7 @@ from mirrorshot.data.decoding import read_pictures
 from mirrorshot.encoders import Choice, Embeddings, Item, candidates, choose_encoder, make_encoder
 from mirrorshot.encoders.plain import NoEncoder
 from mirrorshot.tool.items import Items
+from mirrorshot.tool.priors import with_prior
 
 _N_CLASSES, _PER_CLASS = 10, 5  # that an encoder is tried on
 _AT_ONCE, _SIDE = 8, 512  # images that are decoded together, and the side that they are made to fit
@@ -88,8 +89,8 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
     y = np.array(labels, dtype=np.str_)
     scores = {}
     for name in names:
-        X = make_encoder(name).fit(content).encode(content)
-        scores[name] = Learned.fit(X, y).fitted.loo_log_likelihood
+        encoder = make_encoder(name).fit(content)
+        scores[name] = Learned.fit(encoder.encode(content), y, **with_prior(encoder)).fitted.loo_log_likelihood
     bonus = _LOOKS if isinstance(content[0], Image.Image) else _EXPECTED
     best = max(names, key=lambda name: scores[name] + (bonus if name == expected.name else 0.0))
     shown = ", ".join(f"{name} {score / len(y):.2f}" for name, score in scores.items())

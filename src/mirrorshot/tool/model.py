@@ -16,6 +16,7 @@ from mirrorshot.files.writing import write_atomically
 from mirrorshot.tool.choosing import table_encoder
 from mirrorshot.tool.encoding import Encoded, check_damaged, class_names, encode_items, unique_names
 from mirrorshot.tool.items import Items
+from mirrorshot.tool.priors import with_prior
 from mirrorshot.tool.results import Prediction, Reason, Word
 from mirrorshot.tool.scores import Scores, scores_of
 from mirrorshot.tool.words import words_that_count
@@ -74,7 +75,7 @@ class Model:
         Args:
             items: the examples.
             encoder: of images or texts; ignored for embeddings.
-            parameters: of `FewShotClassifier`.
+            parameters: of `FewShotClassifier`; without a `prior` among them that of the encoder is used.
             thumbnails: whether to keep small images of the examples in the model.
             skip_corrupt: whether to leave out items that cannot be read; otherwise they are an error.
             progress: called with the number of items read, their total and the activity.
@@ -95,7 +96,7 @@ class Model:
                 f"Expected examples of at least two classes, but got {len(labels)} of one: {first(list(set(labels)))}. "
                 "Add another class; for 'this or something else' make one of other things."
             )
-        learned = Learned.fit(found.embeddings, np.array(labels, dtype=np.str_), **(parameters or {}))
+        learned = Learned.fit(found.embeddings, np.array(labels, dtype=np.str_), **with_prior(encoder, parameters))
         return cls(encoder, unique_names(found.items.names), labels, found.embeddings, learned, found.thumbnails)
 
     @property
