@@ -99,6 +99,6 @@ def test_an_edit_says_how_it_was_solved(monkeypatch):
 def test_a_fit_whose_steps_are_all_refused_starts_anew():
     x = np.array([[0.02419526], [-0.01688299], [0.00629365], [-0.016883], [-0.00909073], [-0.01688252], [0.01487677]])
     y, weight = np.array([0, 1, 0, 2, 2, 2, 4]), np.array([7.0, 7.0, 7.0, 2.0, 0.5, 7.0, 0.5])
-    fitted = FewShotClassifier(outputscale=30.0, centre="none").fit(x, y, weight)
+    fitted = FewShotClassifier("cosine", outputscale=30.0, centre="none").fit(x, y, weight)
     assert fitted.gap_ < 1e-12
     assert fitted.elbo_ == pytest.approx(-21.98014, abs=1e-4)  # -22.47 where the first run of mirror descent stops
