@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -136,6 +137,27 @@ def test_eight_threads_compute_what_one_does(assert_close):
     with ThreadPoolExecutor(8) as pool:
         for got, alone in zip(pool.map(moments_of, latents), expected, strict=True):
             assert_close(got, alone, 0.0)
+
+
+@needs_library
+def test_threads_that_make_the_same_tables_at_once_leave_valid_ones(assert_close, monkeypatch):
+    (latents,) = make_latents(1)
+    expected = moments_of(latents)
+    native.native_rule.cache_clear()
+    native._native.cache_clear()
+    together = threading.Barrier(2)
+
+    def knots(*args):
+        together.wait()
+        return tables.knots(*args)
+
+    monkeypatch.setattr(native, "knots", knots)
+    with ThreadPoolExecutor(2) as pool:
+        for got in pool.map(moments_of, [latents, latents]):
+            assert_close(got, expected, 0.0)
+    junk = [native._Rule() for _ in range(100)]  # in the place of any tables that were freed
+    assert_close(moments_of(latents), expected, 0.0)
+    assert len(junk) == 100
 
 
 def send_moments(pipe, latents):

@@ -79,7 +79,7 @@ def climb(
     new_u, new_w, n_rounds = u.copy(), w.copy(), ctypes.c_int64()
     rule = native.native_rule(task.max_std, C, w.dtype)
     status = loaded.mirrorshot_rounds(
-        ctypes.addressof(given), rule, native.address(new_u), native.address(new_w), ctypes.addressof(n_rounds)
+        ctypes.addressof(given), rule.pointer, native.address(new_u), native.address(new_w), ctypes.addressof(n_rounds)
     )
     is_finite = status == 0 and bool(np.isfinite(new_u).all()) and bool((new_w >= 0.0).all())
     return Start(new_u, new_w, n_rounds.value) if is_finite else None

@@ -88,7 +88,7 @@ def _call(
     outputs = [np.empty(shape, mean.dtype) for shape in shapes]
     pointers = [address(x) for x in (mean, var, *outputs)]
     function = getattr(library(), f"mirrorshot_{name}")
-    status = function(is_single, *pointers[:2], n, c, rule, *pointers[2:])
+    status = function(is_single, *pointers[:2], n, c, rule.pointer, *pointers[2:])
     if status == _TOO_WIDE:
         return None
     if status != 0:
@@ -108,8 +108,8 @@ def _error(status: int, n: int, c: int) -> Exception:
     return InvalidInputError(f"Expected at most {2**26} points of at most {2**13} classes, but got {n} of {c}.")
 
 
-class _Tables(NamedTuple):
-    """A rule as the library reads it, and what it points to."""
+class NativeRule(NamedTuple):
+    """A rule as the library reads it, and what it points to: valid as long as this value is held."""
 
     pointer: int
     rule: _Rule
@@ -117,14 +117,18 @@ class _Tables(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def native_rule(max_std: float, n_classes: int, dtype: Any, refine: float = 1.0) -> int:
-    """Address of the rule for standard deviations up to `max_std`, as the library reads it; it stays valid."""
+def native_rule(max_std: float, n_classes: int, dtype: Any, refine: float = 1.0) -> NativeRule:
+    """Rule for standard deviations up to `max_std`, as the library reads it.
+
+    Design note: callers hold the value while the library reads it. Threads that ask for a rule at the same time make
+    one each, and the cache keeps one of them.
+    """
     rule = choose_rule(max_std, n_classes, dtype, refine)
-    return _tables(rule, max_std > WIDE_STD, refine, _IS_SINGLE[dtype]).pointer
+    return _native(rule, max_std > WIDE_STD, refine, _IS_SINGLE[dtype])
 
 
 @functools.cache
-def _tables(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> _Tables:
+def _native(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> NativeRule:
     nodes = hermite(rule.n_hermite, np.dtype(np.float64), None)
     table = knots(rule, is_single)
     places = (_Knot * len(table))(*(_Knot(k.var, k.left, k.values.shape[1], k.values.ctypes.data) for k in table))
@@ -140,4 +144,4 @@ def _tables(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> _T
         log_step=LOG_STEP,
         knots=ctypes.addressof(places),
     )
-    return _Tables(ctypes.addressof(native), native, (nodes, places, table))
+    return NativeRule(ctypes.addressof(native), native, (nodes, places, table))
