@@ -29,8 +29,8 @@ import _lent
 from _common import RESULTS, table
 from mirrorshot.paper.cell_run import Places, cell_process, check_run
 from mirrorshot.paper.cells import Cell, Result, has_result, read_results
-from mirrorshot.paper.estimates import estimate, in_words
 from mirrorshot.paper.published import DATA, ROWS
+from mirrorshot.paper.runner import estimate, in_words
 from mirrorshot.types import InvalidInputError
 
 REPEATED = ("dkt", "ove_gp_pl", "ove_gp", "baseline_pp", "relationnet")

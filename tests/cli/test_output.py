@@ -64,5 +64,5 @@ def test_a_full_disk_is_told_in_one_line(in_subprocess, fitted, option):
 
 @needs_descriptors
 def test_a_closed_stdout_is_no_failure(in_subprocess, fitted):
-    done = in_subprocess("-c", f"import os, sys; os.close(1); {PREDICT}", fitted, "texts.csv")
+    done = in_subprocess("-c", f"import os, sys; os.close(1); {PREDICT}", fitted, "texts.csv", "--quiet")
     assert (done.returncode, done.stderr) == (0, "")

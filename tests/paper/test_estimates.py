@@ -3,7 +3,7 @@
 import pytest
 
 from mirrorshot.paper.cells import Cell
-from mirrorshot.paper.estimates import announcement, estimate
+from mirrorshot.paper.runner import announcement, estimate
 
 GPU, CPU = "NVIDIA H200", "CPU, 2 threads"
 

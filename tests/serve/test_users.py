@@ -115,7 +115,7 @@ def changed(before, gone=(), come=(), relabelled=None):
     ids=str,
 )
 def test_a_model_that_is_brought_up_to_date_is_that_which_is_fitted_anew(encoders, change):
-    encoder = encoders.get(next(iter(encoders.identities.values())))
+    encoder = encoders.get(encoders.identities["pixels"])  # no prior
     before = rows(0, n=12)
     earlier = fit(before, encoder, {})
     proba = earlier.model.head.predict_proba(before.embeddings)
@@ -133,7 +133,7 @@ def test_a_model_that_is_brought_up_to_date_is_that_which_is_fitted_anew(encoder
 
 
 def test_the_cache_keeps_what_was_used_last(encoders):
-    encoder = encoders.get(next(iter(encoders.identities.values())))
+    encoder = encoders.get(encoders.identities["pixels"])  # no prior
     models = [fit(rows(seed), encoder, {}) for seed in range(3)]
     cache = Cache(2 * models[0].n_bytes)
     cache.put("first", models[0])
@@ -149,7 +149,7 @@ def test_the_cache_keeps_what_was_used_last(encoders):
 
 
 def test_answers_count_for_the_size_of_the_cache(encoders):
-    encoder = encoders.get(next(iter(encoders.identities.values())))
+    encoder = encoders.get(encoders.identities["pixels"])  # no prior
     first, second = (fit(rows(seed), encoder, {}) for seed in range(2))
     cache = Cache(first.n_bytes + second.n_bytes)
     cache.put("first", first)

@@ -13,12 +13,11 @@ from mirrorshot.paper import BUDGETS, TARGETS
 from mirrorshot.paper.cell_run import Places, Say
 from mirrorshot.paper.cells import Cell, budget_suffix, device_name, read_results, row_of
 from mirrorshot.paper.details import SHEETS
-from mirrorshot.paper.estimates import announcement
 from mirrorshot.paper.experiments import EXPERIMENTS, measured, sheet_of
 from mirrorshot.paper.figure2 import figure_of_groups
 from mirrorshot.paper.page import write_results
 from mirrorshot.paper.published import ROWS, TABLE_1, known_rows
-from mirrorshot.paper.runner import Outcome, plan, run_cells
+from mirrorshot.paper.runner import Outcome, announcement, plan, run_cells
 from mirrorshot.paper.tables import Sheet, grouped, untagged_cells, write_sheets
 from mirrorshot.training.config import FREE
 from mirrorshot.training.presets import PRESETS
