@@ -66,19 +66,17 @@ def test_other_tasks_and_weights_have_files_of_their_own(train, run, tmp_path):
     }  # fmt: skip
 
 
-def test_other_features_than_those_of_training_have_a_file_of_their_own(run, tmp_path):
+def test_averaged_flips_have_a_file_of_their_own(run, tmp_path):
     pytest.importorskip("torch")
     folder = tmp_path / "one"
     trained = run("train", "--data", "glyphs", "--output", folder, *TINY)
     assert trained.exit_code == 0, trained.output
-    for options in (["--average-flips"], ["--adapt-norm"], ["--one-view", "--running-norm"]):
-        result = run("evaluate", folder, *QUICK, *options)
-        assert result.exit_code == 0, result.output
-    names = ("evaluation-flips.json", "evaluation-adapted.json", "evaluation.json")
-    averaged, adapted, plain = (json.loads((folder / name).read_text()) for name in names)
-    assert [found["average_flips"] for found in (averaged, adapted, plain)] == [True, False, False]
-    assert [found["adapt_norm"] for found in (averaged, adapted, plain)] == [False, True, False]
-    assert len({found["raw"]["nll"] for found in (averaged, adapted, plain)}) == 3
+    result = run("evaluate", folder, *QUICK, "--average-flips")
+    assert result.exit_code == 0, result.output
+    assert run("evaluate", folder, *QUICK, "--one-view").exit_code == 0
+    averaged, plain = (json.loads((folder / name).read_text()) for name in ("evaluation-flips.json", "evaluation.json"))
+    assert (averaged["average_flips"], plain["average_flips"]) == (True, False)
+    assert averaged["raw"]["nll"] != plain["raw"]["nll"]
 
 
 def test_a_single_file_of_embeddings_is_tested_without_a_temperature(train, run, data, tmp_path):

@@ -83,47 +83,6 @@ def test_averaged_flips_make_features_that_do_not_see_which_side_is_shown(name):
         torch.testing.assert_close(backbone(x), randomise(make(name)).train()(x))  # training sees one side
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_an_adapting_backbone_normalises_by_the_labelled_images_of_each_task(name):
-    backbone, x = randomise(make(name, norm="task")), images(name, 2, 6)
-    backbone.adapts = True
-    before = {key: t.clone() for key, t in backbone.state_dict().items()}
-    with torch.no_grad():
-        adapted = backbone.eval()(x, torch.ones(2, 4))
-        torch.testing.assert_close(backbone.state_dict(), before)
-        plain = backbone(x)
-        of_training = backbone.train()(x[:, :4])  # whose statistics are those of all images of a task
-    torch.testing.assert_close(adapted[:, :4], of_training, rtol=1e-3, atol=1e-4)
-    assert not torch.allclose(adapted, plain, rtol=0.01)
-
-
-def test_an_adapted_image_depends_on_no_query_and_on_no_padding():
-    backbone, x = randomise(make("conv4s")).eval(), images("conv4s", 2, 6)
-    backbone.adapts = True
-    weight = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
-    other = x.clone()
-    other[:, 4:] += 1.0  # queries
-    other[1, 2] -= 5.0  # padding
-    with torch.no_grad():
-        a, b = backbone(x, weight), backbone(other, weight)
-        looped = torch.cat([backbone(x[t : t + 1], weight[t : t + 1]) for t in range(2)])
-    torch.testing.assert_close(a[0, :4], b[0, :4])
-    torch.testing.assert_close(a[1, [0, 1, 3]], b[1, [0, 1, 3]])
-    torch.testing.assert_close(a, looped, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(a[:, 4:], b[:, 4:])
-
-
-@pytest.mark.parametrize("adapts", [False, True])
-def test_labelled_images_count_only_where_a_backbone_adapts_and_does_not_train(adapts):
-    backbone, x = randomise(make("conv4s")), images("conv4s", 1, 4)
-    backbone.adapts = adapts
-    weight = torch.ones(1, 2)
-    with torch.no_grad():
-        assert torch.equal(backbone.train()(x, weight), randomise(make("conv4s")).train()(x))
-        backbone.eval()
-        assert torch.equal(backbone(x, weight), backbone(x)) is not adapts
-
-
 def test_resnets_take_images_of_other_sizes():
     for name in ("resnet10", "resnet12"):
         backbone = make(name, in_channels=1).eval()

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from mirrorshot.data import EpisodeSampler, load_glyphs
+from mirrorshot.data import load_glyphs
 from mirrorshot.data.augment import CHARACTER_MEAN, CHARACTER_STD
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.files.checkpoint import (
@@ -78,7 +78,7 @@ def test_the_last_checkpoint_is_that_of_the_averaged_weights(folder, dataset):
 
 
 def test_flips_are_averaged_as_in_training_unless_asked_for(folder, dataset):
-    plain, averaged = (load_run(folder, dataset, views=views) for views in ({}, {"average_flips": True}))
+    plain, averaged = (load_run(folder, dataset, average_flips=flips) for flips in (None, True))
     assert (plain.config.average_flips, averaged.config.average_flips) == (False, True)
     pictures = dataset._replace(
         val=None, test=dataset.test._replace(items=dataset.test.items[:20], labels=dataset.test.labels[:20])
@@ -91,26 +91,12 @@ def test_flips_are_averaged_as_in_training_unless_asked_for(folder, dataset):
     torch.testing.assert_close(both, (one + other) / 2, atol=1e-5, rtol=1e-4)
 
 
-def test_a_backbone_that_adapts_sees_the_images_of_each_task(folder, dataset):
-    plain, adapting = (load_run(folder, dataset, views=views) for views in ({}, {"adapt_norm": True}))
-    assert on_features(adapting, dataset) == (adapting, dataset)
-    one, other = (evaluate_run(run, dataset, **SIZES) for run in (plain, adapting))
-    assert other.raw.nll != one.raw.nll
-    tasks, _ = EpisodeSampler(dataset.test, 5, 1, 3, seed=0).tasks([0])
-    tasks = tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255)
-    fewer = tasks._replace(query_x=tasks.query_x[:, :4], query_weight=tasks.query_weight[:, :4])
-    torch.testing.assert_close(
-        adapting.method.predict(tasks)[:, :4], adapting.method.predict(fewer), rtol=1e-4, atol=1e-4
-    )
-
-
-def test_embeddings_have_no_mirror_images_and_no_norm_to_adapt(dataset):
+def test_embeddings_have_no_mirror_images(dataset):
     items = torch.zeros(10, 4)
     embeddings = dataset._replace(test=dataset.test._replace(items=items, sizes=None), train=None, val=None,
                                   image_size=0, channels=0)  # fmt: skip
-    for setting in ("average_flips", "adapt_norm"):
-        with pytest.raises(InvalidInputError, match=f"images for {setting}=true, but glyphs has embeddings"):
-            build_method(Config(**{setting: True}), embeddings)
+    with pytest.raises(InvalidInputError, match="images for average_flips=true, but glyphs has embeddings"):
+        build_method(Config(average_flips=True), embeddings)
 
 
 def test_what_is_missing_is_said(as_for_users, folder, dataset, tmp_path):

@@ -38,17 +38,6 @@ def test_the_score_on_features_computed_once_is_that_on_pictures(name, tasks, mo
     assert 1 / 3 < many.accuracy < 1
 
 
-def test_validation_takes_the_running_statistics_where_predictions_adapt(tasks):
-    plain, adapting = (make_backbone("conv4s", generator=torch.Generator().manual_seed(1)) for _ in range(2))
-    adapting.adapts = True
-    one, other = (Validator(make_method("protonet", net), tasks, tasks, WORLD) for net in (plain, adapting))
-    assert other.read(other.weigh(20)) == one.read(one.weigh(20))
-    assert other.method.backbone.adapts
-    batch, _ = tasks.tasks(range(2))
-    with torch.no_grad():
-        assert not torch.allclose(other.method.predict(batch), one.method.predict(batch))
-
-
 def test_features_follow_the_weights_of_the_moment(tasks):
     method = make_method("protonet", make_backbone("conv4s", generator=torch.Generator().manual_seed(1)))
     other = make_method("protonet", make_backbone("conv4s", generator=torch.Generator().manual_seed(2)))

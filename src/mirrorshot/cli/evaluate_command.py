@@ -80,14 +80,6 @@ def evaluate(
             show_default="as trained",
         ),
     ] = None,
-    adapt_norm: Annotated[
-        bool | None,
-        typer.Option(
-            "--adapt-norm/--running-norm",
-            help="Batch normalisation takes the statistics of the labelled images of each task.",
-            show_default="as trained",
-        ),
-    ] = None,
     report: Annotated[Path | None, typer.Option(help="Also write a report.", metavar="FILE.html")] = None,
     skip_corrupt: options.SkipCorrupt = False,
     keep_copies: options.KeepCopies = False,
@@ -115,14 +107,12 @@ def evaluate(
 
         configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
-        given_views = {"average_flips": average_flips, "adapt_norm": adapt_norm}
-        views = {name: value for name, value in given_views.items() if value is not None}
-        weights = {"checkpoint": checkpoint, "views": views}
+        weights = {"checkpoint": checkpoint, "average_flips": average_flips}
         protocol |= {"n_way": sizes.n_way, "n_shot": sizes.n_shot, "two_temperatures": two_temperatures}
         found = _evaluate_runs(
             runs, sizes.data, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=given.quiet
         )
-        results = Results(sizes.data, checkpoint, configs, found, views)
+        results = Results(sizes.data, checkpoint, configs, found, average_flips)
         record = write_evaluations(results)
         if report is not None:
             write_html(report, results)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mirrorshot.cli.tables import print_tables
@@ -31,8 +30,6 @@ from mirrorshot.views import (
 )
 
 _PROGRESS = ("step", "episodes", "val_accuracy", "val_nll")
-_VIEWS = {"average_flips": ("-one-view", "-flips"), "adapt_norm": ("-running-norm", "-adapted")}
-"""Settings of the features at test: in names of files, if they are not those of training."""
 
 
 class Results(NamedTuple):
@@ -42,7 +39,7 @@ class Results(NamedTuple):
     checkpoint: str  # weights, "best" or "last"
     configs: Mapping[Path, Config]  # settings of the runs, by folder
     found: Mapping[Path, Evaluation]  # their evaluations
-    views: Mapping[str, bool] = MappingProxyType({})  # settings of features, where they are not those of training
+    average_flips: bool | None = None  # as given to `evaluate`; None: as the runs were trained
 
     @property
     def named(self) -> dict[str, Evaluation]:
@@ -71,7 +68,8 @@ def file_name(results: Results, run: Path) -> str:
     config, protocol = results.configs[run], results.found[run].protocol
     own = (results.data, protocol.n_way, protocol.n_shot) == (config.data, config.n_way, config.n_shot)
     other = "" if own else f"-{Path(results.data).stem}-{protocol.n_way}way-{protocol.n_shot}shot"
-    other += "".join(_VIEWS[name][on] for name, on in results.views.items() if on != getattr(config, name))
+    if results.average_flips not in (None, config.average_flips):
+        other += "-flips" if results.average_flips else "-one-view"
     return f"evaluation{other}{'' if results.checkpoint == 'best' else '-last'}.json"
 
 
@@ -79,13 +77,13 @@ def write_evaluations(results: Results) -> dict[str, Any]:
     """Write the numbers of each run into its folder; return those of all, and their differences in pairs."""
     records = []
     for run, found in results.found.items():
-        config = results.configs[run].replace(**results.views)
+        config, flips = results.configs[run], results.average_flips
         record = {
             "mirrorshot_version": version("mirrorshot"),
             "run": str(run),
             "method": config.method,
             "data": results.data,
-            **{name: getattr(config, name) for name in _VIEWS},
+            "average_flips": config.average_flips if flips is None else flips,
             "checkpoint": results.checkpoint,
             "validated": validated(run, results.checkpoint),
             **found.record(),

@@ -108,7 +108,7 @@ class FewShotMethod(nn.Module, abc.ABC):
     def on_features(self) -> "FewShotMethod | None":
         """A copy of the method that takes features in place of items; None if it needs more than a vector of them.
 
-        Predictions from the features of `features`, in eval mode, are the same up to rounding.
+        In eval mode the features of an item do not depend on the others: predictions are the same up to rounding.
         """
         if not self.is_by_features or len(self.backbone.out_shape) > 1:
             return None
@@ -118,29 +118,20 @@ class FewShotMethod(nn.Module, abc.ABC):
     def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N *D"], Float[Tensor, "T M *D"]]:
         """Features of support and query, through the backbone in one pass (so in train mode they share statistics)."""
         n_support = tasks.support_x.shape[1]
-        z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1), labelled=tasks.support_weight)
+        z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1))
         return z[:, :n_support], z[:, n_support:]
 
     def network_precision(self, device: torch.device) -> torch.autocast:
         """A context in which operations of the network have its type."""
         return torch.autocast(device.type, self.network_dtype, enabled=self.network_dtype is not None)
 
-    def embed(
-        self,
-        x: Shaped[Tensor, "T N *item"],
-        *,
-        one_view: bool = False,
-        labelled: Float[Tensor, "T L"] | None = None,
-    ) -> Float[Tensor, "T N *features"]:
-        """Features of items; of the first ones of each task, `labelled` has the weights, for a backbone that adapts.
-
-        With `one_view` they are as in training, without averaging an image and its mirror image.
-        """
-        network: Callable[..., Tensor] = self.backbone
+    def embed(self, x: Shaped[Tensor, "T N *item"], *, one_view: bool = False) -> Float[Tensor, "T N *features"]:
+        """Features of items; `one_view`: as in training, without averaging an image and its mirror image."""
+        network: Callable[[Tensor], Tensor] = self.backbone
         if one_view and isinstance(self.backbone, ImageBackbone) and self.backbone.average_flips:
             network = self.backbone.one_view
         with self.network_precision(x.device):
-            z = network(x, labelled) if self.backbone.adapts and labelled is not None else network(x)
+            z = network(x)
         # a network may run in half precision, probabilities never do
         z = z if z.dtype == torch.float64 else z.float()
         if self.listener is not None:

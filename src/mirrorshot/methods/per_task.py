@@ -14,7 +14,6 @@ from torch.func import functional_call, grad, vmap
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.methods.shared import check_positive
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.networks.blocks import Labelled
 from mirrorshot.types import check_at_least
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -124,10 +123,8 @@ class ItemNorm(nn.Module):
         self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
         self.register_buffer("counts", torch.ones(1), persistent=False)
 
-    def forward(
-        self, input: Float[Tensor, "N c h w"], n_tasks: int = 1, labelled: Labelled = None
-    ) -> Float[Tensor, "N c h w"]:
-        """Normalise the maps of one task; `n_tasks` and `labelled` are ignored, blocks of backbones pass them."""
+    def forward(self, input: Float[Tensor, "N c h w"], n_tasks: int = 1) -> Float[Tensor, "N c h w"]:
+        """Normalise the maps of one task; `n_tasks` is ignored, blocks of backbones pass it."""
         x = input if input.dtype == torch.float64 else input.float()
         if _is_eager_cpu(x) and x[:, 0].numel() > 1 and (self.counts == self.counts[0]).all():
             # torch's fused norm, which refuses a single number

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from mirrorshot.networks.blocks import ConvBlock, Labelled, ResidualBlock, Stem
+from mirrorshot.networks.blocks import ConvBlock, ResidualBlock, Stem
 from mirrorshot.types import InvalidInputError
 
 Norm = Literal["episode", "task"]
@@ -22,7 +22,6 @@ class Backbone(nn.Module):
     """Base of all backbones. `out_shape` is the shape of one point's features, `out_features` their number."""
 
     average_flips: bool = False
-    adapts: bool = False
 
     def __init__(self, out_shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -62,10 +61,6 @@ class ImageBackbone(Backbone):
     With `average_flips`, which is set after construction, features in eval mode are the mean of those of an image and
     of its mirror image. A kernel on them is the kernel averaged over both sides of both images: a prior under which the
     side that a bird shows does not matter.
-
-    With `adapts`, which is set in the same way, batch normalisation in eval mode takes the statistics of the labelled
-    images of each task in place of the running ones, if it is told which they are. See Bronskill et al., TaskNorm:
-    Rethinking Batch Normalization for Meta-Learning, 2020, https://arxiv.org/abs/2003.03284.
     """
 
     def __init__(
@@ -76,19 +71,18 @@ class ImageBackbone(Backbone):
             raise InvalidInputError(f"Expected `norm` to be 'episode' or 'task', but got {norm!r}.")
         self.blocks, self.in_channels, self.image_size, self.exact, self.norm = blocks, in_channels, size, exact, norm
 
-    def forward(self, x: Float[Tensor, "T N c h w"], labelled: Labelled = None) -> Float[Tensor, "T N *features"]:
-        """Features of the images of `T` tasks; of the first ones of each task, `labelled` has the weights."""
+    def forward(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
+        """Features of the images of `T` tasks."""
         if self.average_flips and not self.training:
-            return 0.5 * (self.one_view(x, labelled) + self.one_view(x.flip(-1), labelled))
-        return self.one_view(x, labelled)
+            return 0.5 * (self.one_view(x) + self.one_view(x.flip(-1)))
+        return self.one_view(x)
 
-    def one_view(self, x: Float[Tensor, "T N c h w"], labelled: Labelled = None) -> Float[Tensor, "T N *features"]:
+    def one_view(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
         """Features of the images as they are, as in training: `average_flips` is ignored."""
         self._check_images(x)
         maps = x.flatten(0, 1)
-        labelled = labelled if self.adapts else None
         for block in self.blocks:
-            maps = block(maps, len(x) if self.norm == "task" or labelled is not None else 1, labelled)
+            maps = block(maps, len(x) if self.norm == "task" else 1)
         return (maps if self.exact else maps.mean((2, 3))).reshape(*x.shape[:2], *self.out_shape)
 
     def _check_images(self, x: Tensor) -> None:

@@ -11,18 +11,12 @@ from torch import Generator, Tensor, nn
 
 from mirrorshot.types import InvalidInputError
 
-Labelled = Float[Tensor, "T L"] | None
-"""Weights of the labelled images of tasks, which come first among those of a task."""
-
 
 class TaskBatchNorm2d(nn.BatchNorm2d):
     """Batch normalisation whose statistics in train mode are those of each task.
 
     The running statistics, which are used in eval mode, move towards the mean over the tasks of their means and
     variances. With one task it is `nn.BatchNorm2d`, whose state it has.
-
-    With `labelled`, the weights of the first images of each task, the statistics in eval mode are those of these
-    images: as in training they belong to the task, and the map of a query depends on no other query.
 
     Example:
         >>> x = torch.tensor([1.0, 3.0, 10.0, 30.0]).reshape(4, 1, 1, 1)
@@ -36,14 +30,10 @@ class TaskBatchNorm2d(nn.BatchNorm2d):
     def __init__(self, num_features: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__(num_features, eps, momentum)
 
-    def forward(
-        self, input: Float[Tensor, "TN c h w"], n_tasks: int = 1, labelled: Labelled = None
-    ) -> Float[Tensor, "TN c h w"]:
+    def forward(self, input: Float[Tensor, "TN c h w"], n_tasks: int = 1) -> Float[Tensor, "TN c h w"]:
         """Normalise the maps of `n_tasks` tasks of the same size, one task after the other."""
         if n_tasks < 1 or len(input) % n_tasks:
             raise InvalidInputError(f"Expected a multiple of `n_tasks`={n_tasks} maps, but got {len(input)}.")
-        if labelled is not None and not self.training:
-            return self._adapted(input.unflatten(0, (n_tasks, -1)), labelled)
         if n_tasks == 1 or not self.training:
             return super().forward(input)
         state = (self.running_mean, self.running_var, self.weight, self.bias)
@@ -55,16 +45,6 @@ class TaskBatchNorm2d(nn.BatchNorm2d):
                 running.copy_(moved.reshape(n_tasks, -1).mean(0))  # type: ignore[union-attr]
             self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
         return _channels_to_tasks(groups, n_tasks)
-
-    def _adapted(self, x: Float[Tensor, "T N c h w"], labelled: Float[Tensor, "T L"]) -> Float[Tensor, "TN c h w"]:
-        """Normalise by mean and variance of the labelled maps of each task."""
-        known = x[:, : labelled.shape[1]].to(self.weight.dtype)
-        share = labelled.to(known.dtype) / (labelled.sum(1, keepdim=True) * known[0, 0, 0].numel())
-        share = share[..., None, None, None]
-        mean = (share * known).sum((1, 3, 4), keepdim=True)
-        var = (share * (known - mean).square()).sum((1, 3, 4), keepdim=True)
-        scale = (var + self.eps).rsqrt() * self.weight[:, None, None]
-        return ((x - mean) * scale + self.bias[:, None, None]).to(x.dtype).flatten(0, 1)
 
 
 def _tasks_to_channels(x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "N Tc h w"]:
@@ -104,11 +84,9 @@ class ConvNorm(nn.Module):
                 new, g = torch.empty(p.shape, device=generator.device), generator
                 p.copy_(new.uniform_(-bound, bound, generator=g) if p.ndim == 1 else new.normal_(0, std, generator=g))
 
-    def forward(
-        self, x: Float[Tensor, "TN c h w"], n_tasks: int, labelled: Labelled = None
-    ) -> Float[Tensor, "TN d h2 w2"]:
+    def forward(self, x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "TN d h2 w2"]:
         """Maps of `n_tasks` tasks."""
-        return self.norm(self.conv(x), n_tasks, labelled)
+        return self.norm(self.conv(x), n_tasks)
 
 
 def hold_subtracted_biases(network: nn.Module) -> None:
@@ -132,22 +110,18 @@ class ConvBlock(ConvNorm):
         super().__init__(n_in, n_out, 3, generator, padding=padding)
         self.pool = pool
 
-    def forward(
-        self, x: Float[Tensor, "TN c h w"], n_tasks: int, labelled: Labelled = None
-    ) -> Float[Tensor, "TN d h2 w2"]:
+    def forward(self, x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "TN d h2 w2"]:
         """Maps of `n_tasks` tasks. Pooling comes before the ReLU: the same result for a quarter of the work."""
-        maps = super().forward(x, n_tasks, labelled)
+        maps = super().forward(x, n_tasks)
         return F.relu(F.max_pool2d(maps, 2) if self.pool else maps, inplace=True)
 
 
 class Stem(ConvNorm):
     """Convolution, batch normalisation, ReLU and 3 x 3 max-pooling with stride 2."""
 
-    def forward(
-        self, x: Float[Tensor, "TN c h w"], n_tasks: int, labelled: Labelled = None
-    ) -> Float[Tensor, "TN d h2 w2"]:
+    def forward(self, x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "TN d h2 w2"]:
         """Maps of `n_tasks` tasks."""
-        return F.relu(F.max_pool2d(super().forward(x, n_tasks, labelled), 3, stride=2, padding=1), inplace=True)
+        return F.relu(F.max_pool2d(super().forward(x, n_tasks), 3, stride=2, padding=1), inplace=True)
 
 
 class ResidualBlock(nn.Module):
@@ -162,12 +136,10 @@ class ResidualBlock(nn.Module):
         self.convs = nn.ModuleList([conv(n_in, stride=stride), *(conv(n_out) for _ in range(n_convs - 1))])
         self.shortcut = None if n_in == n_out else ConvNorm(n_in, n_out, 1, generator, stride=stride, bias=False)
 
-    def forward(
-        self, x: Float[Tensor, "TN c h w"], n_tasks: int, labelled: Labelled = None
-    ) -> Float[Tensor, "TN d h2 w2"]:
+    def forward(self, x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "TN d h2 w2"]:
         """Maps of `n_tasks` tasks."""
         out = x
         for i, conv in enumerate(self.convs):
-            out = conv(F.leaky_relu(out, self.slope, inplace=True) if i else out, n_tasks, labelled)
-        out = out + (x if self.shortcut is None else self.shortcut(x, n_tasks, labelled))
+            out = conv(F.leaky_relu(out, self.slope, inplace=True) if i else out, n_tasks)
+        out = out + (x if self.shortcut is None else self.shortcut(x, n_tasks))
         return F.leaky_relu(F.max_pool2d(out, 2) if self.pool else out, self.slope, inplace=True)

@@ -20,8 +20,7 @@ The paper is T. Ke, H. Cao and F. Zhou, *Accelerating Convergence in Bayesian Fe
 number of ours is one trained model on {n_seeds} x {n_tasks} test tasks, or with ± the mean and standard deviation of
 several, with the preset `default` unless a mark says otherwise ([settings]({details}#settings-of-marked-numbers)); the
 paper's is in brackets; - was not run. On photographs MD-BFSC alone is trained with an auxiliary classifier over all
-training classes, worth two to five points; on characters its features alone are normalised by the labelled images of a
-task (`adapt_norm`); and in all columns it has a temperature rule.
+training classes, worth two to five points, and in all columns with a temperature rule.
 [{details}]({details}) has intervals, commands, tables 3 and 4 and the figures, [paper.md](paper.md) what we found.
 """
 _RERUN = """## Rerun

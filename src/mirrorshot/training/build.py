@@ -46,11 +46,10 @@ def _build_backbone(config: Config, dataset: Dataset) -> Backbone:
             f"{dataset.name}."
         )
     backbone = make_backbone(name, **options)
-    views = {"average_flips": config.average_flips, "adapt_norm": config.adapt_norm}
-    for setting in (name for name, is_set in views.items() if is_set):
+    if config.average_flips:
         if not isinstance(backbone, ImageBackbone):
-            raise InvalidInputError(f"Expected images for {setting}=true, but {dataset.name} has embeddings.")
-    backbone.average_flips, backbone.adapts = config.average_flips, config.adapt_norm
+            raise InvalidInputError(f"Expected images for average_flips=true, but {dataset.name} has embeddings.")
+        backbone.average_flips = True
     return backbone
 
 

@@ -54,8 +54,6 @@ class Config:
             degrees, which makes four times as many classes of them.
         crop_area: smallest part of an image that augmentation may crop to.
         average_flips: outside training, features are the mean of those of an image and of its mirror image.
-        adapt_norm: outside training, batch normalisation takes the statistics of the labelled images of each task, not
-            the running ones. Validation, which needs features of each image once, takes the running ones.
         norm: statistics of the batch normalisation, over a whole step ("episode") or each task ("task").
         precision: type of the network's computations; "auto": bfloat16 on a GPU, float32 on the CPU.
         accelerate: compile the network or the steps that adapt it, record the step as a CUDA graph. On a GPU only.
@@ -94,7 +92,6 @@ class Config:
     turn_classes: bool = False
     crop_area: float = 0.08
     average_flips: bool = False
-    adapt_norm: bool = False
     norm: Norm = "episode"
     precision: Precision = "auto"
     accelerate: bool = True

@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -54,13 +53,13 @@ def load_run(
     *,
     checkpoint: Which = "best",
     device: torch.device | str = "cpu",
-    views: Mapping[str, bool] = MappingProxyType({}),
+    average_flips: bool | None = None,
 ) -> Run:
     """Load the trained method of a run, for items of the shape of those of `dataset`.
 
-    The checkpoint "best" has the weights that were best on the validation tasks. `views` are settings `average_flips`
-    and `adapt_norm` that are not to be as in training. Raises `RunError` if there is no run, `CheckpointError` if it
-    has no checkpoint yet or takes other items.
+    The checkpoint "best" has the weights that were best on the validation tasks. `average_flips` is that of `Config`;
+    None: as in training. Raises `RunError` if there is no run, `CheckpointError` if it has no checkpoint yet or takes
+    other items.
     """
     if checkpoint not in ("best", "last"):
         raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")
@@ -71,7 +70,8 @@ def load_run(
     saved = Checkpoint(saved.tensors | average, saved.info)
     # the settings of the checkpoint include the options that follow from the training data
     config = _read_settings(saved, settings, folder)
-    config = config.replace(**views)
+    if average_flips is not None:
+        config = config.replace(average_flips=average_flips)
     method = _build(config, dataset, folder)
     _check_same_items(saved, method, folder, dataset, config.data)
     load_method_state(method, saved, method_name=config.method)
@@ -126,12 +126,11 @@ def evaluate_run(
 def on_features(run: Run, dataset: Dataset) -> tuple[Run, Dataset]:
     """Replace images by their features, which are so computed only once: many tasks share their items.
 
-    Nothing changes for embeddings, for a method that needs more of an image than its features, and where these depend
-    on the task.
+    Nothing changes for embeddings, and for a method that needs more of an image than its features.
     """
     preprocess = build_preprocess(dataset)
     method = run.method.on_features()
-    if preprocess is None or method is None or run.method.backbone.adapts:
+    if preprocess is None or method is None:
         return run, dataset
     val, test = (part and embed(run, part, preprocess) for part in (dataset.val, dataset.test))
     return run._replace(method=method), dataset._replace(train=None, val=val, test=test, image_size=0, channels=0)

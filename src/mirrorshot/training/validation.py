@@ -1,8 +1,7 @@
 """Validation during training: tuning on training tasks, scores on validation tasks."""
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -10,7 +9,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.methods import FewShotMethod
-from mirrorshot.networks.backbones import Backbone
 from mirrorshot.training.stream import NumberedTasks
 from mirrorshot.training.world import World
 from mirrorshot.types import NumericalError
@@ -57,14 +55,7 @@ class Validator:
 
     @torch.no_grad()
     def weigh(self, n_tasks: int) -> Float[Tensor, "4"]:
-        """Sum right answers, NLL, NaN and queries of this process's tasks; on a GPU they are only enqueued.
-
-        No backbone adapts to the tasks: it would see every image many times.
-        """
-        with _not_adapting(self.method.backbone):
-            return self._weigh(n_tasks)
-
-    def _weigh(self, n_tasks: int) -> Float[Tensor, "4"]:
+        """Sum right answers, NLL, NaN and queries of this process's tasks; on a GPU they are only enqueued."""
         sums = torch.zeros(4, dtype=torch.float64, device=self._world.device)
         method, source, size = self._prepared(n_tasks)
         numbers = self._world.part_of(n_tasks)
@@ -111,12 +102,3 @@ class Validator:
             for name, t in scalars
             if name.rpartition(".")[2].startswith("log_") and t.numel() == 1
         }
-
-
-@contextmanager
-def _not_adapting(backbone: Backbone) -> Iterator[None]:
-    adapts, backbone.adapts = backbone.adapts, False
-    try:
-        yield
-    finally:
-        backbone.adapts = adapts

@@ -1,10 +1,8 @@
-"""What a setting of the features outside training is worth: trained runs, tested without and with it in pairs.
+"""What it is worth to average the features of a picture and its mirror image: trained runs, tested both ways in pairs.
 
-    python benchmarks/views.py adapt_norm runs/accuracy_omniglot_to_emnist_1shot_default
-    python benchmarks/views.py average_flips runs/accuracy_cub_1shot_default runs/accuracy_cub_5shot_default
+    python benchmarks/average_flips.py runs/accuracy_cub_1shot_default runs/accuracy_cub_5shot_default
 
-Runs for instance of `mirrorshot reproduce table1 --dataset cub --preset default --method mirror_gp`. A temperature rule
-of a run was fitted to features as in training; the numbers at one temperature do not depend on it.
+Runs of photographs, for instance of `mirrorshot reproduce table1 --dataset cub --preset default --method mirror_gp`.
 """
 
 import argparse
@@ -19,29 +17,29 @@ from mirrorshot.training.runs import evaluate_run, load_run, load_test_data
 
 
 def main() -> None:
-    """Test each run both ways."""
+    """Test each run with one view and with two."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("setting", choices=("average_flips", "adapt_norm"))
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     started, rows = time.perf_counter(), []
     for folder in options.runs:
-        rows.append(compare(folder, options.setting, options.device))
+        rows.append(compare(folder, options.device))
         print(rows[-1], flush=True)
-        save(options.setting, {"rows": rows}, seed=1, started=started)
-    header = ["run", "without, %", "with, %", "difference in pairs", "NLL", "ECE at one temperature"]
+        save("average_flips", {"rows": rows}, seed=1, started=started)
+    header = ["run", "one view, %", "averaged, %", "difference in pairs", "NLL", "ECE at one temperature"]
     print(table(header, [shown(row) for row in rows]))
 
 
-def compare(folder: Path, setting: str, device: str) -> dict[str, Any]:
+def compare(folder: Path, device: str) -> dict[str, Any]:
     """Both tests of one run, on the same tasks."""
     dataset = load_test_data(read_config(folder)["data"])
-    views = ({setting: on} for on in (False, True))
-    one, two = (evaluate_run(load_run(folder, dataset, device=device, views=view), dataset) for view in views)
+    one, two = (
+        evaluate_run(load_run(folder, dataset, device=device, average_flips=flips), dataset) for flips in (False, True)
+    )
     difference = 100 * (two.task_accuracy - one.task_accuracy)
     row: dict[str, Any] = {"run": folder.name, "n_tasks": difference.numel()}
-    for name, found in (("without", one), ("with", two)):
+    for name, found in (("one_view", one), ("averaged", two)):
         assert found.calibrated is not None
         row[name] = {
             "accuracy": 100 * found.accuracy,
@@ -55,7 +53,7 @@ def compare(folder: Path, setting: str, device: str) -> dict[str, Any]:
 
 def shown(row: dict[str, Any]) -> list[str]:
     """A row of the table."""
-    pair = [row["without"], row["with"]]
+    pair = [row["one_view"], row["averaged"]]
     accuracy = [f"{p['accuracy']:.2f} ± {p['accuracy_sd']:.2f}" for p in pair]
     nll, ece = (" -> ".join(f"{p[f'{key}_one_temperature']:.3f}" for p in pair) for key in ("nll", "ece"))
     return [row["run"], *accuracy, f"{row['difference']:+.2f} ± {row['difference_interval_95']:.2f}", nll, ece]
