@@ -36,8 +36,7 @@ _EXAMPLES = examples(
         "a few images for each, and classify others.",
         "mirrorshot evaluate model.mirrorshot test/": "Accuracy and calibration of that model on labelled images.",
         "mirrorshot serve": "The same in the browser, image by image.",
-        "mirrorshot demo": "Train two methods and compare them on handwritten digits: two to three minutes, no "
-        "download.",
+        "mirrorshot demo": "Train two methods and compare them on handwritten digits: one or two minutes, no download.",
         "mirrorshot train --data glyphs --episodes 2000": "Meta-train a Gaussian process by mirror descent.",
         "mirrorshot evaluate runs/glyphs-mirror_gp-1shot": "Accuracy and calibration of that run on classes it has "
         "never seen.",

@@ -12,7 +12,7 @@ from mirrorshot.cli.terminal import check_folder, refuse, say, say_json, short_w
 
 DEMO_EXAMPLES = examples(
     {
-        "mirrorshot demo": "Two to three minutes on two cores; then open demo-output/report.html.",
+        "mirrorshot demo": "One or two minutes on two cores; then open demo-output/report.html.",
         "mirrorshot demo --episodes 3000 --seed 2 --output longer": "Longer training from other weights.",
         "mirrorshot demo --quick": "Some seconds, to check that everything works. The numbers mean nothing.",
     }
