@@ -60,10 +60,9 @@ class OneVsEachGP(GPMethod):
     def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:
         if differentiable:
             return self._chained_log_prob(tasks, prior, self.n_steps)
-        places = torch.arange(tasks.n_tasks).split(self._tasks_at_once(tasks))
-        found = []
+        size, found = self._tasks_at_once(tasks), []
         with torch.no_grad():
-            for part in (slice(int(place[0]), int(place[-1]) + 1) for place in places):
+            for part in (slice(start, start + size) for start in range(0, tasks.n_tasks, size)):
                 own = Covariances(*(covariance[part] for covariance in prior))
                 found.append(self._chained_log_prob(tasks.select(part), own, self.n_test_steps))
         return torch.cat(found)
