@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+from mirrorshot.files.checkpoint import load_checkpoint
 from mirrorshot.methods import METHODS, make_method
 from mirrorshot.networks.backbones import make_backbone
-from mirrorshot.training.build import build_method, place_method, resolve_options
+from mirrorshot.training import train
+from mirrorshot.training.build import build_method, place_method, resolve_options, training_sampler, tuning_sampler
 from mirrorshot.training.config import Config
+from mirrorshot.types import InvalidInputError
 
 CPU = torch.device("cpu")
 
@@ -45,3 +48,28 @@ def test_all_initial_weights_follow_the_seed_of_the_run(name, pictures, make_con
 def test_a_seed_among_the_options_of_a_method_is_kept(pictures, make_config):
     heads = [fresh_weights("maml", seed, pictures, make_config, {"seed": 5})["head.weight"] for seed in (1, 2)]
     assert torch.equal(*heads)
+
+
+def test_training_tasks_may_have_more_classes_than_those_of_validation(embeddings, make_config):
+    config = make_config(train_way=5, train_query=1)
+    training, tuning = (make(config, embeddings.train).index([0]) for make in (training_sampler, tuning_sampler))
+    assert (training.support.shape, training.query.shape) == ((1, 5), (1, 5))
+    assert (tuning.support.shape, tuning.query.shape) == ((1, 3), (1, 6))
+
+
+def test_a_run_with_larger_training_tasks_is_tuned_to_those_of_validation(embeddings, make_config, tmp_path):
+    runs = [make_config(train_way=way, n_episodes=4, lr=0.0, kernel_lr=0.0) for way in (0, 3, 5)]
+    temperatures = []
+    for i, config in enumerate(runs):
+        train(config, tmp_path / str(i), dataset=embeddings)
+        tensors, _ = load_checkpoint(tmp_path / str(i) / "best.safetensors")
+        temperatures.append(float(tensors["method.log_temperature"]))
+    assert temperatures[1] == temperatures[0]
+    assert temperatures[2] == pytest.approx(temperatures[0])
+
+
+@pytest.mark.parametrize("name", ["maml", "bayesian_maml"])
+def test_a_method_with_an_output_for_each_class_refuses_larger_training_tasks(name, pictures, make_config):
+    with pytest.raises(InvalidInputError, match="train_way=3 or 0 for"):
+        resolve_options(make_config(method=name, train_way=5), pictures)
+    assert resolve_options(make_config(method=name, train_way=3), pictures).train_way == 3

@@ -85,6 +85,7 @@ class GPMethod(FittedTemperature):
         objective: "ml", "cml", "pl" or, with a temperature, "tpl".
         predictive_weight: how much of "pl" is added to "ml" or "cml".
         temperature: whether `tune` fits a predictive temperature.
+        training_temperature: of "tpl", in place of the one that `tune` fits.
     """
 
     recipes: ClassVar[tuple[Recipe, ...]] = (
@@ -104,6 +105,7 @@ class GPMethod(FittedTemperature):
         objective: Objective = "ml",
         predictive_weight: float = 0.0,
         temperature: bool = True,
+        training_temperature: float | None = None,
     ) -> None:
         super().__init__(backbone)
         check_choice(Objective, objective=objective)
@@ -112,6 +114,9 @@ class GPMethod(FittedTemperature):
         given = _named_kernel(kernel, kernel_options or {}) if isinstance(kernel, str) else kernel
         self.kernel = trainable(given)
         self.is_centred = self.kernel.is_centred
+        if training_temperature is not None:
+            check_positive(training_temperature=training_temperature)
+        self.training_temperature = training_temperature
         if predictive_weight:
             check_positive(predictive_weight=predictive_weight)
         self.objective, self.predictive_weight, self.has_temperature = objective, predictive_weight, temperature
@@ -129,7 +134,7 @@ class GPMethod(FittedTemperature):
         """Minus the objective, per point."""
         if self.objective in ("pl", "tpl"):
             log_prob = self._log_prob(tasks, self._task_covariances(tasks), differentiable=True)
-            return query_nll(self._tempered(log_prob) if self.objective == "tpl" else log_prob, tasks, query_y)
+            return query_nll(self._sharpened(log_prob) if self.objective == "tpl" else log_prob, tasks, query_y)
         support, query = self.features(tasks)
         K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
         points, n = Points.of(tasks, query_y), support.shape[1]
@@ -151,6 +156,11 @@ class GPMethod(FittedTemperature):
 
     def _tempered(self, log_prob: Float[Tensor, "T M C"]) -> Float[Tensor, "T M C"]:
         return torch.log_softmax(log_prob / self.log_temperature.exp().to(log_prob.dtype), -1)
+
+    def _sharpened(self, log_prob: Float[Tensor, "T M C"]) -> Float[Tensor, "T M C"]:
+        if self.training_temperature is None:
+            return self._tempered(log_prob)
+        return torch.log_softmax(log_prob / self.training_temperature, -1)
 
     def _refuse(self, objective: Objective, why: str) -> None:
         """Refuse an objective that the method cannot train on."""

@@ -66,6 +66,11 @@ def place_method(method: FewShotMethod, config: Config, device: torch.device) ->
 def resolve_options(config: Config, dataset: Dataset) -> Config:
     """Fill in the options of the method that follow from the task and the data."""
     known, given = method_options(config.method), config.method_options
+    if "n_way" in known and config.train_way not in (0, config.n_way):
+        raise InvalidInputError(
+            f"Expected train_way={config.n_way} or 0 for {config.method}, which has an output for each class of a "
+            f"task, but got {config.train_way}."
+        )
     found = {"n_way": config.n_way} | ({} if dataset.train is None else {"n_base_classes": dataset.train.n_classes})
     found = {key: value for key, value in found.items() if key in known}
     for key, value in found.items():
@@ -96,6 +101,12 @@ def build_preprocess(dataset: Dataset, *, augment: bool = False, crop_area: floa
 
 def training_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
     """Build the sampler of the training tasks."""
+    larger = config.replace(n_way=config.train_way or config.n_way, n_query=config.train_query or config.n_query)
+    return _sampler(larger, source, config.seed)
+
+
+def tuning_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
+    """Build the sampler of tasks of training classes that are as large as those of validation."""
     return _sampler(config, source, config.seed)
 
 

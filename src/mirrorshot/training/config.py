@@ -37,6 +37,8 @@ class Config:
         data: name of a data set, or path of a folder with `train`, `val` and `test`.
         backbone: name of the network; "auto": conv4s for small images, conv4 for others, identity for embeddings.
         n_way, n_shot, n_query: classes of a task, labelled items of a class, and items of it to classify.
+        train_way, train_query: classes of a training task, and items of each to classify, where they differ from
+            `n_way` and `n_query`; 0: they do not.
         n_episodes: tasks to train on.
         tasks_per_step: tasks of one optimiser step, over all processes.
         batch_size: images of one optimiser step of methods that are pre-trained; such a step counts as one episode.
@@ -76,6 +78,8 @@ class Config:
     n_way: int = 5
     n_shot: int = 1
     n_query: int = 16
+    train_way: int = 0
+    train_query: int = 0
     n_episodes: int = 20_000
     tasks_per_step: int = 1
     batch_size: int = 16
@@ -149,7 +153,8 @@ class Config:
 
 
 _BOUNDS: dict[str, tuple[float, float]] = {
-    "n_way": (2, 1000), "n_shot": (1, 1000), "n_query": (1, 1000), "n_episodes": (1, 10**9),
+    "n_way": (2, 1000), "n_shot": (1, 1000), "n_query": (1, 1000), "train_way": (0, 1000),
+    "train_query": (0, 1000), "n_episodes": (1, 10**9),
     "tasks_per_step": (1, 4096), "batch_size": (1, 65536), "lr": (0.0, 10.0), "kernel_lr": (0.0, 10.0),
     "ema": (0.0, 0.999999), "auxiliary_weight": (0.0, 1e6), "auxiliary_smoothing": (0.0, 0.99),
     "clip": (0.0, 1e9), "crop_area": (0.001, 1.0), "validate_every": (1, 10**9),

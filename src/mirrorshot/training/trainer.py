@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -48,10 +49,14 @@ class Trainer:
         self.config, self.world, self.folder = config, world, run
         self.progress = progress or (lambda done, total, label: None)
         method = build.place_method(build.build_method(config, dataset), config, world.device)
-        sampler = build.training_sampler(config, dataset.train.to(world.device))
+        source = dataset.train.to(world.device)
+        sampler = build.training_sampler(config, source)
         self.stream = build.build_stream(config, dataset, sampler, rank=world.rank, world_size=world.size)
         # augmented as in training: a temperature tuned on images that the network has memorised is overconfident
-        tuning = NumberedTasks(sampler, self.stream.preprocess, augment=True, turn_classes=config.turn_classes)
+        numbered = partial(
+            NumberedTasks, preprocess=self.stream.preprocess, augment=True, turn_classes=config.turn_classes
+        )
+        tuning, self._final_tuning = numbered(sampler), numbered(build.tuning_sampler(config, source))
         validation = build.validation_sampler(config, dataset.val.to(world.device))
         tested = NumberedTasks(validation, build.build_preprocess(dataset))
         self._calibration = tested, build.build_preprocess(dataset)
@@ -215,7 +220,8 @@ class Trainer:
     def _finish(self) -> None:
         """Tune the best weights once more, on more tasks, fit their temperature rule, and write everything."""
         if self.best_weights:
-            self.validator.tune(self.best_weights, _FINAL_TUNING * self.config.n_tune_tasks, compiled=False)
+            n_tasks = _FINAL_TUNING * self.config.n_tune_tasks
+            self.validator.tune(self.best_weights, n_tasks, self._final_tuning)
             self.best_weights = self.validator.weights()
             if self.config.n_calibration_tasks:
                 method, n_tasks = self.validator.method, self.config.n_calibration_tasks

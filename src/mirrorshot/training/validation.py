@@ -43,14 +43,17 @@ class Validator:
         return {name: tensor.clone() for name, tensor in self.method.state_dict().items()}
 
     @torch.no_grad()
-    def tune(self, weights: Mapping[str, Tensor], n_tasks: int, *, compiled: bool = True) -> None:
-        """Load weights, and let the method tune itself on training tasks; the same tasks every time."""
-        if not compiled:  # another number of tasks would be compiled for anew
+    def tune(self, weights: Mapping[str, Tensor], n_tasks: int, final: NumberedTasks | None = None) -> None:
+        """Load weights, and let the method tune itself on training tasks; the same tasks every time.
+
+        At the end of a run `final` are those tasks.
+        """
+        if final is not None:  # another number of tasks would be compiled for anew
             self.method = self._plain
         self.method.load_state_dict(weights)
         if self.method.is_tuned and self._world.is_first:
             self.method.seed(0)
-            self.method.tune(*self._tuning.tasks(range(_FIRST_TUNING_TASK, _FIRST_TUNING_TASK + n_tasks)))
+            self.method.tune(*(final or self._tuning).tasks(range(_FIRST_TUNING_TASK, _FIRST_TUNING_TASK + n_tasks)))
         self._world.share_(self.method.buffers())
 
     @torch.no_grad()
