@@ -71,6 +71,16 @@ def test_before_it_is_tuned_tpl_is_pl(drawn):
     assert torch.allclose(*losses, atol=1e-9)
 
 
+def test_pl_at_a_training_temperature_is_the_cross_entropy_at_it(drawn):
+    tasks, query_y = drawn
+    raw = make(temperature=False).predict(tasks)
+    expected = torch.nn.functional.cross_entropy((raw / 0.5).mT, query_y, reduction="none").mean(1)
+    method = make(objective="pl", training_temperature=0.5)
+    assert torch.allclose(method.loss(tasks, query_y), expected, atol=3e-3)
+    method.tune(tasks, query_y)
+    assert torch.allclose(method.loss(tasks, query_y), expected, atol=3e-3)
+
+
 @pytest.mark.parametrize("objective", ["ml", "cml"])
 def test_a_mixture_is_the_weighted_sum_of_its_objectives(drawn, objective):
     tasks, query_y = drawn
@@ -168,6 +178,7 @@ def test_a_network_in_half_precision_leaves_the_gaussian_process_in_single():
         ({"start": "warm"}, "'prior' or 'amortised', but got 'warm'"),
         ({"predictive_weight": -1.0}, "`predictive_weight` to be positive, but got -1.0"),
         ({"objective": "map"}, "'ml', 'cml', 'pl' or 'tpl', but got 'map'"),
+        ({"training_temperature": 0.0}, "`training_temperature` to be positive, but got 0.0"),
         ({"objective": "tpl", "temperature": False}, "`temperature` to be True for objective 'tpl'"),
         ({"kernel": "gauss"}, "one of cosine, rbf.*but got 'gauss'"),
         ({"kernel_options": {"colour": 1}}, "arguments of kernel 'cosine'"),

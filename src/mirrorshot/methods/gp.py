@@ -72,7 +72,7 @@ class GPMethod(FittedTemperature):
     - **ml**: bound of the evidence of support and query together (the paper's ELBO).
     - **cml**: conditional marginal likelihood, bound of support and query minus bound of the support alone: how well
       the support predicts the query, as at test time. A difference of two bounds is no bound itself.
-    - **pl**: predictive likelihood of each query given the support.
+    - **pl**: predictive likelihood of each query given the support, at `training_temperature`.
     - **tpl**: the same at the temperature of `predict`, as `tune` has fitted it last, so that training does not go on
       about confidence that the temperature gives anyway.
 
@@ -85,7 +85,8 @@ class GPMethod(FittedTemperature):
         objective: "ml", "cml", "pl" or, with a temperature, "tpl".
         predictive_weight: how much of "pl" is added to "ml" or "cml".
         temperature: whether `tune` fits a predictive temperature.
-        training_temperature: of "tpl", in place of the one that `tune` fits.
+        training_temperature: of the probabilities in "pl". Below 1 training ends with queries that are nearly right
+            instead of going on about their confidence, which `predict` gets from its own temperature.
     """
 
     recipes: ClassVar[tuple[Recipe, ...]] = (
@@ -105,7 +106,7 @@ class GPMethod(FittedTemperature):
         objective: Objective = "ml",
         predictive_weight: float = 0.0,
         temperature: bool = True,
-        training_temperature: float | None = None,
+        training_temperature: float = 1.0,
     ) -> None:
         super().__init__(backbone)
         check_choice(Objective, objective=objective)
@@ -114,8 +115,7 @@ class GPMethod(FittedTemperature):
         given = _named_kernel(kernel, kernel_options or {}) if isinstance(kernel, str) else kernel
         self.kernel = trainable(given)
         self.is_centred = self.kernel.is_centred
-        if training_temperature is not None:
-            check_positive(training_temperature=training_temperature)
+        check_positive(training_temperature=training_temperature)
         self.training_temperature = training_temperature
         if predictive_weight:
             check_positive(predictive_weight=predictive_weight)
@@ -133,8 +133,7 @@ class GPMethod(FittedTemperature):
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
         """Minus the objective, per point."""
         if self.objective in ("pl", "tpl"):
-            log_prob = self._log_prob(tasks, self._task_covariances(tasks), differentiable=True)
-            return query_nll(self._sharpened(log_prob) if self.objective == "tpl" else log_prob, tasks, query_y)
+            return self._query_loss(tasks, self._task_covariances(tasks), query_y)
         support, query = self.features(tasks)
         K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
         points, n = Points.of(tasks, query_y), support.shape[1]
@@ -145,9 +144,16 @@ class GPMethod(FittedTemperature):
             loss = (self._bound(K[..., :n, :n], Points.of(tasks)) - total) / tasks.query_weight.sum(-1)
         if self.predictive_weight:
             prior = Covariances(K[..., :n, :n], K[..., :n, n:], K.diagonal(dim1=-2, dim2=-1)[..., n:])
-            log_prob = self._log_prob(tasks, prior, differentiable=True)
-            loss = loss + self.predictive_weight * query_nll(log_prob, tasks, query_y)
+            loss = loss + self.predictive_weight * self._query_loss(tasks, prior, query_y)
         return loss
+
+    def _query_loss(self, tasks: TaskBatch, prior: Covariances, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
+        log_prob = self._log_prob(tasks, prior, differentiable=True)
+        if self.objective == "tpl":
+            log_prob = self._tempered(log_prob)
+        elif self.training_temperature != 1.0:
+            log_prob = torch.log_softmax(log_prob / self.training_temperature, -1)
+        return query_nll(log_prob, tasks, query_y)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-probabilities of the queries, at the fitted temperature."""
@@ -156,11 +162,6 @@ class GPMethod(FittedTemperature):
 
     def _tempered(self, log_prob: Float[Tensor, "T M C"]) -> Float[Tensor, "T M C"]:
         return torch.log_softmax(log_prob / self.log_temperature.exp().to(log_prob.dtype), -1)
-
-    def _sharpened(self, log_prob: Float[Tensor, "T M C"]) -> Float[Tensor, "T M C"]:
-        if self.training_temperature is None:
-            return self._tempered(log_prob)
-        return torch.log_softmax(log_prob / self.training_temperature, -1)
 
     def _refuse(self, objective: Objective, why: str) -> None:
         """Refuse an objective that the method cannot train on."""
