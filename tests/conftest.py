@@ -1,6 +1,9 @@
 import importlib.util
 import os
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import jaxtyping
@@ -137,3 +140,18 @@ def write_pictures():
 @pytest.fixture
 def blobs():
     return _blobs
+
+
+@pytest.fixture
+def in_tritons_interpreter():
+    """Runs a program whose kernels Triton interprets on the CPU; Triton chooses on import, so in a new process."""
+
+    def run(program, *arguments):
+        pytest.importorskip("triton", reason="Triton is not installed; the fused kernels run on GPUs only")
+        environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program), *arguments]
+        return subprocess.run(
+            command, env=environment, check=True, text=True, stdout=subprocess.PIPE, timeout=300
+        ).stdout
+
+    return run

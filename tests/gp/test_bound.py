@@ -1,10 +1,6 @@
 """The fixed steps of training: against `mirror_descent`, against differentiation through every operation, and fused."""
 
 import json
-import os
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import torch
@@ -251,10 +247,5 @@ print("same")
     ],
     ids=["small", "larger"],
 )
-def test_fused_kernels_agree_with_float64_in_tritons_interpreter(cases):
-    pytest.importorskip("triton", reason="Triton is not installed; the fused kernels run on GPUs only")
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FUSED), json.dumps(cases)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "same"
+def test_fused_kernels_agree_with_float64_in_tritons_interpreter(in_tritons_interpreter, cases):
+    assert in_tritons_interpreter(FUSED, json.dumps(cases)).strip() == "same"

@@ -1,10 +1,5 @@
 """Predictions for training: against unrolled steps, finite differences, loops, and fused."""
 
-import os
-import subprocess
-import sys
-import textwrap
-
 import numpy as np
 import pytest
 import torch
@@ -223,10 +218,5 @@ print("same")
 """
 
 
-def test_fused_kernels_agree_with_float64_in_tritons_interpreter():
-    pytest.importorskip("triton", reason="Triton is not installed; the fused kernels run on GPUs only")
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FUSED)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "same"
+def test_fused_kernels_agree_with_float64_in_tritons_interpreter(in_tritons_interpreter):
+    assert in_tritons_interpreter(FUSED).strip() == "same"

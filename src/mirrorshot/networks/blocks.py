@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from mirrorshot.networks.first_block import is_available, normalised_pool
 from mirrorshot.types import InvalidInputError
 
 
@@ -112,8 +113,34 @@ class ConvBlock(ConvNorm):
 
     def forward(self, x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "TN d h2 w2"]:
         """Maps of `n_tasks` tasks. Pooling comes before the ReLU: the same result for a quarter of the work."""
+        if self.pool and n_tasks == 1 and can_fuse(x, self):
+            return fused_block(x, self)
         maps = super().forward(x, n_tasks)
         return F.relu(F.max_pool2d(maps, 2) if self.pool else maps, inplace=True)
+
+
+def can_fuse(x: Tensor, block: ConvNorm) -> bool:
+    """Whether `fused_block` takes the place of a block: for images, that is the first one, in training on a GPU."""
+    trains_on_gpu = block.training and x.device.type == "cuda" and x.dtype == torch.float32 and not x.requires_grad
+    # methods that adapt a network replace its norm, and need second derivatives
+    return trains_on_gpu and x.shape[1] <= 3 and type(block.norm) is TaskBatchNorm2d and is_available()
+
+
+def fused_block(x: Float[Tensor, "n c h w"], block: ConvNorm) -> Float[Tensor, "n d h2 w2"]:
+    """A `ConvBlock` of images in train mode, without the map of its convolution."""
+    conv, norm, kind = block.conv, block.norm, x.device.type
+    padding = int(conv.padding[0])
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    with torch.autocast(kind, enabled=False):
+        maps, mean, var = normalised_pool(x, conv.weight, norm.weight, norm.bias, padding, norm.eps, dtype)
+        running_mean, running_var, count = norm.running_mean, norm.running_var, norm.num_batches_tracked
+        assert running_mean is not None and running_var is not None and count is not None and norm.momentum is not None
+        with torch.no_grad():
+            n = len(x) * (x.shape[2] + 2 * padding - 2) * (x.shape[3] + 2 * padding - 2)
+            running_mean.lerp_(mean if conv.bias is None else mean + conv.bias, norm.momentum)
+            running_var.lerp_(var * (n / (n - 1)), norm.momentum)
+            count.add_(1)
+    return maps
 
 
 class Stem(ConvNorm):
