@@ -47,6 +47,12 @@ class TaskBatchNorm2d(nn.BatchNorm2d):
             self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
         return _channels_to_tasks(groups, n_tasks)
 
+    def see(self, mean: Float[Tensor, " d"], var: Float[Tensor, " d"]) -> None:
+        """Move the running statistics towards those of one task."""
+        self.running_mean.lerp_(mean, self.momentum or 0.0)  # type: ignore[union-attr]
+        self.running_var.lerp_(var, self.momentum or 0.0)  # type: ignore[union-attr]
+        self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+
 
 def _tasks_to_channels(x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "N Tc h w"]:
     if x.is_contiguous(memory_format=torch.channels_last):  # and stays so
@@ -133,13 +139,9 @@ def fused_block(x: Float[Tensor, "n c h w"], block: ConvNorm) -> Float[Tensor, "
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
     with torch.autocast(kind, enabled=False):
         maps, mean, var = normalised_pool(x, conv.weight, norm.weight, norm.bias, padding, norm.eps, dtype)
-        running_mean, running_var, count = norm.running_mean, norm.running_var, norm.num_batches_tracked
-        assert running_mean is not None and running_var is not None and count is not None and norm.momentum is not None
         with torch.no_grad():
             n = len(x) * (x.shape[2] + 2 * padding - 2) * (x.shape[3] + 2 * padding - 2)
-            running_mean.lerp_(mean if conv.bias is None else mean + conv.bias, norm.momentum)
-            running_var.lerp_(var * (n / (n - 1)), norm.momentum)
-            count.add_(1)
+            norm.see(mean if conv.bias is None else mean + conv.bias, var * (n / (n - 1)))
     return maps
 
 
