@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from mirrorshot.networks.first_block import is_available, normalised_pool
+from mirrorshot.networks.first_block import HAS_TRITON, normalised_pool
 from mirrorshot.types import InvalidInputError
 
 
@@ -129,7 +129,7 @@ def can_fuse(x: Tensor, block: ConvNorm) -> bool:
     """Whether `fused_block` takes the place of a block: for images, that is the first one, in training on a GPU."""
     trains_on_gpu = block.training and x.device.type == "cuda" and x.dtype == torch.float32 and not x.requires_grad
     # methods that adapt a network replace its norm, and need second derivatives
-    return trains_on_gpu and x.shape[1] <= 3 and type(block.norm) is TaskBatchNorm2d and is_available()
+    return trains_on_gpu and x.shape[1] <= 3 and type(block.norm) is TaskBatchNorm2d and HAS_TRITON
 
 
 def fused_block(x: Float[Tensor, "n c h w"], block: ConvNorm) -> Float[Tensor, "n d h2 w2"]:

@@ -12,7 +12,6 @@ backward pass needs the gradients of w' and b' alone, sums over these positions;
 no gradient. Sums are taken in a fixed order.
 """
 
-import functools
 import importlib.util
 from typing import Any
 
@@ -20,13 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 _TILE = 64  # positions at a time
-
-
-@functools.lru_cache(maxsize=1)
-def is_available() -> bool:
-    """Whether Triton is installed."""
-    return importlib.util.find_spec("triton") is not None
+_PARTS = 8  # of an image, whose sums are taken side by side
 
 
 def normalised_pool(
@@ -56,9 +51,11 @@ def patch_moments(images: Tensor, padding: int) -> Tensor:
     from mirrorshot.networks import triton_kernels as kernels
 
     n, c, h, w = images.shape
-    taps = _power_of_two(9 * c + 1)
-    parts = images.new_empty(n, taps, taps)
-    kernels.patch_moments[(n,)](images, parts, 9 * c, H=h, W=w, PADDING=padding, TAPS=taps, TILE=2 * _TILE)
+    taps, span = _power_of_two(9 * c + 1), _span((h + 2 * padding - 2) * (w + 2 * padding - 2))
+    parts = images.new_empty(n * _PARTS, taps, taps)
+    kernels.patch_moments[(n, _PARTS)](
+        images, parts, 9 * c, H=h, W=w, PADDING=padding, TAPS=taps, TILE=_TILE, SPAN=span
+    )
     return parts.sum(0)[: 9 * c + 1, : 9 * c + 1].contiguous()
 
 
@@ -101,11 +98,11 @@ def conv_pool_relu_backward(images: Tensor, grad: Tensor, chosen: Tensor, paddin
 
     grad = grad.contiguous(memory_format=torch.channels_last)
     (n, c, h, w), d = images.shape, grad.shape[1]
-    taps, channels = _power_of_two(9 * c), _power_of_two(d)
-    weight_parts, bias_parts = images.new_empty(n, channels, taps), images.new_empty(n, channels)
-    kernels.backward[(n,)](
+    taps, channels, span = _power_of_two(9 * c), _power_of_two(d), _span(grad.shape[2] * grad.shape[3])
+    weight_parts, bias_parts = (images.new_empty(n * _PARTS, channels, *rest) for rest in ((taps,), ()))
+    kernels.backward[(n, _PARTS)](
         images, grad, chosen, weight_parts, bias_parts, 9 * c, d,
-        H=h, W=w, PADDING=padding, TAPS=taps, CHANNELS=channels, TILE=_TILE,
+        H=h, W=w, PADDING=padding, TAPS=taps, CHANNELS=channels, TILE=_TILE, SPAN=span,
     )  # fmt: skip
     return weight_parts.sum(0)[:d, : 9 * c].contiguous(), bias_parts.sum(0)[:d].clone()
 
@@ -132,3 +129,8 @@ conv_pool_relu.register_autograd(_pull_back, setup_context=_save)
 def _power_of_two(n: int) -> int:
     """The next power of two, at least the 16 that Triton's products need."""
     return max(16, 1 << (n - 1).bit_length())
+
+
+def _span(n_positions: int) -> int:
+    """Positions of a part of an image, in whole tiles."""
+    return -(-n_positions // (_PARTS * _TILE)) * _TILE

@@ -23,22 +23,23 @@ def _taps(
 @triton.jit
 def patch_moments(
     images, out, n_taps, H: tl.constexpr, W: tl.constexpr,
-    PADDING: tl.constexpr, TAPS: tl.constexpr, TILE: tl.constexpr,
+    PADDING: tl.constexpr, TAPS: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """Sum over the patches of one image of `(x, 1) (x, 1)^T`; the 1 stands behind the last tap."""
+    """Sum over `SPAN` patches of one image of `(x, 1) (x, 1)^T`; the 1 stands behind the last tap."""
     image = tl.program_id(0).to(tl.int64)
+    part = image * tl.num_programs(1) + tl.program_id(1)
     place = images + image * (n_taps // 9) * H * W
     tap = tl.arange(0, TAPS)
     OH: tl.constexpr = H + 2 * PADDING - 2
     OW: tl.constexpr = W + 2 * PADDING - 2
     total = tl.zeros([TAPS, TAPS], dtype=tl.float32)
-    for first in range(0, OH * OW, TILE):
-        position = first + tl.arange(0, TILE)
+    for first in range(0, SPAN, TILE):
+        position = tl.program_id(1) * SPAN + first + tl.arange(0, TILE)
         inside = position < OH * OW
         x = _taps(place, position // OW, position % OW, inside, n_taps, H, W, PADDING, TAPS)
         x = tl.where((tap == n_taps)[:, None] & inside[None, :], 1.0, x)
         total += tl.dot(x, tl.trans(x), input_precision="tf32")
-    tl.store(out + image * TAPS * TAPS + tap[:, None] * TAPS + tap[None, :], total)
+    tl.store(out + part * TAPS * TAPS + tap[:, None] * TAPS + tap[None, :], total)
 
 
 @triton.jit
@@ -77,19 +78,20 @@ def forward(
 @triton.jit
 def backward(
     images, grad, chosen, weight_out, bias_out, n_taps, n_out, H: tl.constexpr, W: tl.constexpr,
-    PADDING: tl.constexpr, TAPS: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr,
+    PADDING: tl.constexpr, TAPS: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """Part of one image in the gradients of weight and bias."""
+    """Part of `SPAN` pooled positions of one image in the gradients of weight and bias."""
     PH: tl.constexpr = (H + 2 * PADDING - 2) // 2
     PW: tl.constexpr = (W + 2 * PADDING - 2) // 2
     image = tl.program_id(0).to(tl.int64)
+    part = image * tl.num_programs(1) + tl.program_id(1)
     place = images + image * (n_taps // 9) * H * W
     tap, channel = tl.arange(0, TAPS), tl.arange(0, CHANNELS)
     real = channel < n_out
     weight_bar = tl.zeros([CHANNELS, TAPS], dtype=tl.float32)
     bias_bar = tl.zeros([CHANNELS], dtype=tl.float32)
-    for first in range(0, PH * PW, TILE):
-        position = first + tl.arange(0, TILE)
+    for first in range(0, SPAN, TILE):
+        position = tl.program_id(1) * SPAN + first + tl.arange(0, TILE)
         inside = position < PH * PW
         there = (image * PH * PW + position)[:, None] * n_out + channel[None, :]
         mask = inside[:, None] & real[None, :]
@@ -101,6 +103,6 @@ def backward(
             x = _taps(place, row, column, inside, n_taps, H, W, PADDING, TAPS)
             mine = tl.where(window == q, g, 0.0)
             weight_bar += tl.dot(tl.trans(mine), tl.trans(x), input_precision="tf32")
-    out = weight_out + image * CHANNELS * TAPS
+    out = weight_out + part * CHANNELS * TAPS
     tl.store(out + channel[:, None] * TAPS + tap[None, :], weight_bar)
-    tl.store(bias_out + image * CHANNELS + channel, bias_bar)
+    tl.store(bias_out + part * CHANNELS + channel, bias_bar)
