@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from mirrorshot.networks.first_block import HAS_TRITON, normalised_pool
 from mirrorshot.types import InvalidInputError
 
 
@@ -46,12 +45,6 @@ class TaskBatchNorm2d(nn.BatchNorm2d):
                 running.copy_(moved.reshape(n_tasks, -1).mean(0))  # type: ignore[union-attr]
             self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
         return _channels_to_tasks(groups, n_tasks)
-
-    def see(self, mean: Float[Tensor, " d"], var: Float[Tensor, " d"]) -> None:
-        """Move the running statistics towards those of one task."""
-        self.running_mean.lerp_(mean, self.momentum or 0.0)  # type: ignore[union-attr]
-        self.running_var.lerp_(var, self.momentum or 0.0)  # type: ignore[union-attr]
-        self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
 
 
 def _tasks_to_channels(x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "N Tc h w"]:
@@ -119,30 +112,8 @@ class ConvBlock(ConvNorm):
 
     def forward(self, x: Float[Tensor, "TN c h w"], n_tasks: int) -> Float[Tensor, "TN d h2 w2"]:
         """Maps of `n_tasks` tasks. Pooling comes before the ReLU: the same result for a quarter of the work."""
-        if self.pool and n_tasks == 1 and can_fuse(x, self):
-            return fused_block(x, self)
         maps = super().forward(x, n_tasks)
         return F.relu(F.max_pool2d(maps, 2) if self.pool else maps, inplace=True)
-
-
-def can_fuse(x: Tensor, block: ConvNorm) -> bool:
-    """Whether `fused_block` takes the place of a block: for images, that is the first one, in training on a GPU."""
-    trains_on_gpu = block.training and x.device.type == "cuda" and x.dtype == torch.float32 and not x.requires_grad
-    # methods that adapt a network replace its norm, and need second derivatives
-    return trains_on_gpu and x.shape[1] <= 3 and type(block.norm) is TaskBatchNorm2d and HAS_TRITON
-
-
-def fused_block(x: Float[Tensor, "n c h w"], block: ConvNorm) -> Float[Tensor, "n d h2 w2"]:
-    """A `ConvBlock` of images in train mode, without the map of its convolution."""
-    conv, norm, kind = block.conv, block.norm, x.device.type
-    padding = int(conv.padding[0])
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-    with torch.autocast(kind, enabled=False):
-        maps, mean, var = normalised_pool(x, conv.weight, norm.weight, norm.bias, padding, norm.eps, dtype)
-        with torch.no_grad():
-            n = len(x) * (x.shape[2] + 2 * padding - 2) * (x.shape[3] + 2 * padding - 2)
-            norm.see(mean if conv.bias is None else mean + conv.bias, var * (n / (n - 1)))
-    return maps
 
 
 class Stem(ConvNorm):
