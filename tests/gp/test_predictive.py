@@ -43,11 +43,13 @@ def gradients(covariances, y, query_y, n_way=5, **options):
     return torch.autograd.grad(loss, leaves)
 
 
-def unrolled_gradients(covariances, y, query_y):
-    """Differentiate through every operation of so many steps that further ones change nothing."""
+def unrolled_gradients(covariances, y, query_y, n_steps=90, step_size=0.5):
+    """Differentiate through every operation; after 90 steps further ones change nothing."""
     leaves = [part.clone().requires_grad_() for part in covariances]
-    posterior, _ = mirror_descent(leaves[0], y, n_way=5, max_steps=90, step_size=0.5, gradient="unroll")
-    return torch.autograd.grad(nll(predict_latent(posterior, *leaves[1:]), query_y), leaves)
+    posterior, _ = mirror_descent(leaves[0], y, n_way=5, max_steps=n_steps, step_size=step_size, gradient="unroll")
+    grads = list(torch.autograd.grad(nll(predict_latent(posterior, *leaves[1:]), query_y), leaves))
+    grads[0] = (grads[0] + grads[0].mT) / 2
+    return grads
 
 
 def relative_error(ours, theirs):
@@ -59,11 +61,20 @@ def relative_error(ours, theirs):
 @pytest.mark.parametrize("n_shot", [1, 5])
 def test_the_gradient_is_that_of_the_optimum(n_shot, scale, per_class):
     covariances, y, query_y = make_tasks(n_shot, scale, per_class=per_class)
-    theirs = list(unrolled_gradients(covariances, y, query_y))
-    theirs[0] = (theirs[0] + theirs[0].mT) / 2
+    theirs = unrolled_gradients(covariances, y, query_y)
     for options, bound in (({}, 1e-2), (MANY, 2e-5)):
         for ours, other in zip(gradients(covariances, y, query_y, **options), theirs, strict=True):
             assert relative_error(ours, other) < bound
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize(("n_steps", "step_size"), [(1, 1.0), (3, 0.7)])
+def test_unrolled_the_gradient_is_that_of_the_steps(n_steps, step_size, per_class):
+    covariances, y, query_y = make_tasks(2, 20.0, per_class=per_class)
+    steps = {"n_steps": n_steps, "step_size": step_size}
+    theirs = unrolled_gradients(covariances, y, query_y, **steps)
+    for ours, other in zip(gradients(covariances, y, query_y, gradient="unroll", **steps), theirs, strict=True):
+        assert relative_error(ours, other) < 1e-5
 
 
 @pytest.mark.parametrize("n_shot", [1, 5])
@@ -203,17 +214,19 @@ z = torch.randn(2, 1, 9, 5, generator=generator, dtype=torch.float64)
 K = 4 * z @ z.mT / z.square().sum(-1).amax()
 y, mask = torch.tensor([[0, 1, 2, 0, 1]] * 2), torch.ones(2, 3, dtype=torch.bool)
 query_y = torch.tensor([[0, 1, 2, 2]] * 2)
-gradients = []
-for start in (K, K.float()):
+for how, start in ((how, start) for how in ("implicit", "unroll") for start in (K, K.float())):
     leaf = start.clone().requires_grad_()
     blocks = leaf[..., :5, :5], leaf[..., :5, 5:], leaf.diagonal(dim1=-2, dim2=-1)[..., 5:]
-    latents = predictive.training_latents(*blocks, y, n_way=3, n_steps=4, class_mask=mask)
+    latents = predictive.training_latents(*blocks, y, n_way=3, n_steps=4, gradient=how, class_mask=mask)
     if start.dtype == torch.float32:
         log_prob = predictive._FusedProb.apply(*latents, mask).log().mT
     else:
         log_prob = predictive.training_log_prob(*latents, mask)
-    gradients.append(torch.autograd.grad(log_prob.gather(-1, query_y[..., None]).sum(), leaf)[0])
-assert (gradients[0] - gradients[1]).abs().max() < 5e-5, (gradients[0] - gradients[1]).abs().max()
+    gradient = torch.autograd.grad(log_prob.gather(-1, query_y[..., None]).sum(), leaf)[0]
+    if start is K:
+        expected = gradient
+    else:
+        assert (gradient - expected).abs().max() < 5e-5, (how, (gradient - expected).abs().max())
 print("same")
 """
 

@@ -83,7 +83,12 @@ class _Bound(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         K_bar = kernel_gradient(ctx.solution, ctx.is_shared)
         if ctx.waypoints:
-            K_bar = K_bar + _through_steps(ctx.problem, ctx.solution, ctx.waypoints, ctx.step_size, ctx.is_shared)
+            solution = ctx.solution
+            # at fixed K, dELBO = (g_m - alpha) dm + (g_v + w / 2) dv
+            g = solution.grad_mean - solution.alpha
+            h = 0.5 * (solution.sites.precision - solution.curvature)
+            sites_bar = pull_to_sites(solution.mean, solution.cov, g, h)
+            K_bar = K_bar + through_steps(ctx.problem, sites_bar, ctx.waypoints, ctx.step_size, ctx.is_shared)
         return grad[:, None, None, None] * K_bar, None, None, None, None, None
 
 
@@ -112,14 +117,11 @@ def outer(left: Tensor, right: Tensor, is_shared: bool) -> Float[Tensor, "T _ N 
     return half + half.mT
 
 
-def _through_steps(
-    problem: Problem, solution: Solution, waypoints: list[Waypoint], rho: float, is_shared: bool
+def through_steps(
+    problem: Problem, sites_bar: tuple[Tensor, Tensor], waypoints: list[Waypoint], rho: float, is_shared: bool
 ) -> Float[Tensor, "T _ N N"]:
-    """Gradient in `K` through the sites: from the last step back to the first."""
-    # at fixed K, dELBO = (g_m - alpha) dm + (g_v + w / 2) dv
-    g = solution.grad_mean - solution.alpha
-    h = 0.5 * (solution.sites.precision - solution.curvature)
-    shift_bar, precision_bar = _pull_to_sites(solution.mean, solution.cov, g, h)
+    """Gradient in `K` through the steps, from the last back to the first, given that in the last sites."""
+    shift_bar, precision_bar = sites_bar
     weight = problem.weight[:, None, :]
     K_bar = torch.zeros_like(problem.K)
     for i, waypoint in reversed(list(enumerate(waypoints))):
@@ -129,12 +131,12 @@ def _through_steps(
         g = g + waypoint.curvature * b
         K_bar = K_bar + pull_to_kernel(waypoint, g, h, is_shared)
         if i > 0:  # the start is a constant
-            more = _pull_to_sites(waypoint.mean, waypoint.cov, g, h)
+            more = pull_to_sites(waypoint.mean, waypoint.cov, g, h)
             shift_bar, precision_bar = (1 - rho) * shift_bar + more[0], (1 - rho) * precision_bar + more[1]
     return K_bar
 
 
-def _pull_to_sites(mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+def pull_to_sites(mean: Tensor, cov: Tensor, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients in shift and precision from gradients of the posterior means and variances."""
     shift = times(cov, g)
     return shift, -mean * shift - times(cov.square(), h)

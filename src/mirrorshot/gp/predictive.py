@@ -1,4 +1,4 @@
-"""Predictions of a fixed number of mirror steps, differentiable in the kernel as those of the optimum.
+"""Predictions of a fixed number of mirror steps, differentiable in the kernel.
 
 The loss of new points is no bound, so its gradient goes through the sites. With `P = K_*`, `A = I - Sigma W`,
 `B = W A`, and gradients `g` of the predictive means `P^T alpha` and `h` of the variances `k** - P^T B P`:
@@ -6,22 +6,27 @@ The loss of new points is no bound, so its gradient goes through the sites. With
     P:  alpha g^T - 2 B P diag(h)              K:  -sym(B P g alpha^T) + B P diag(h) P^T B
     b:  A P g                                  w:  -m (A P g) - (A P * A P) h
 
-The sites `u = (b, w)` are a fixed point `u = M(u, K)` of the mirror step. Their gradient `c` goes on to `K` through
+The gradient in the sites goes on to `K` in one of two ways:
+
+- **unroll**: back through the steps, the gradient of what they reach, however far that is from the optimum.
+- **implicit**: as that of the optimum.
+
+There the sites `u = (b, w)` are a fixed point `u = M(u, K)` of the mirror step. Their gradient `c` goes on to `K` through
 `a = c + (dM/du)^T a`, which is iterated as often as the steps: `a <- (1 - rho) a + rho (c + (dM/du)^T a)`. The steps
 are damped in the same way, so both converge at the same rate. Nothing is read back from a GPU.
 
-Rejected: GMRES, which needs fewer iterations but reads a residual back after each, and unrolling, which
-keeps the posterior of every step.
+Rejected: GMRES, which needs fewer iterations but reads a residual back after each, and unrolling all the steps to the
+optimum, which keeps the posterior of every one.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mirrorshot.gp.bound import outer, pull_matrix, pull_to_kernel
+from mirrorshot.gp.bound import outer, pull_matrix, pull_to_kernel, pull_to_sites, through_steps
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.gp.linalg import times
 from mirrorshot.gp.objective import Problem, make_problem
@@ -39,12 +44,14 @@ def training_latents(
     n_way: int,
     n_steps: int = 16,
     step_size: float = 0.5,
+    gradient: Literal["implicit", "unroll"] = "implicit",
     weight: Float[Tensor, "T N"] | None = None,
     class_mask: Bool[Tensor, "T C"] | None = None,
 ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
     """Predictive means and variances at new points after `n_steps` mirror steps from the prior.
 
-    Differentiable once in `K`, `K_cross` and `prior_var`; the gradient is that of the optimum, from as many iterations.
+    Differentiable once in `K`, `K_cross` and `prior_var`; the implicit gradient, that of the optimum, takes as many
+    iterations as there are steps.
     Arguments are as in `mirror_descent` and `predict_latent`, unchecked to avoid a synchronisation with a GPU.
 
     Example:
@@ -59,7 +66,7 @@ def training_latents(
         raise InvalidInputError(f"Expected step_size in (0, 1] and n_steps >= 1, but got {step_size} and {n_steps}.")
     max_std = torch.inf if can_fuse(K, n_way) else None
     problem = make_problem(K.detach(), y, n_way, weight, class_mask, max_std, validate=False)
-    mean, var = _Latents.apply(K, K_cross, prior_var, problem, n_steps, step_size)  # type: ignore[no-untyped-call]
+    mean, var = _Latents.apply(K, K_cross, prior_var, problem, n_steps, step_size, gradient)  # type: ignore[no-untyped-call]
     return mean, var
 
 
@@ -79,12 +86,13 @@ class _Latents(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, K: Tensor, K_cross: Tensor, prior_var: Tensor, problem: Problem, n_steps: int, step_size: float
+        ctx: Any, K: Tensor, K_cross: Tensor, prior_var: Tensor, problem: Problem, n_steps: int, rho: float, how: str
     ) -> tuple[Tensor, Tensor]:
-        solution = solve(problem, None, n_steps, step_size)
+        ctx.waypoints = [] if how == "unroll" else None
+        solution = solve(problem, None, n_steps, rho, ctx.waypoints)
         mean, var = predict_latent(solution, K_cross, prior_var)
         ctx.solution, ctx.problem = solution, problem
-        ctx.steps, ctx.is_shared = (n_steps, step_size), K.shape[1] == 1
+        ctx.steps, ctx.is_shared = (n_steps, rho), K.shape[1] == 1
         ctx.save_for_backward(K_cross)
         return mean, var
 
@@ -103,9 +111,12 @@ class _Latents(torch.autograd.Function):
             P_bar, K_bar = P_bar.sum(1, keepdim=True), K_bar.sum(1, keepdim=True)
         K_bar = K_bar - outer(times(BP, g), solution.alpha, is_shared)
         b_bar = times(AP, g)
-        w_bar = -solution.mean * b_bar - times(AP.square(), h)
-        K_bar = K_bar + _through_fixed_point(ctx.problem, solution, (b_bar, w_bar), ctx.steps, is_shared)
-        return K_bar, P_bar, h.sum(1, keepdim=True) if is_shared else h, None, None, None
+        sites_bar = b_bar, -solution.mean * b_bar - times(AP.square(), h)
+        if ctx.waypoints is None:
+            K_bar = K_bar + _through_fixed_point(ctx.problem, solution, sites_bar, ctx.steps, is_shared)
+        else:
+            K_bar = K_bar + through_steps(ctx.problem, sites_bar, ctx.waypoints, ctx.steps[1], is_shared)
+        return K_bar, P_bar, h.sum(1, keepdim=True) if is_shared else h, None, None, None, None
 
 
 def _through_fixed_point(

@@ -141,7 +141,10 @@ class MirrorGP(GPMethod):
         points = Points.of(tasks)
         if not differentiable:
             return predict_latent(_optimum(prior.K, points), prior.cross, prior.var)
-        return training_latents(*prior, points.y, **points.sizes)
+        if self.gradient == "envelope":
+            return training_latents(*prior, points.y, **points.sizes)
+        steps = {"n_steps": self.n_steps, "step_size": self.step_size}
+        return training_latents(*prior, points.y, gradient="unroll", **steps, **points.sizes)
 
     def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
         """Prior covariance of support and query together, with the features of training (one view)."""
