@@ -9,6 +9,7 @@ from mirrorshot.methods import make_method
 from mirrorshot.methods.mirror_gp import MirrorGP
 from mirrorshot.metrics import calibration_bins, expected_calibration_error
 from mirrorshot.networks.backbones import make_backbone
+from mirrorshot.softmax.moments import log_predictive, softmax_moments
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 D = 8
@@ -52,14 +53,34 @@ def test_cml_is_the_bound_of_all_minus_that_of_the_support_per_query(few):
 
 def test_pl_is_the_cross_entropy_of_the_predictions(drawn):
     tasks, query_y = drawn
-    method = make(objective="pl", temperature=False)
+    method = make(objective="pl", gradient="envelope", temperature=False)
     expected = torch.nn.functional.nll_loss(method.predict(tasks).mT, query_y, reduction="none").mean(1)
     assert torch.allclose(method.loss(tasks, query_y), expected, atol=1e-3)
 
 
+def test_unrolled_pl_is_the_cross_entropy_after_the_steps_of_training(drawn):
+    tasks, query_y = drawn
+    options = {"objective": "pl", "kernel_options": {"outputscale": 20.0}, "temperature": False}
+    one, many = (make(n_steps=n, step_size=rho, **options) for n, rho in ((1, 1.0), (80, 0.5)))
+    K, _ = joint(one, tasks, query_y)
+    # the first step is least squares: every site has the label less 1 / C, and the precision of the prior
+    prior = softmax_moments(torch.zeros(5, dtype=K.dtype), K.diagonal(dim1=-2, dim2=-1)[0, 0, :1].expand(5))
+    target = torch.eye(5, dtype=K.dtype)[tasks.support_y] - 0.2
+    shifted = K[:, 0, :5, :5] + torch.eye(5) / prior.curvature[0]
+    weights = torch.linalg.solve(shifted, target / prior.curvature[0])
+    mean = K[:, 0, 5:, :5] @ weights
+    reduction = (K[:, 0, :5, 5:] * torch.linalg.solve(shifted, K[:, 0, :5, 5:])).sum(1)
+    var = (K.diagonal(dim1=-2, dim2=-1)[:, 0, 5:] - reduction)[..., None].expand_as(mean)
+    expected = torch.nn.functional.nll_loss(log_predictive(mean, var).mT, query_y, reduction="none").mean(1)
+    assert torch.allclose(one.loss(tasks, query_y), expected, atol=1e-6)
+    at_optimum = torch.nn.functional.nll_loss(many.predict(tasks).mT, query_y, reduction="none").mean(1)
+    assert torch.allclose(many.loss(tasks, query_y), at_optimum, atol=1e-3)
+    assert not torch.allclose(expected, at_optimum, atol=0.05)
+
+
 def test_tpl_is_the_cross_entropy_of_the_tempered_predictions(drawn):
     tasks, query_y = drawn
-    method = make(objective="tpl")
+    method = make(objective="tpl", gradient="envelope")
     method.tune(tasks, query_y)
     assert float(method.log_temperature) < -0.2
     expected = torch.nn.functional.nll_loss(method.predict(tasks).mT, query_y, reduction="none").mean(1)
@@ -75,7 +96,7 @@ def test_pl_at_a_training_temperature_is_the_cross_entropy_at_it(drawn):
     tasks, query_y = drawn
     raw = make(temperature=False).predict(tasks)
     expected = torch.nn.functional.cross_entropy((raw / 0.5).mT, query_y, reduction="none").mean(1)
-    method = make(objective="pl", training_temperature=0.5)
+    method = make(objective="pl", gradient="envelope", training_temperature=0.5)
     assert torch.allclose(method.loss(tasks, query_y), expected, atol=3e-3)
     method.tune(tasks, query_y)
     assert torch.allclose(method.loss(tasks, query_y), expected, atol=3e-3)

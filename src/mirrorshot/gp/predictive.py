@@ -11,9 +11,9 @@ The gradient in the sites goes on to `K` in one of two ways:
 - **unroll**: back through the steps, the gradient of what they reach, however far that is from the optimum.
 - **implicit**: as that of the optimum.
 
-There the sites `u = (b, w)` are a fixed point `u = M(u, K)` of the mirror step. Their gradient `c` goes on to `K` through
-`a = c + (dM/du)^T a`, which is iterated as often as the steps: `a <- (1 - rho) a + rho (c + (dM/du)^T a)`. The steps
-are damped in the same way, so both converge at the same rate. Nothing is read back from a GPU.
+There the sites `u = (b, w)` are a fixed point `u = M(u, K)` of the mirror step. Their gradient `c` goes on to `K`
+through `a = c + (dM/du)^T a`, which is iterated as often as the steps: `a <- (1 - rho) a + rho (c + (dM/du)^T a)`. The
+steps are damped in the same way, so both converge at the same rate. Nothing is read back from a GPU.
 
 Rejected: GMRES, which needs fewer iterations but reads a residual back after each, and unrolling all the steps to the
 optimum, which keeps the posterior of every one.
@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mirrorshot.gp.bound import outer, pull_matrix, pull_to_kernel, pull_to_sites, through_steps
+from mirrorshot.gp.bound import outer, pull_matrix, pull_to_kernel, through_steps
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.gp.linalg import times
 from mirrorshot.gp.objective import Problem, make_problem

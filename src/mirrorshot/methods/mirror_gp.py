@@ -36,11 +36,11 @@ class MirrorGP(GPMethod):
     """Mirror-descent Gaussian process (MD-BFSC).
 
     Args:
-        n_steps: mirror steps in training. At test the loop runs to its optimum, and for objective "pl" the support
-            gets the steps of `gp.predictive`, which come close to it.
+        n_steps: mirror steps in training. At test the loop runs to its optimum.
         step_size: the paper's rho in (0, 1], in training.
         gradient: of the outer loop. "unroll" goes back through the steps, as in the paper; "envelope" holds the sites
-            fixed, which is cheaper and right where the steps come close to the optimum.
+            fixed, which is cheaper and right where the steps come close to the optimum. The objectives "pl" and "tpl"
+            then take the steps and the implicit gradient of `gp.predictive`, which come close to it.
         start: "prior" as in the paper, or "amortised": sites predicted from the kernel by a linear map that `tune`
             fits to solved training tasks.
     """
@@ -143,8 +143,10 @@ class MirrorGP(GPMethod):
             return predict_latent(_optimum(prior.K, points), prior.cross, prior.var)
         if self.gradient == "envelope":
             return training_latents(*prior, points.y, **points.sizes)
-        steps = {"n_steps": self.n_steps, "step_size": self.step_size}
-        return training_latents(*prior, points.y, gradient="unroll", **steps, **points.sizes)
+        n_steps, step_size = self.n_steps, self.step_size
+        return training_latents(
+            *prior, points.y, n_steps=n_steps, step_size=step_size, gradient="unroll", **points.sizes
+        )
 
     def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
         """Prior covariance of support and query together, with the features of training (one view)."""
