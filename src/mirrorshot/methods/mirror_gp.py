@@ -30,6 +30,15 @@ from mirrorshot.types import InvalidInputError, TaskBatch, check_at_least
 
 Start = Literal["prior", "amortised"]
 _N_FEATURES = 6  # of AmortisedSites
+_BY_THE_BOUND = {
+    "objective": "cml",
+    "n_steps": 2,
+    "step_size": 0.7,
+    "start": "amortised",
+    "gradient": "envelope",
+}
+# one step from the prior is least squares with one precision for all points; docs/research.md has what it is worth
+_BY_ONE_STEP = {"objective": "pl", "n_steps": 1, "step_size": 1.0, "start": "prior", "gradient": "unroll"}
 
 
 class MirrorGP(GPMethod):
@@ -60,18 +69,9 @@ class MirrorGP(GPMethod):
             },
             preset="paper",
         ),
-        Recipe(
-            {
-                "method_options": {
-                    "objective": "cml",
-                    "n_steps": 2,
-                    "step_size": 0.7,
-                    "start": "amortised",
-                    "gradient": "envelope",
-                },
-            },
-            preset="default",
-        ),
+        Recipe({"method_options": _BY_THE_BOUND}, preset="default"),
+        Recipe({"method_options": _BY_ONE_STEP}, preset="default", kind="characters"),
+        Recipe({"method_options": _BY_THE_BOUND}, preset="default", kind="characters", n_shot=1),
         Recipe({"validate_every": 100}, preset="default", kind="characters"),
         Recipe({"n_calibration_tasks": 100}, preset="default", is_benchmark=True),
         Recipe({"turn_classes": True}, preset="default", kind="characters", is_benchmark=True),
