@@ -15,7 +15,7 @@ from mirrorshot import FewShotClassifier
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-GENERATED = {"readme.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+GENERATED = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("api/*.md"), *(ROOT / name for name in GENERATED.values())])
 
 
@@ -82,6 +82,17 @@ def test_the_reference_is_of_things_that_exist():
         assert hasattr(importlib.import_module(module), last) or importlib.import_module(name)
 
 
+def test_the_page_of_errors_has_them_all_with_their_modules():
+    package = ROOT / "src" / "mirrorshot"
+    raised = set()
+    for path in package.rglob("*.py"):
+        module = ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
+        names = re.findall(r"^class (\w+)\(.*Error.*\):", path.read_text(), flags=re.MULTILINE)
+        raised |= {(name, module) for name in names if name != "NotRegularFileError"}  # is caught where it is raised
+    page = (DOCS / "api" / "errors.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \| .* \| `([\w.]+)` \|", page, flags=re.MULTILINE)) == raised
+
+
 def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path):
     """One test, because several would build the site in several processes."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
@@ -118,7 +129,7 @@ def check_links_lead_somewhere(site):
 
 def check_search_knows_guide_and_reference(site):
     index = (site / "search" / "search_index.js").read_text()
-    for place in ("faq.html#can-i-trust-the-sets", "api/metrics.html#mirrorshot.metrics.brier", "readme.html"):
+    for place in ("faq.html#can-i-trust-the-sets", "api/metrics.html#mirrorshot.metrics.brier", "index.html"):
         assert place in index
 
 
