@@ -15,7 +15,8 @@ from mirrorshot import FewShotClassifier
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-GENERATED = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+NAMES = {"index": "README", "contributing": "CONTRIBUTING", "changelog": "CHANGELOG", "security": "SECURITY"}
+GENERATED = {f"{page}.md": f"{name}.md" for page, name in NAMES.items()}
 PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("api/*.md"), *(ROOT / name for name in GENERATED.values())])
 
 
