@@ -1,6 +1,7 @@
 """The documentation hangs together: links and anchors, in the repository and on the site, and the list of its pages."""
 
 import importlib
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -81,6 +82,29 @@ def test_the_reference_is_of_things_that_exist():
     for name in names:
         module, _, last = name.rpartition(".")
         assert hasattr(importlib.import_module(module), last) or importlib.import_module(name)
+
+
+NAMED = re.compile(r"`((?:mirrorshot\.)?[a-z_]+(?:\.(?!py\b|md\b)\w+)+)(?:\([^`]*\))?`")  # gp.gaussian.condition
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_names_of_the_package_that_a_page_mentions_exist(page):
+    rooms = {path.stem for path in (ROOT / "src" / "mirrorshot").iterdir()}
+    names = {name.removeprefix("mirrorshot.") for name in NAMED.findall(without_code(page.read_text()))}
+    assert [name for name in sorted(names) if name.split(".")[0] in rooms and not exists(name)] == []
+
+
+def exists(name):
+    """Whether a dotted name is a module of mirrorshot, or something in one."""
+    module, names = importlib.import_module("mirrorshot"), name.split(".")
+    while names and importlib.util.find_spec(f"{module.__name__}.{names[0]}"):
+        module = importlib.import_module(f"{module.__name__}.{names.pop(0)}")
+        if names and not hasattr(module, "__path__"):
+            break
+    found = module
+    for part in names:
+        found = getattr(found, part, getattr(found, "__annotations__", {}).get(part))
+    return found is not None
 
 
 def test_the_page_of_errors_has_them_all_with_their_modules():
