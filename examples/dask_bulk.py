@@ -1,6 +1,6 @@
 """Classify many embeddings on a cluster of Dask; the workers need mirrorshot without torch.
 
-    pip install mirrorshot "dask[array,distributed]"
+    pip install . "dask[array,distributed]"             # in a checkout of mirrorshot
     python examples/dask_bulk.py                        # random embeddings, two workers on this machine
     python examples/dask_bulk.py head embeddings.npy    # a classifier saved by `few.save("head")`
 
@@ -37,7 +37,9 @@ def example() -> tuple[FewShotClassifier, da.Array]:
 
 def main() -> None:
     """Print how many embeddings each class has."""
-    if len(sys.argv) > 1:
+    if len(sys.argv) not in (1, 3):
+        sys.exit("Expected: python examples/dask_bulk.py [HEAD EMBEDDINGS.npy]")
+    if len(sys.argv) == 3:
         few = FewShotClassifier.load(sys.argv[1])
         X = da.from_array(np.load(sys.argv[2], mmap_mode="r"), chunks=(BLOCK, -1))
     else:

@@ -16,11 +16,13 @@ import onnxruntime
 
 def main() -> None:
     """Print the most probable class of each embedding, its probability and how uncertain its latent is."""
+    if len(sys.argv) not in (2, 3):
+        sys.exit("Expected: python examples/onnx_numpy.py HEAD.onnx [EMBEDDINGS.npy]")
     session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
     classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
     size = session.get_inputs()[0].shape[1]
     random = np.random.default_rng(0).normal(size=(3, size))
-    X = (np.load(sys.argv[2]) if len(sys.argv) > 2 else random).astype(np.float32)
+    X = (np.load(sys.argv[2]) if len(sys.argv) == 3 else random).astype(np.float32)
     prob, mean, variance = session.run(None, {"embeddings": X})
     for row, best in enumerate(prob.argmax(1)):
         std = np.sqrt(variance[row, best])

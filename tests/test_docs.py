@@ -124,7 +124,7 @@ def test_the_method_of_the_page_is_the_nearest_neighbour(page, contract):
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / "README.md", DOCS / "index.md", DOCS / "library.md", DOCS / "training.md"],
+    [ROOT / "README.md", DOCS / "library.md", DOCS / "training.md"],
     ids=lambda path: path.name,
 )
 def test_the_python_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
@@ -177,7 +177,7 @@ def printed_examples(text):
     ("example", "expected"),
     [
         pytest.param(*example, id=f"{name}-{i}")
-        for name in ("uncertainty.md", "faq.md")
+        for name in ("uncertainty.md", "faq.md", "api/errors.md")
         for i, example in enumerate(printed_examples((DOCS / name).read_text()))
     ],
 )
@@ -186,7 +186,7 @@ def test_an_example_prints_what_the_page_says(example, expected, capsys, no_netw
     assert capsys.readouterr().out == expected
 
 
-@pytest.mark.parametrize("name", ["uncertainty.md", "faq.md"])
+@pytest.mark.parametrize("name", ["uncertainty.md", "faq.md", "api/errors.md"])
 def test_all_examples_of_a_page_are_compared(name):
     text = (DOCS / name).read_text()
     assert [code for code, _ in printed_examples(text)] == blocks(text, "python")

@@ -17,7 +17,8 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = SETTINGS["project"]
 SAFE = {"torch": "2.10", "pillow": "12.2", "starlette": "1.3", "h11": "0.16", "onnx": "1.21", "jinja2": "3.1.6"}
 
 
@@ -86,6 +87,13 @@ def test_wheels_are_built_on_all_platforms_and_published_for_tags_only():
     assert "startsWith(github.ref, 'refs/tags/')" in jobs["publish"]["if"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"}  # trusted publishing: no secret
     assert set(jobs["publish"]["needs"]) == {"sdist", "wheels"}
+
+
+def test_the_sdist_has_what_its_tests_and_its_documentation_read():
+    included = SETTINGS["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    read = {f"/{name}" for name in ("docs", "tests", "benchmarks", "examples", "results", "scripts", ".github")}
+    assert read <= set(included)
+    assert [path for path in included if not (ROOT / path[1:]).exists()] == []
 
 
 def test_the_version_has_one_place():

@@ -1,6 +1,7 @@
 """The documentation hangs together: links and anchors, in the repository and on the site, and the list of its pages."""
 
 import importlib
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -15,7 +16,8 @@ from mirrorshot import FewShotClassifier
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-GENERATED = {"readme.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+NAMES = {"index": "README", "contributing": "CONTRIBUTING", "changelog": "CHANGELOG", "security": "SECURITY"}
+GENERATED = {f"{page}.md": f"{name}.md" for page, name in NAMES.items()}
 PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("api/*.md"), *(ROOT / name for name in GENERATED.values())])
 
 
@@ -82,6 +84,40 @@ def test_the_reference_is_of_things_that_exist():
         assert hasattr(importlib.import_module(module), last) or importlib.import_module(name)
 
 
+NAMED = re.compile(r"`((?:mirrorshot\.)?[a-z_]+(?:\.(?!py\b|md\b)\w+)+)(?:\([^`]*\))?`")  # gp.gaussian.condition
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_names_of_the_package_that_a_page_mentions_exist(page):
+    rooms = {path.stem for path in (ROOT / "src" / "mirrorshot").iterdir()}
+    names = {name.removeprefix("mirrorshot.") for name in NAMED.findall(without_code(page.read_text()))}
+    assert [name for name in sorted(names) if name.split(".")[0] in rooms and not exists(name)] == []
+
+
+def exists(name):
+    """Whether a dotted name is a module of mirrorshot, or something in one."""
+    module, names = importlib.import_module("mirrorshot"), name.split(".")
+    while names and importlib.util.find_spec(f"{module.__name__}.{names[0]}"):
+        module = importlib.import_module(f"{module.__name__}.{names.pop(0)}")
+        if names and not hasattr(module, "__path__"):
+            break
+    found = module
+    for part in names:
+        found = getattr(found, part, getattr(found, "__annotations__", {}).get(part))
+    return found is not None
+
+
+def test_the_page_of_errors_has_them_all_with_their_modules():
+    package = ROOT / "src" / "mirrorshot"
+    raised = set()
+    for path in package.rglob("*.py"):
+        module = ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
+        names = re.findall(r"^class (\w+)\(.*Error.*\):", path.read_text(), flags=re.MULTILINE)
+        raised |= {(name, module) for name in names if name != "NotRegularFileError"}  # is caught where it is raised
+    page = (DOCS / "api" / "errors.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \| .* \| `([\w.]+)` \|", page, flags=re.MULTILINE)) == raised
+
+
 def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path):
     """One test, because several would build the site in several processes."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
@@ -118,7 +154,7 @@ def check_links_lead_somewhere(site):
 
 def check_search_knows_guide_and_reference(site):
     index = (site / "search" / "search_index.js").read_text()
-    for place in ("faq.html#can-i-trust-the-sets", "api/metrics.html#mirrorshot.metrics.brier", "readme.html"):
+    for place in ("faq.html#can-i-trust-the-sets", "api/metrics.html#mirrorshot.metrics.brier", "index.html"):
         assert place in index
 
 

@@ -1,6 +1,6 @@
 """Links of the documentation, which are written as they work in the repository, made to work on the site.
 
-Three files of the root become pages. A link from docs/ to another file outside of it leads to a copy of that file, and
+Four files of the root become pages. A link from docs/ to another file outside of it leads to a copy of that file, and
 a link to a folder is left as its text. Anchors are those that code hosts make of headings.
 """
 
@@ -15,7 +15,12 @@ from pymdownx.slugs import slugify
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
-ROOT_PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ROOT_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 CODE = r"^```.*?^```$|`[^`\n]+`"
 LINK = r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)"
 CODE_OR_LINK = re.compile(f"{CODE}|{LINK}", flags=re.MULTILINE | re.DOTALL)

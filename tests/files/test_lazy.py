@@ -34,6 +34,25 @@ def test_a_missing_package_is_named_with_its_extra():
     )
 
 
+@pytest.mark.parametrize(
+    ("package", "code"),
+    [
+        (
+            "matplotlib",
+            "from mirrorshot.views import UncertaintyMapDisplay as D; D(*[[]] * 8).plot()",
+        ),
+        ("matplotlib", "from mirrorshot.views import ReliabilityDisplay as D; D.from_predictions([[0.2, 0.8]], [1])"),
+        ("matplotlib", "from mirrorshot.views import RiskCoverageDisplay as D; D.from_predictions([[0.2, 0.8]], [1])"),
+        ("matplotlib", "from mirrorshot.views import learning_curve_figure; learning_curve_figure({})"),
+        ("torch", "from mirrorshot.gp import gradient_descent"),
+    ],
+)
+def test_plots_and_gradient_descent_name_the_missing_package(package, code):
+    command = [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None; {code}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert f"MissingPackageError: Expected {package} to be installed" in done.stderr
+
+
 def test_another_missing_module_keeps_its_error():
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         need("nowhere")

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from mirrorshot.files.lazy import need
 from mirrorshot.gp.mirror import mirror_descent
 from mirrorshot.gp.newton import NewtonInfo, newton_solve
 from mirrorshot.gp.objective import elbo
@@ -28,7 +29,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what needs torch on first use."""
     if name in ("FullGaussian", "GradientInfo", "gradient_descent"):
-        from mirrorshot.gp import gradient
-
-        return getattr(gradient, name)
+        return getattr(need("mirrorshot.gp.gradient"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.files.lazy import need
 from mirrorshot.softmax.arrays import is_tensor
 from mirrorshot.types import InvalidInputError
 
@@ -46,7 +47,7 @@ def axes_to_draw_on(
     layout: Literal["constrained", "compressed"] = "constrained",
 ) -> "matplotlib.axes.Axes":
     """Return `ax` or, if it is None, axes on a new figure of that size in inches."""
-    from matplotlib.figure import Figure
+    Figure = need("matplotlib.figure").Figure
 
     return Figure(figsize=size, layout=layout).subplots() if ax is None else ax
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.files.lazy import need
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import LINES, MARKERS, draw_grid, hide_frame, set_panel_title
 
@@ -41,7 +42,7 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
         >>> [ax.get_title(loc="left") for ax in figure.axes]
         ['training loss, nats per point', 'validation accuracy']
     """
-    from matplotlib.figure import Figure
+    Figure = need("matplotlib.figure").Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     shown = [key for key in _PANELS if any(len(_series(h, key, "step")[0]) for h in histories.values())]

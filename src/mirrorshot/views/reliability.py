@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mirrorshot.files.lazy import need
 from mirrorshot.metrics import (
     CalibrationBins,
     bootstrap_bins,
@@ -141,7 +142,7 @@ class ReliabilityDisplay:
 
 def reliability_figure(displays: Sequence[Sequence[ReliabilityDisplay]]) -> "matplotlib.figure.Figure":
     """Draw several reliability diagrams, given row by row, on one figure."""
-    from matplotlib.figure import Figure
+    Figure = need("matplotlib.figure").Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     n_columns = max((len(row) for row in displays), default=0)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mirrorshot.files.lazy import need
 from mirrorshot.metrics import RiskCoverage, aurc, risk_coverage
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, draw_grid, hide_frame, to_array
@@ -80,7 +81,7 @@ class RiskCoverageDisplay:
 
 def risk_coverage_figure(displays: Sequence[RiskCoverageDisplay]) -> "matplotlib.figure.Figure":
     """Draw several risk-coverage curves on one panel; they differ in colour and in dashes."""
-    from matplotlib.figure import Figure
+    Figure = need("matplotlib.figure").Figure
 
     if not displays:
         raise InvalidInputError("Expected at least one display. Pass those to draw.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mirrorshot.files.lazy import need
 from mirrorshot.types import InvalidInputError, check_at_least
 from mirrorshot.views.figures import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, VERMILION, set_panel_title
 
@@ -80,7 +81,7 @@ class UncertaintyMapDisplay:
     def plot(self, ax: "Sequence[matplotlib.axes.Axes] | None" = None) -> "UncertaintyMapDisplay":
         """Draw the three maps on three axes, or on a new figure."""
         if ax is None:
-            from matplotlib.figure import Figure
+            Figure = need("matplotlib.figure").Figure
 
             ax = list(Figure(figsize=(11.4, 3.9), layout="constrained").subplots(1, 3))
         if len(ax) != 3:
