@@ -91,7 +91,7 @@ def _suggestions(found: Assessment, pool: Path | None) -> "tuple[str, list[Card]
             "others after they are added, or name unlabelled ones with --pool."
         )
     else:
-        encoded = encode_items(model.encoder, read_unlabelled([str(pool)]), thumbnails=True)
+        encoded = encode_items(model.encoder, read_unlabelled([str(pool)], numbers=model.columns), thumbnails=True)
         encoded = without(encoded, [copy.row for copy in copies_of_examples(model, encoded)])
         about = f"Of the {len(encoded.embeddings)} in {pool.name}, the ones whose labels would teach the model most."
     if not len(encoded.embeddings):
