@@ -229,6 +229,14 @@ def test_the_same_row_under_two_classes_is_not_added(run):
     assert Path("model").read_bytes() == before
 
 
+def test_a_report_counts_the_images_that_cannot_be_read(run, fitted, pictures, tmp_path):
+    folder = shutil.copytree(pictures / "query", tmp_path / "query")
+    (folder / "bar" / "junk.png").write_bytes(b"junk")
+    result = run("report", fitted, folder, "-o", "model.html")
+    assert result.exit_code == 3, result.output
+    assert "<dt>unreadable</dt><dd>1</dd>" in Path("model.html").read_text()
+
+
 def test_a_model_has_a_report(run, fitted, pictures):
     arguments = ("report", fitted, pictures / "query", "-o", "out/model.html", "--keep-copies")
     result = run(*arguments, "--pool", pictures / "support")

@@ -61,6 +61,7 @@ def _results(found: Assessment, paths: Sequence[Path], pool: Path | None) -> "Mo
             "encoder": model.encoder.name,
             f"labelled {found.items}": f"{found.scores.n_items} of {paths[1].name}",
             "left out": "0" if found.are_kept else str(len(found.shared)),
+            "unreadable": str(len(found.encoded.damaged)),
         },
         classes=model.classes,
         confusion=found.scores.confusion,
