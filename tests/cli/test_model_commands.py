@@ -69,7 +69,9 @@ def test_a_parquet_file_has_the_columns_of_the_table(run, fitted, pictures):
 
 
 def test_a_missing_set_explains_itself(run, fitted, pictures):
-    assert "? (no set): too few examples" in run("predict", fitted, pictures / "query", "--coverage", "0.99").stderr
+    arguments = ("predict", fitted, pictures / "query", "--coverage", "0.99")
+    assert "? (no set): too few examples" in run(*arguments).stderr
+    assert {row["set"] for row in csv.DictReader(io.StringIO(run(*arguments, "--csv").stdout))} == {"?"}
     assert "no set" not in run("predict", fitted, pictures / "query").stderr
 
 
@@ -216,6 +218,25 @@ def test_the_same_image_under_two_classes_is_refused(run, pictures, tmp_path):
     assert "1 example the same as another" in named.stderr
 
 
+def test_the_same_row_under_two_classes_is_not_added(run):
+    Path("t.csv").write_text("x,y,label\n1,2,a\n3,4,b\n3,5,b\n")
+    Path("more.csv").write_text("x,y,label\n9,9,a\n9,9,b\n")
+    assert run("fit", "t.csv", "-o", "model").exit_code == 0
+    before = Path("model").read_bytes()
+    refused = run("add", "model", "more.csv")
+    assert refused.exit_code == 1
+    assert "under two classes" in refused.stderr
+    assert Path("model").read_bytes() == before
+
+
+def test_a_report_counts_the_images_that_cannot_be_read(run, fitted, pictures, tmp_path):
+    folder = shutil.copytree(pictures / "query", tmp_path / "query")
+    (folder / "bar" / "junk.png").write_bytes(b"junk")
+    result = run("report", fitted, folder, "-o", "model.html")
+    assert result.exit_code == 3, result.output
+    assert "<dt>unreadable</dt><dd>1</dd>" in Path("model.html").read_text()
+
+
 def test_a_model_has_a_report(run, fitted, pictures):
     arguments = ("report", fitted, pictures / "query", "-o", "out/model.html", "--keep-copies")
     result = run(*arguments, "--pool", pictures / "support")
@@ -345,6 +366,7 @@ WRONG = {
     "novelty above one": (["predict", "{model}", "{support}", "--novelty", "7"], 2, "--novelty to be between 0 and 1"),
     "missing package": (["fit", "{support}", "-e", "open_clip:ViT-B-32"], 1, "pip install open_clip_torch"),
     "output is a folder": (["fit", "{support}", "-o", "one"], 2, "to be a file"),
+    "output is an example": (["fit", "one", "-o", "one/a/0.png"], 2, "It would be overwritten"),
     "output cannot be made": (["fit", "{support}", "-o", "note.txt/model"], 2, "is no folder"),
     "no such model": (["predict", "nowhere", "{support}"], 1, "no such file"),
     "a picture is no model": (["predict", "{support}/bar/0.png", "{support}"], 1, "something else"),

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from mirrorshot.files.tables import read_columns, read_text
+from mirrorshot.files.tables import delimiter_of, read_columns, read_text
 from mirrorshot.types import DataError
 
 
@@ -42,6 +42,9 @@ BAD = {
     "empty.parquet": b"",
     "no rows.csv": b"a,b\n",
     "uneven.csv": b"a,b\n1\n",
+    "twice.csv": b"a,a\n1,2\n",
+    "twice.jsonl": b'{"a": 1, "a": 2}',
+    "half.jsonl": b'{"a": "\\ud800"}',
 }
 
 
@@ -83,3 +86,18 @@ def test_utf_16_without_a_mark_is_told(tmp_path):
     path.write_bytes("text,label\nhello,a\n".encode("utf-16-le"))
     with pytest.raises(DataError, match="null bytes, as UTF-16"):
         read_columns(path)
+
+
+@pytest.mark.parametrize("header", ["a;b;c", '"a, cm";b', "a, cm;b;c", "\r\na;b", "a;b\r1,5;2,5"])
+def test_the_mark_between_columns_is_that_of_the_header(header):
+    assert delimiter_of(f"{header}\n1,5;2,5,3,5") == ";"
+
+
+def test_a_table_with_a_column_twice_is_told(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    table = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["x", "x"])
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="'x' occurs twice"):
+        read_columns(tmp_path / "t.parquet")

@@ -116,6 +116,13 @@ def test_a_model_knows_its_examples_without_small_images(digits):
     assert len(without(again, [copy.row for copy in found]).items.names) == 3
 
 
+def test_examples_from_a_place_on_are_compared_with_all_earlier_ones():
+    X = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [5.0, 5.0], [5.0, 5.0]])
+    model = Model.fit(Items("embedding", list("abcdef"), X, list("xyxyyy")))
+    assert [(copy.row, copy.other) for copy in copies_in_model(model)] == [(2, 0), (4, 3), (5, 3)]
+    assert [(copy.row, copy.other) for copy in copies_in_model(model, 4)] == [(4, 3), (5, 3)]
+
+
 def test_rows_far_from_zero_are_no_copies():
     times = 1.7e9 + np.array([[0.0, 60.0], [3600.0, 3660.0], [7200.0, 7300.0], [3600.0, 3660.0]])
     assert [(copy.row, copy.other) for copy in find_copies(Content(times, None))] == [(3, 1)]

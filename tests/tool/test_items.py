@@ -1,8 +1,12 @@
+import os
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from mirrorshot.tool import read_labelled, read_unlabelled
+from mirrorshot.tool.doctor.images import list_images
 from mirrorshot.types import DataError
 
 
@@ -42,7 +46,8 @@ def test_pictures_are_found_in_folders_patterns_and_lists(pictures):
     assert read_unlabelled(names[::-1]).names == names[::-1]
     assert read_unlabelled(["-"], [f"{name}\n" for name in names] + ["\n"]).names == names
     assert len(read_unlabelled([str(pictures / "query")]).names) == 9
-    assert len(read_unlabelled([str(pictures / "query" / "**" / "*.png")]).names) == 9
+    for pattern in ("**/*.png", "**"):
+        assert len(read_unlabelled([str(pictures / "query" / pattern)]).names) == 9
 
 
 def test_names_that_look_like_patterns_are_names_first(tmp_path):
@@ -122,3 +127,23 @@ def test_a_folder_without_classes_is_told(tmp_path, pictures, write_pictures, wh
         Image.new("L", (20, 20)).save(root / "a.png")
     with pytest.raises(DataError, match="Expected"):
         read_labelled(root)
+
+
+def test_images_outside_of_class_folders_are_named(pictures, tmp_path):
+    image = (pictures / "query" / "bar" / "0.png").read_bytes()
+    folder = shutil.copytree(pictures / "support", tmp_path / "support")
+    for name in ("stray.png", "bar/deeper/0.png", ".hidden.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(image)
+    for read in (read_labelled, list_images):
+        with pytest.warns(UserWarning, match="Left out 2 images .*: 'bar/deeper/0.png', 'stray.png'"):
+            read(folder)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+def test_a_link_that_leads_back_is_no_class(pictures, tmp_path):
+    support = shutil.copytree(pictures / "support", tmp_path / "support")
+    (support / "all").symlink_to("..")
+    assert set(read_labelled(support).labels) == {"bar", "cross", "ring"}
+    items, empty = list_images(support)
+    assert (set(items.labels), empty) == ({"bar", "cross", "ring"}, [])

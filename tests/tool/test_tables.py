@@ -215,6 +215,7 @@ def test_tables_with_other_columns_than_the_model_are_refused(tmp_path, measured
         ("a,b,label\n1,2,x\n3,,y\n", "column 'b' .* got nothing in row 2"),
         ('a,b,label\n1,"2,5",x\n', r"column 'b' .* \(with a decimal point\), but got '2,5' in row 1"),
         ("a,city,label\n1,Rome,x\n", "column 'city' .* got 'Rome' in row 1"),
+        ("a,label\n1,x\n1e200,y\n", "larger ones than 1e.100 in row 2"),
     ],
 )
 def test_what_is_no_number_is_told_with_its_column_and_row(tmp_path, content, message):
@@ -234,6 +235,36 @@ def test_a_vector_of_another_length_is_told_with_its_row(tmp_path, vectors, mess
     lines = [json.dumps({"embedding": vector, "label": "a"}) for vector in vectors]
     with pytest.raises(DataError, match=message):
         read_labelled(write(tmp_path / "t.jsonl", "\n".join(lines)))
+
+
+def test_a_number_too_large_for_any_float_is_told(tmp_path):
+    for row in ({"a": 10**400}, {"embedding": [10**400]}):
+        with pytest.raises(DataError, match="in row 1"):
+            read_labelled(write(tmp_path / "t.jsonl", json.dumps({**row, "label": "a"})))
+
+
+def test_a_text_that_is_none_is_told_with_its_row(tmp_path):
+    path = write(tmp_path / "t.jsonl", '{"text": "x", "label": "a"}\n{"text": {"body": "y"}, "label": "b"}')
+    with pytest.raises(DataError, match=r"column 'text' .* dict, in row 2"):
+        read_labelled(path)
+
+
+def test_an_array_of_labels_may_have_any_name(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.eye(3), target=["a", "b", ""])
+    with pytest.raises(DataError, match="row 3 has none"):
+        read_labelled(tmp_path / "t.npz", label_column="target")
+    with pytest.raises(DataError, match="'other' of --label-column, but it has 'X', 'target'"):
+        read_labelled(tmp_path / "t.npz", label_column="other")
+
+
+def test_measurements_of_a_model_are_no_labels_and_names(tmp_path):
+    model = Model.fit(read_labelled(write(tmp_path / "t.csv", "x,y,class,label\n1,2,3,a\n4,5,6,b\n7,8,8,b\n")))
+    path = write(tmp_path / "q.csv", "class,y,x\n3,2,1\n6,5,4\n")
+    items = read_unlabelled([str(path)], numbers=model.columns)
+    assert items.labels is None
+    assert [answer.label for answer in model.predict(items)] == ["a", "b"]
+    with pytest.raises(DataError, match=r"column .* of labels"):
+        read_labelled(path, numbers=model.columns)
 
 
 @pytest.mark.parametrize(

@@ -42,21 +42,21 @@ def add(
     prepare_file("--output", path, inputs=[file for files in groups.values() for file in files])
     with short_work():
         from mirrorshot.tool import encode_items
-        from mirrorshot.tool.copies import copies_of_examples
+        from mirrorshot.tool.copies import copies_in_model
         from mirrorshot.tool.encoding import check_damaged
 
         fitted = load_model(model, given)
         n_before = len(fitted.names)
-        batches = {name: _labelled(read_unlabelled(paths, given), name) for name, paths in groups.items()}
+        batches = {name: _labelled(read_unlabelled(paths, given, fitted), name) for name, paths in groups.items()}
         with progress_bar(quiet=given.quiet) as stage:
             for name, items in batches.items():
                 found = encode_items(fitted.encoder, items, thumbnails=True, progress=stage(f"Adding {name}".rstrip()))
                 check_damaged(found, skip_corrupt)
                 report_damaged(found)
-                labels, copies = found.items.labels or [], copies_of_examples(fitted, found)
-                names, quiet = found.items.names, given.quiet
-                report_copies(copies, names, labels, fitted, allow_contradictions=allow_contradictions, quiet=quiet)
-                fitted.add(found, labels)
+                fitted.add(found, found.items.labels or [])
+        copies = copies_in_model(fitted, n_before)
+        names, labels, quiet = fitted.names, fitted.labels, given.quiet
+        report_copies(copies, names, labels, fitted, allow_contradictions=allow_contradictions, quiet=quiet)
         fitted.save(path)
     added = count(len(fitted.names) - n_before, "examples")
     say_result(summary(fitted, path), f"Added {added}; {in_words(fitted, path)}.", as_json=as_json)

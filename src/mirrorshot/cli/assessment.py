@@ -86,7 +86,8 @@ def assess(paths: Sequence[Path], given: Reading, *, keep_copies: bool) -> Asses
     from mirrorshot.types import DataError
 
     model = load_model(path, given)
-    items = read_labelled(folder, text_column=given.text_column, label_column=given.label_column)
+    columns = {"text_column": given.text_column, "label_column": given.label_column}
+    items = read_labelled(folder, numbers=model.columns, **columns)
     with progress_bar(quiet=given.quiet) as stage:
         found = encode_items(model.encoder, items, thumbnails=True, progress=stage("Evaluating"))
     model.check_embeddings(found.embeddings)

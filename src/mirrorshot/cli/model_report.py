@@ -61,6 +61,7 @@ def _results(found: Assessment, paths: Sequence[Path], pool: Path | None) -> "Mo
             "encoder": model.encoder.name,
             f"labelled {found.items}": f"{found.scores.n_items} of {paths[1].name}",
             "left out": "0" if found.are_kept else str(len(found.shared)),
+            "unreadable": str(len(found.encoded.damaged)),
         },
         classes=model.classes,
         confusion=found.scores.confusion,
@@ -91,7 +92,7 @@ def _suggestions(found: Assessment, pool: Path | None) -> "tuple[str, list[Card]
             "others after they are added, or name unlabelled ones with --pool."
         )
     else:
-        encoded = encode_items(model.encoder, read_unlabelled([str(pool)]), thumbnails=True)
+        encoded = encode_items(model.encoder, read_unlabelled([str(pool)], numbers=model.columns), thumbnails=True)
         encoded = without(encoded, [copy.row for copy in copies_of_examples(model, encoded)])
         about = f"Of the {len(encoded.embeddings)} in {pool.name}, the ones whose labels would teach the model most."
     if not len(encoded.embeddings):

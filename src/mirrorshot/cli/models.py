@@ -38,12 +38,13 @@ def read_examples(path: Path, given: Encoding) -> "tuple[Items, Encoder]":
     return items, make_encoder(name, download=given.download)
 
 
-def read_unlabelled(arguments: Sequence[str], given: Reading) -> "Items":
-    """Read items as they are given to a command; `-` is standard input."""
+def read_unlabelled(arguments: Sequence[str], given: Reading, model: "Model") -> "Items":
+    """Read items for a model as they are given to a command; `-` is standard input."""
     from mirrorshot.tool import read_unlabelled as read
 
     lines = sys.stdin if "-" in arguments else ()
-    return read(arguments, lines, text_column=given.text_column, label_column=given.label_column)
+    columns = {"text_column": given.text_column, "label_column": given.label_column}
+    return read(arguments, lines, numbers=model.columns, **columns)
 
 
 def read_queries(path: Path, arguments: Sequence[str], given: Reading, label: str) -> "tuple[Model, Encoded]":
@@ -51,7 +52,7 @@ def read_queries(path: Path, arguments: Sequence[str], given: Reading, label: st
     from mirrorshot.tool import encode_items
 
     model = load_model(path, given)
-    items = read_unlabelled(arguments, given)
+    items = read_unlabelled(arguments, given, model)
     with progress_bar(quiet=given.quiet) as stage:
         return model, encode_items(model.encoder, items, progress=stage(label))
 

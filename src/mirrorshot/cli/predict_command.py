@@ -104,9 +104,8 @@ def _print_csv(answers: Sequence["Prediction"]) -> None:
     for i, row in enumerate(map(_row, answers)):
         if i == 0:
             writer.writerow([csv_cell(shown(name)) for name in row])
-        writer.writerow(
-            [f"{cell:.6g}" if isinstance(cell, float) else csv_cell(shown(cell or "")) for cell in row.values()]
-        )
+        row["set"] = "?" if row["set"] is None else row["set"]
+        writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else csv_cell(shown(cell)) for cell in row.values()])
 
 
 def _write_parquet(path: Path, answers: Sequence["Prediction"]) -> None:

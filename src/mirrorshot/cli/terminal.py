@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from mirrorshot.files.imaging.folders import SUFFIXES
 from mirrorshot.files.lazy import missing_package
 from mirrorshot.files.texts import harmless
 from mirrorshot.types import InvalidInputError, MirrorshotError
@@ -165,10 +166,16 @@ def prepare_file(option: str, path: Path, *, inputs: Iterable[str | Path | None]
     """Make the folder of a file to write; refuse a folder, an input, or a place that cannot be written."""
     if path.is_dir():
         refuse(f"Expected {option} to be a file, but got the folder {str(path)!r}. Name a file in it.")
-    if path.exists() and any(given is not None and os.path.exists(given) and path.samefile(given) for given in inputs):
+    if path.exists() and any(given is not None and _is_read(path, Path(given)) for given in inputs):
         refuse(f"Expected {option} to be another file than those to read, but got {path}. It would be overwritten.")
     check_folder(option, path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _is_read(path: Path, given: Path) -> bool:
+    """Whether an existing file is an input, or an image in a folder that is one."""
+    is_inside = path.suffix.lower() in SUFFIXES and Path(os.path.abspath(given)) in Path(os.path.abspath(path)).parents
+    return os.path.exists(given) and (is_inside or path.samefile(given))
 
 
 def prepare_page(option: str, path: Path) -> None:

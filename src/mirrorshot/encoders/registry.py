@@ -38,14 +38,14 @@ ENCODERS: dict[str, str] = {
 """Names for users, with a line about each."""
 
 
-_BUILT_IN: dict[str, tuple[Callable[..., Encoder], tuple[str, ...]]] = {  # and the settings that a model file has
-    "glyphs": (Glyphs, ()),
-    "pixels": (Pixels, ("size",)),
-    **{name: (partial(EfficientNetLite, name), ()) for name in NETWORKS},
-    "wordllama": (WordLlama, ()),
-    "minilm": (MiniLM, ()),
-    "tfidf": (Tfidf, ()),
-    "embeddings": (NoEncoder, ()),
+_BUILT_IN: dict[str, Callable[[], Encoder]] = {
+    "glyphs": Glyphs,
+    "pixels": Pixels,
+    **{name: partial(EfficientNetLite, name) for name in NETWORKS},
+    "wordllama": WordLlama,
+    "minilm": MiniLM,
+    "tfidf": Tfidf,
+    "embeddings": NoEncoder,
 }
 
 
@@ -73,7 +73,7 @@ def make_encoder(name: str, *, download: bool = False) -> Encoder:
         {'size': 24}
     """
     if name in _BUILT_IN:
-        return _BUILT_IN[name][0]()
+        return _BUILT_IN[name]()
     if is_foreign_name(name):
         return Foreign(name, download=download)
     if name and Path(name).is_dir():
@@ -102,24 +102,22 @@ def restore_encoder(
     if name == "tfidf":
         return Tfidf(weights.get("idf"))
     if name == "glyphs":
-        return Glyphs(_digest(settings), even_light="even_light" in settings)
+        return Glyphs(_setting(settings, name, "digest"), even_light="even_light" in settings)
+    if name == "pixels":
+        return Pixels(_setting(settings, name, "size"))
     if is_function_name(name):
         return UserFunction(name, trusted=trust_encoder)
     if is_foreign_name(name):
         return Foreign(name, download=download)
     if name not in _BUILT_IN:
         raise EncoderError(f"Expected the model to name an encoder ({', '.join(ENCODERS)}), but it has {name[:80]!r}.")
-    encoder, keys = _BUILT_IN[name]
-    try:
-        return encoder(**{key: settings[key] for key in keys})
-    except KeyError as error:
-        raise EncoderError(f"Expected the settings of encoder {name!r}, but {error} is missing.") from error
+    return _BUILT_IN[name]()
 
 
-def _digest(settings: Mapping[str, Any]) -> str:
-    if not isinstance(settings.get("digest"), str):
-        raise EncoderError("Expected the settings of encoder 'glyphs', but 'digest' is missing.")
-    return str(settings["digest"])
+def _setting(settings: Mapping[str, Any], encoder: str, key: str) -> Any:
+    if settings.get(key) is None:
+        raise EncoderError(f"Expected the settings of encoder {encoder!r}, but {key!r} is missing.")
+    return settings[key]
 
 
 def choose_encoder(images: Sequence[Image.Image], other: str = "pixels") -> Choice:

@@ -4,6 +4,8 @@ import csv
 import io
 import itertools
 import json
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ MAX_ROWS = 10**6
 MAX_FILE_BYTES = 2**31
 _MAX_FIELD = 2**25  # characters
 _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_QUOTED = re.compile(r'"[^"]*"')
 _BEGINNING = 100  # bytes, in which texts have no null
 
 
@@ -84,7 +87,7 @@ def _read_csv(path: Path) -> Columns:
     csv.field_size_limit(_MAX_FIELD)
     try:
         text = read_text(path)
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text.partition("\n")[0]))
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text))
         numbered = [(lines.line_num, row) for row in itertools.islice(lines, MAX_ROWS + 2) if row]
     except csv.Error as error:
         raise DataError(f"Expected {path} to be a CSV file, but got: {error}.") from error
@@ -99,14 +102,27 @@ def _read_csv(path: Path) -> Columns:
             f"Expected {count(len(header), 'columns')} in every line of {path}, as in its header, but line {line} has "
             f"{n}{more}. Check separators and quotes there."
         )
-    if len(set(header)) < len(header):
-        raise DataError(f"Expected the columns of {path} to have distinct names, but got {first(header)}.")
+    _check_distinct(path, header)
     return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
-def delimiter_of(header: str) -> str:
-    """The comma or, where the header has none, the semicolon or tab that spreadsheets write."""
-    return next((mark for mark in ",;\t" if mark in header), ",")
+def _check_distinct(path: Path, names: list[str]) -> None:
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise DataError(
+            f"Expected {path} to have distinct names of columns, but {first(twice)} occurs twice. Rename one."
+        )
+
+
+def delimiter_of(text: str) -> str:
+    """The comma, semicolon, tab or bar that the header, the first line, has most often outside of quotes.
+
+    Example:
+        >>> delimiter_of('"width, cm";height, cm;label')
+        ';'
+    """
+    header = _QUOTED.sub("", text.lstrip("\r\n").partition("\n")[0].partition("\r")[0])
+    return max(",;\t|", key=header.count)
 
 
 def _read_json_lines(path: Path) -> Columns:
@@ -123,11 +139,20 @@ def _read_json_lines(path: Path) -> Columns:
 
 def _json_row(path: Path, i: int, line: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=_distinct)
+        if "\\u" in line:
+            json.dumps(row, ensure_ascii=False).encode()  # refuses halves of characters
     except (ValueError, RecursionError) as error:
         raise DataError(f"Expected line {i} of {path} to be JSON, but got: {error}.") from error
     if not isinstance(row, dict):
         raise DataError(f"Expected line {i} of {path} to be a JSON object, but got {type(row).__name__}.")
+    return row
+
+
+def _distinct(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(fields)
+    if len(row) < len(fields):
+        raise ValueError(f"a field twice, among {first([name for name, _ in fields])}")
     return row
 
 
@@ -137,6 +162,7 @@ def _read_parquet(path: Path) -> Columns:
         with open_regular(path) as file:
             table = parquet.ParquetFile(file)
             _check_rows(path, table.metadata.num_rows)
+            _check_distinct(path, table.schema_arrow.names)
             return dict(table.read().to_pydict())
     except DataError:
         raise

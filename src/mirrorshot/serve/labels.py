@@ -130,7 +130,7 @@ def _checked(name: Any, digest: Any, label: Any, how: Any) -> Label:
 
 
 def _from_csv(text: str) -> Iterable[tuple[Any, Any, Any, Any]]:
-    rows = csv.DictReader(io.StringIO(text), delimiter=delimiter_of(text.partition("\n")[0]))
+    rows = csv.DictReader(io.StringIO(text), delimiter=delimiter_of(text))
     rows.fieldnames = [column.strip().lower() for column in rows.fieldnames or ()]
     if not {"name", "label"} <= set(rows.fieldnames):
         raise ValueError("the columns name and label are missing")

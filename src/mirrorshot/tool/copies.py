@@ -60,9 +60,17 @@ def find_copies(items: Content, others: Content | None = None) -> list[Copy]:
     return [found[row] for row in sorted(found)]
 
 
-def copies_in_model(model: Model) -> list[Copy]:
-    """Copies among the examples of a model."""
-    return find_copies(_examples(model))
+def copies_in_model(model: Model, start: int = 0) -> list[Copy]:
+    """Examples of a model, from that place on, which are copies of earlier ones."""
+    X, images, are_texts = _examples(model)
+    before, new = (
+        Content(X[part], None if images is None else images[part], are_texts)
+        for part in (slice(start), slice(start, None))
+    )
+    pairs = [Copy(start + copy.row, start + copy.other, copy.is_exact) for copy in find_copies(new)]
+    pairs += [copy._replace(row=start + copy.row) for copy in find_copies(new, before)]
+    found = {pair.row: pair for pair in sorted(pairs, key=lambda pair: pair.is_exact)}  # exact ones last: these stay
+    return [found[row] for row in sorted(found)]
 
 
 def copies_of_examples(model: Model, found: Encoded) -> list[Copy]:

@@ -111,6 +111,11 @@ class Model:
         """The classes, in the order of probabilities."""
         return [str(label) for label in self.learned.fitted.classes]
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of numbers that it was fitted on; empty if it was not, or they have none."""
+        return list(self.encoder.settings.get("columns") or [])
+
     def predict(
         self,
         items: Items,

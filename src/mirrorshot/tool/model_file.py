@@ -5,9 +5,10 @@ support, thumbnails, and the whole state of the classifier, so predictions are t
 same machine. Nothing in it is executed: a function of the user that it names is imported only with `trust_encoder`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,20 +27,17 @@ _HEAD, _ENCODER = "head.", "encoder."
 class LazyEncoder(Encoder):
     """The encoder of a model file, made by `restore_encoder` on first use: editing a model does not need it."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: dict[str, Any],
-        weights: dict[str, NDArray[Any]],
-        kind: Kind,
-        *,
-        trust_encoder: bool,
-        download: bool,
-    ) -> None:
-        self.name, self.settings, self.kind = name, settings, kind
-        self._weights = weights
-        self._options = {"trust_encoder": trust_encoder, "download": download}
-        self._made: Encoder | None = None
+    def __init__(self, about: Mapping[str, Any], weights: dict[str, NDArray[Any]], **options: bool) -> None:
+        name, settings, kind = about["name"], about["settings"], about["kind"]
+        is_known = isinstance(kind, str) and kind in ("picture", "text", "embedding")
+        if not isinstance(name, str) or not isinstance(settings, dict) or not is_known:
+            raise ValueError("its encoder is not described as one")
+        self.name, self.settings, self.kind = name, settings, cast("Kind", kind)
+        self._weights, self._options = weights, options
+
+    @cached_property
+    def _made(self) -> Encoder:
+        return restore_encoder(self.name, self.settings, self._weights, **self._options)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The weights that the file has."""
@@ -47,8 +45,6 @@ class LazyEncoder(Encoder):
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Embeddings of the encoder."""
-        if self._made is None:
-            self._made = restore_encoder(self.name, self.settings, self._weights, **self._options)
         return self._made.encode(items)
 
 
@@ -73,7 +69,8 @@ def load_model(path: Path, *, trust_encoder: bool = False, download: bool = Fals
     """Read a model; see `Model.load`."""
     saved = load_sealed(path, kind="model", version=MODEL_VERSION)
     try:
-        encoder = _encoder(saved, trust_encoder, download)
+        options = {"trust_encoder": trust_encoder, "download": download}
+        encoder = LazyEncoder(saved.info["encoder"], _part(saved, _ENCODER), **options)
         names, labels = saved.info["names"], saved.info["labels"]
         embeddings = saved.tensors["embeddings"]
         thumbnails = saved.tensors.get("thumbnails")
@@ -87,15 +84,6 @@ def load_model(path: Path, *, trust_encoder: bool = False, download: bool = Fals
     if not fits or sorted({*labels}) != list(learned.fitted.classes):
         raise CheckpointError(f"Expected the classifier in {path} to be that of its examples, but it is not.")
     return Model(encoder, names, labels, embeddings, learned, thumbnails)
-
-
-def _encoder(saved: Checkpoint, trust_encoder: bool, download: bool) -> LazyEncoder:
-    about = saved.info["encoder"]
-    name, settings, kind = about["name"], about["settings"], about["kind"]
-    is_known = isinstance(kind, str) and kind in ("picture", "text", "embedding")
-    if not isinstance(name, str) or not isinstance(settings, dict) or not is_known:
-        raise ValueError("its encoder is not described as one")
-    return LazyEncoder(name, settings, _part(saved, _ENCODER), kind, trust_encoder=trust_encoder, download=download)
 
 
 def _part(saved: Checkpoint, prefix: str) -> dict[str, NDArray[Any]]:

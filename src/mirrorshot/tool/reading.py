@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from mirrorshot.files.imaging.folders import SUFFIXES, class_files
+from mirrorshot.files.imaging.folders import SUFFIXES, class_files, images_below, warn_of_others
 from mirrorshot.files.texts import first
 from mirrorshot.tool.items import Items
 from mirrorshot.tool.tables import SUFFIXES as TABLES
@@ -13,7 +13,9 @@ from mirrorshot.tool.tables import Roles, read_items
 from mirrorshot.types import DataError
 
 
-def read_labelled(path: str | Path, *, text_column: str | None = None, label_column: str | None = None) -> Items:
+def read_labelled(
+    path: str | Path, *, text_column: str | None = None, label_column: str | None = None, numbers: Sequence[str] = ()
+) -> Items:
     """Read labelled items: a folder of class folders, or a table.
 
     A table is a `.csv` file with a header, a `.jsonl` or a `.parquet` file. It has a column `label` and either a column
@@ -25,18 +27,20 @@ def read_labelled(path: str | Path, *, text_column: str | None = None, label_col
         path: the folder or file.
         text_column: of texts, if it has another name.
         label_column: of labels, if it has another name.
+        numbers: columns of numbers of a model (`Model.columns`), which are no labels, names or texts.
 
     Raises:
         DataError: it is missing, empty, damaged, or not labelled. The message says what to do.
     """
     path = Path(path)
     if os.path.isfile(path):
-        return read_items(path, Roles(text_column, label_column), labelled=True)
+        return read_items(path, Roles(text_column, label_column, numbers), labelled=True)
     if path.suffix.lower() in TABLES and not path.exists():
         raise DataError(f"Expected a table at {path}, but there is no such file; check the path.")
     files = class_files(path)
     pairs = [(label, file) for label, of_class in files.items() for file in of_class]
     labels, paths = [label for label, _ in pairs], [file for _, file in pairs]
+    warn_of_others(path, paths)
     return Items("picture", [str(file) for file in paths], paths, labels)
 
 
@@ -46,6 +50,7 @@ def read_unlabelled(
     *,
     text_column: str | None = None,
     label_column: str | None = None,
+    numbers: Sequence[str] = (),
 ) -> Items:
     """Read items to classify, in the given order. They have labels if they are of a table with such a column.
 
@@ -54,6 +59,7 @@ def read_unlabelled(
         lines: paths, one a line, in the place of `-`.
         text_column: of a table of texts, if it is not called `text`.
         label_column: of a table with labels, if it is not called `label`.
+        numbers: as in `read_labelled`.
 
     Raises:
         DataError: something is missing, there is nothing, or tables and images are mixed.
@@ -65,7 +71,7 @@ def read_unlabelled(
             raise DataError(
                 f"Expected one table or any number of images, but got {first(names)}. Pass them one by one."
             )
-        return read_items(Path(tables[0]), Roles(text_column, label_column))
+        return read_items(Path(tables[0]), Roles(text_column, label_column, numbers))
     paths = [path for name in names for path in _expand(name)]
     if not paths:
         raise DataError(
@@ -83,7 +89,7 @@ def _expand(name: str) -> list[Path]:
     if "\0" in name:
         raise DataError(f"Expected the path of an image, but got {name!r}.")
     if os.path.isdir(path):
-        found = sorted(p for p in _visible(path) if p.suffix.lower() in SUFFIXES and p.is_file())
+        found = images_below(path)
         if not found:
             raise DataError(f"Expected {path} to hold images ({', '.join(SUFFIXES)}), but it has none.")
         return found
@@ -92,17 +98,7 @@ def _expand(name: str) -> list[Path]:
     if glob.has_magic(name):
         matches = sorted(glob.glob(name, recursive=True))
         if matches:
-            return [p for match in matches for p in _expand(match) if p.suffix.lower() in SUFFIXES]
+            expanded = dict.fromkeys(p for match in matches for p in _expand(match))
+            return [p for p in expanded if p.suffix.lower() in SUFFIXES]
         raise DataError(f"Expected images that match {name!r}, but there are none; check the pattern.")
     raise DataError(f"Expected an image, a folder or a table at {name!r}, but there is none; check the path.")
-
-
-def _visible(root: Path) -> Iterator[Path]:
-    """Files in and below a folder, without hidden ones. A folder that cannot be read is an error, not left out."""
-
-    def refuse(error: OSError) -> None:
-        raise DataError(f"Expected to read all folders in {root}, but got: {error}.") from error
-
-    for folder, folders, files in os.walk(root, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(folder, name) for name in files if not name.startswith("."))

@@ -1,12 +1,14 @@
 """Items of tables: paths of images, texts or embeddings, with or without labels."""
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.classifier.inputs import LARGEST
 from mirrorshot.data.cache import read_npz
 from mirrorshot.encoders import Embeddings
 from mirrorshot.files.regular import open_regular
@@ -24,10 +26,14 @@ _INDEX = ""  # the name that pandas gives the numbers of rows in a CSV file
 
 
 class Roles(NamedTuple):
-    """Columns that a user names; None: the first that is there of `text`, `body` ... and of `label`, `class`, `y`."""
+    """Columns that a user names; None: the first that is there of `text`, `body` ... and of `label`, `class`, `y`.
+
+    `numbers` are those of a model, which are its measurements whatever their names.
+    """
 
     text: str | None = None
     label: str | None = None
+    numbers: Sequence[str] = ()
 
 
 def read_items(path: Path, roles: Roles, *, labelled: bool = False) -> Items:
@@ -49,7 +55,7 @@ def read_items(path: Path, roles: Roles, *, labelled: bool = False) -> Items:
         return _checked(Items("text", [f"line {i + 1}" for i in range(len(texts))], texts, None), path, labelled, [])
     if suffix in (".npz", ".npy"):
         arrays = _read_npy(path) if suffix == ".npy" else read_npz(path)
-        return _checked(_from_arrays(arrays, path), path, labelled, list(arrays))
+        return _checked(_from_arrays(arrays, path, roles.label), path, labelled, list(arrays))
     columns = read_columns(path)
     return _checked(_from_columns(columns, path, roles), path, labelled, list(columns))
 
@@ -70,9 +76,9 @@ def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
             f"Expected two columns of {path}, one of texts and one of labels, but got {roles.text!r} for both "
             "--text-column and --label-column."
         )
-    label = _column(columns, roles.label, _LABEL, path, "--label-column", other=roles.text)
-    text = _column(columns, roles.text, _TEXT, path, "--text-column", other=label)
-    name, file = (next((one for one in names if one in columns), None) for names in (_NAME, _PATH))
+    label = _column(columns, roles.label, _LABEL, path, "--label-column", taken=(roles.text, *roles.numbers))
+    text = _column(columns, roles.text, _TEXT, path, "--text-column", taken=(label, *roles.numbers))
+    name, file = (_usual(columns, names, roles.numbers) for names in (_NAME, _PATH))
     labels = None if label is None else _labels(columns[label], path)
     if file is not None and roles.text is None:
         files = [path.parent / str(value) for value in columns[file]]
@@ -80,7 +86,7 @@ def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
     n_rows = len(next(iter(columns.values())))
     names = [str(columns[name][i]) if name is not None else f"row {i + 1}" for i in range(n_rows)]
     if text is not None:
-        return Items("text", names, ["" if value is None else str(value) for value in columns[text]], labels)
+        return Items("text", names, _texts(columns[text], path, f"the column {text!r}"), labels)
     if isinstance(columns.get(_VECTORS, [None])[0], list):
         return Items("embedding", names, _numbers(np.array(_vectors(columns[_VECTORS], path)), path), labels)
     numbers = {key: values for key, values in columns.items() if key not in (label, name, _INDEX)}
@@ -90,24 +96,34 @@ def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
 
 
 def _column(
-    columns: Columns, named: str | None, usual: tuple[str, ...], path: Path, option: str, other: str | None
+    columns: Columns, named: str | None, usual: Sequence[str], path: Path, option: str, taken: Sequence[str | None]
 ) -> str | None:
     """The column that the user named, or the first usual one that has no other role."""
     if named is not None and named not in columns:
         raise DataError(
             f"Expected {path} to have the column {named!r} of {option}, but it has {first(list(columns), 20)}."
         )
-    return named or next((name for name in usual if name in columns and name != other), None)
+    return named or _usual(columns, usual, taken)
+
+
+def _usual(columns: Columns, usual: Sequence[str], taken: Sequence[str | None]) -> str | None:
+    return next((name for name in usual if name in columns and name not in taken), None)
 
 
 def _labels(values: list[Any], path: Path) -> list[str]:
-    labels = ["" if value is None or value != value else str(value) for value in values]  # NaN is not itself
+    labels = _texts(values, path, "labels")
     if "" in labels:
         raise DataError(f"Expected every row of {path} to have a label, but row {labels.index('') + 1} has none.")
-    odd = next((row for row, value in enumerate(values, 1) if isinstance(value, (list, dict))), None)
-    if odd is not None:
-        raise DataError(f"Expected labels of {path} to be texts or numbers, but got {labels[odd - 1]!r} in row {odd}.")
     return labels
+
+
+def _texts(values: list[Any], path: Path, what: str) -> list[str]:
+    """Values as texts, those that are missing as empty ones."""
+    odd = next((row for row, value in enumerate(values) if isinstance(value, (list, dict, bytes))), None)
+    if odd is not None:
+        got = f"{str(values[odd])[:60]!r}, {type(values[odd]).__name__}, in row {odd + 1}"
+        raise DataError(f"Expected {what} of {path} to be texts or numbers, but got {got}. Write them as texts.")
+    return ["" if value is None or value != value else str(value) for value in values]  # NaN is not itself
 
 
 def _matrix(numbers: Columns, columns: Columns, path: Path) -> NDArray[Any]:
@@ -124,7 +140,7 @@ def _vectors(column: list[Any], path: Path) -> list[list[float]]:
     for row, value in enumerate(column, 1):
         try:
             vectors.append([float(x) for x in value])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             got = f"{str(value)[:60]!r}"
         else:
             if len(vectors[-1]) == len(vectors[0]):
@@ -142,7 +158,7 @@ def _column_of_numbers(name: str, column: list[Any], path: Path) -> list[float]:
     for row, value in enumerate(column, 1):
         try:
             numbers.append(float(value))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             got = "nothing" if value in (None, "") else repr(str(value)[:60])
             raise DataError(
                 f"Expected the column {name!r} of {path} to be numbers (with a decimal point), but got {got} in row "
@@ -151,8 +167,12 @@ def _column_of_numbers(name: str, column: list[Any], path: Path) -> list[float]:
     return numbers
 
 
-def _from_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> Items:
-    X, y = (_array(arrays, names, path) for names in (_ARRAYS, _TARGETS))
+def _from_arrays(arrays: dict[str, NDArray[Any]], path: Path, label: str | None) -> Items:
+    if label is not None and label not in arrays:
+        raise DataError(
+            f"Expected {path} to have the array {label!r} of --label-column, but it has {first([*arrays])}."
+        )
+    X, y = (_array(arrays, names, path) for names in (_ARRAYS, (label,) if label else _TARGETS))
     if X is None:
         raise DataError(f"Expected {path} to have one array `X`, but it has {first(sorted(arrays)) or 'none'}.")
     X = _numbers(X, path)
@@ -179,7 +199,7 @@ def _targets(y: NDArray[Any], names: NDArray[Any] | None, n: int, path: Path) ->
             raise DataError(f"Expected labels of {path} below {len(names)}, but got {y.min()} to {y.max()}.")
         y = names[y]
     texts = np.char.decode(y, "utf-8", "replace") if y.dtype.kind == "S" else y
-    return [str(label) for label in texts.tolist()]
+    return _labels(texts.tolist(), path)
 
 
 def _read_npy(path: Path) -> dict[str, NDArray[Any]]:
@@ -194,8 +214,9 @@ def _numbers(X: Any, path: Path) -> Embeddings:
     if X.ndim != 2 or X.dtype.kind not in "fiu" or X.size == 0:
         raise DataError(f"Expected embeddings (n, D) in {path}, but got shape {X.shape} of {X.dtype}.")
     X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
-    bad = (1 + np.flatnonzero(~np.isfinite(X).all(1))).tolist()
+    bad = (1 + np.flatnonzero(~(np.abs(X) <= np.float64(LARGEST)).all(1))).tolist()
     if bad:
+        got = "NaN or infinity" if not np.isfinite(X).all() else f"larger ones than {LARGEST:g}"
         rows = "row" if len(bad) == 1 else "rows"
-        raise DataError(f"Expected finite numbers in {path}, but got NaN or infinity in {rows} {first(bad)}.")
+        raise DataError(f"Expected finite numbers in {path}, but got {got} in {rows} {first(bad)}.")
     return X

@@ -85,6 +85,13 @@ def test_sixteen_bits_keep_their_brightness():
         assert np.asarray(read_image(encoded(Image.fromarray(values), form), PLENTY)).tolist() == [[0, 0, 1, 128, 255]]
 
 
+def test_numbers_beyond_sixteen_bits_are_refused():
+    for value in (2**16, -1):
+        content = encoded(Image.fromarray(np.full((2, 2), value, np.int32)), "TIFF")
+        with pytest.raises(ImageError, match=f"from {value} to {value}, not from 0 to 65535"):
+            read_image(content, PLENTY)
+
+
 @pytest.mark.parametrize(("mode", "colour", "transparency"), [("L", 7, 7), ("RGB", (1, 2, 3), (1, 2, 3)), ("P", 0, 0)])
 def test_a_transparent_colour_becomes_white(mode, colour, transparency):
     content = encoded(Image.new(mode, (4, 3), colour), "PNG", transparency=transparency)

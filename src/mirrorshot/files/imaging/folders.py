@@ -1,9 +1,11 @@
 """Folders of images, one for each class."""
 
+import os
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from mirrorshot.files.texts import first
+from mirrorshot.files.texts import count, first
 from mirrorshot.types import DataError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -14,12 +16,11 @@ def class_files(root: Path) -> dict[str, list[Path]]:
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         raise DataError(f"Expected a folder of class folders at {root}, but it {problem}; check the path.")
-    inside = visible(root)
-    folders = [entry for entry in inside if entry.is_dir() and not _leads_back(entry, root)]
+    folders = class_folders(root)
     if not folders:
         raise DataError(
-            f"Expected {root} to have a folder for each class, but it has none and {len(images_of(inside))} images; "
-            "put the images of each class into a folder of its name."
+            f"Expected {root} to have a folder for each class, but it has none and {len(images_of(visible(root)))} "
+            "images; put the images of each class into a folder of its name."
         )
     files = {folder.name: images_of(visible(folder)) for folder in folders}
     if empty := [name for name, of_class in files.items() if not of_class]:
@@ -28,6 +29,39 @@ def class_files(root: Path) -> dict[str, list[Path]]:
             f"but {len(empty)} of {len(files)} have none: {first(empty)}; remove them or add images."
         )
     return files
+
+
+def class_folders(root: Path) -> list[Path]:
+    """Return the folders in a folder, without hidden ones and links that lead back."""
+    return [entry for entry in visible(root) if entry.is_dir() and not _leads_back(entry, root)]
+
+
+def images_below(root: Path) -> list[Path]:
+    """Return the images in and below a folder, hidden ones left out, in order.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"Expected to read all folders in {root}, but got: {error}.") from error
+
+    found: list[Path] = []
+    for folder, folders, files in os.walk(root, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += images_of(Path(folder, name) for name in files if not name.startswith("."))
+    return sorted(found)
+
+
+def warn_of_others(root: Path, used: Iterable[Path]) -> None:
+    """Warn of the images in and below a folder of class folders that are in none of these, or deeper in one."""
+    others = sorted({*images_below(root)} - {*used})
+    if others:
+        shown = first([str(path.relative_to(root)) for path in others], 3)
+        warnings.warn(
+            f"Left out {count(len(others), 'images')} of {root}, not directly in a class folder: {shown}.",
+            stacklevel=3,
+        )
 
 
 def visible(folder: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """Decoding of image files to pixels, within bounds and without metadata."""
 
 import io
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from PIL import (
     BmpImagePlugin,
@@ -24,6 +24,7 @@ MAX_WORK = 2**30
 # Imported here, so that the first image does not wait for them.
 _PLUGINS = (BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)
 _QUALITY = 88
+_MOST = 2**16 - 1  # of a pixel of sixteen bits
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -129,7 +130,11 @@ def _check_pixels(size: tuple[int, int], max_pixels: int, passes: int) -> None:
 def _eight_bits(image: Image.Image) -> Image.Image:
     """Scale sixteen bits to eight; Pillow's own conversion clips bright pixels."""
     if image.mode.startswith("I"):
-        return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+        image = image.convert("I")
+        low, high = cast("tuple[int, int]", image.getextrema())
+        if low < 0 or high > _MOST:
+            raise ImageError(f"its pixels are whole numbers from {low} to {high}, not from 0 to {_MOST}")
+        return image.point(lambda value: value * (1 / 256)).convert("L")
     if image.mode == "F":
         raise ImageError("its pixels are floating-point numbers of unknown range")
     return image

@@ -11,7 +11,7 @@ from PIL import Image
 from mirrorshot.data.decoding import Progress
 from mirrorshot.encoders import Embeddings, Encoder, is_colour
 from mirrorshot.encoders.base import unit
-from mirrorshot.files.imaging.folders import SUFFIXES, images_of, visible
+from mirrorshot.files.imaging.folders import SUFFIXES, class_folders, images_of, visible, warn_of_others
 from mirrorshot.tool.encoding import look_at_images
 from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
@@ -46,10 +46,10 @@ def list_images(root: Path) -> tuple[Items, list[str]]:
     """
     if not root.is_dir():
         raise DataError(f"Expected a folder of images at {root}, but there is none; check the path.")
-    folders = [entry for entry in visible(root) if entry.is_dir()]
-    inside: dict[str | None, list[Path]] = {folder.name: images_of(visible(folder)) for folder in folders}
+    inside: dict[str | None, list[Path]] = {place.name: images_of(visible(place)) for place in class_folders(root)}
     inside = inside or {None: images_of(visible(root))}
     paths = [path for of_class in inside.values() for path in of_class]
+    warn_of_others(root, paths)
     if not paths:
         raise DataError(f"Expected {root} to hold images ({', '.join(SUFFIXES)}), but it has none.")
     names = [str(path.relative_to(root)) for path in paths]
