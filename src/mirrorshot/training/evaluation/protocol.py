@@ -39,7 +39,8 @@ def evaluate(
     of the queries of all tasks, as they are and, with `validation` classes, at one temperature fitted by NLL to
     `n_validation_tasks` of these, drawn with the first seed. `two_temperatures` also calibrates as the paper's released
     code does, with a likelihood temperature and a second one, chosen by the ECE and by the MCE of the validation tasks
-    (`mirrorshot.metrics.two_temperatures`). `batch_size` is tasks at a time.
+    (`mirrorshot.metrics.two_temperatures`). `batch_size` is tasks at a time; the random numbers of a stochastic
+    method belong to a batch.
 
     Raises `NumericalError` if a prediction is NaN, `DataError` if the data have too few classes or items.
 
