@@ -201,6 +201,8 @@ def test_a_network_in_half_precision_leaves_the_gaussian_process_in_single():
         ({"objective": "map"}, "'ml', 'cml', 'pl' or 'tpl', but got 'map'"),
         ({"training_temperature": 0.0}, "`training_temperature` to be positive, but got 0.0"),
         ({"objective": "tpl", "temperature": False}, "`temperature` to be True for objective 'tpl'"),
+        ({"objective": "tpl", "training_temperature": 0.5}, "training_temperature=1 for objective 'tpl'"),
+        ({"objective": "pl", "predictive_weight": 0.5}, "predictive_weight=0 for objective 'pl'"),
         ({"kernel": "gauss"}, "one of cosine, rbf.*but got 'gauss'"),
         ({"kernel_options": {"colour": 1}}, "arguments of kernel 'cosine'"),
     ],
@@ -208,3 +210,13 @@ def test_a_network_in_half_precision_leaves_the_gaussian_process_in_single():
 def test_a_wrong_option_is_refused(as_for_users, options, message):
     with pytest.raises(InvalidInputError, match=message):
         make(**options)
+
+
+@pytest.mark.parametrize("objective", ["ml", "pl"])
+def test_kernels_of_another_number_of_classes_are_refused(as_for_users, few, objective):
+    tasks, query_y = few
+    method = make(objective=objective, kernel_options={"n_way": 3})
+    with pytest.raises(InvalidInputError, match=r"tasks of 3 classes.*but got 5. Leave out `n_way`"):
+        method.loss(tasks, query_y)
+    with pytest.raises(InvalidInputError, match="tasks of 3 classes"):
+        method.predict(tasks)

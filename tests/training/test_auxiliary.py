@@ -101,6 +101,14 @@ def test_a_pretrained_method_has_no_classes_to_turn(pictures, make_config):
         build_stream(config, pictures, training_sampler(config, pictures.train), rank=0, world_size=1)
 
 
+def test_embeddings_have_no_network_that_it_could_train(embeddings, make_config, tmp_path):
+    results = [
+        train(make_config(auxiliary_weight=weight), tmp_path / str(weight), dataset=embeddings).best
+        for weight in (0.0, 3.0)
+    ]
+    assert all(results[0][key] == results[1][key] for key in ("loss", "gradient", "val_nll"))
+
+
 def test_weight_zero_changes_nothing_bit_for_bit(pictures, make_config, run_content, tmp_path):
     for name, settings in (("without", {}), ("zero", {"auxiliary_weight": 0.0, "auxiliary_smoothing": 0.1})):
         train(make_config(ema=0.9, **settings), tmp_path / name, dataset=pictures)

@@ -73,3 +73,21 @@ def test_a_method_with_an_output_for_each_class_refuses_larger_training_tasks(na
     with pytest.raises(InvalidInputError, match="train_way=3 or 0 for"):
         resolve_options(make_config(method=name, train_way=5), pictures)
     assert resolve_options(make_config(method=name, train_way=3), pictures).train_way == 3
+
+
+def test_dkt_takes_larger_training_tasks_unless_each_class_has_a_prior_mean(pictures, make_config):
+    config = make_config(method="dkt", train_way=5)
+    assert resolve_options(config, pictures).train_way == 5
+    with pytest.raises(InvalidInputError, match="train_way=3 or 0 for dkt"):
+        resolve_options(config.replace(method_options={"per_class_mean": True}), pictures)
+
+
+@pytest.mark.parametrize("changes", [{"train_way": 5}, {"train_query": 1}])
+def test_a_pretrained_method_has_no_training_tasks(pictures, make_config, changes):
+    with pytest.raises(InvalidInputError, match="train_way=0 and train_query=0 for ncm_cosine"):
+        resolve_options(make_config(method="ncm_cosine", **changes), pictures)
+
+
+def test_more_training_ways_than_classes_are_refused_by_name(pictures, make_config):
+    with pytest.raises(InvalidInputError, match="train_way to be at most 5"):
+        resolve_options(make_config(train_way=6), pictures)

@@ -34,6 +34,7 @@ def test_every_setting_is_documented_and_has_a_default():
         ("n_way=2.5", "`n_way` to be an integer, but got 2.5"),
         ("n_way=true", "`n_way` to be an integer, but got True"),
         ("n_way=1", "`n_way` to be between 2 and 1000, but got 1"),
+        ("train_way=1", "`train_way` to be 0 or at least 2, but got 1"),
         ("n_query=0", "`n_query`"),
         ("n_episodes=0", "`n_episodes`"),
         ("tasks_per_step=0", "`tasks_per_step`"),

@@ -287,3 +287,10 @@ def test_a_killed_process_is_continued_by_another(pictures, make_config, tmp_pat
     assert second.returncode == 0, errors
     assert "Took over the lock" in errors
     assert run_content(folder) == run_content(whole(make_config(**CHANGES)))
+
+
+def test_data_that_have_changed_are_refused(embeddings, make_config, tmp_path):
+    train(make_config(), tmp_path, dataset=embeddings)
+    fewer = embeddings._replace(train=embeddings.train.subset(range(4)))
+    with pytest.raises(InvalidInputError, match=r"items that the run in .* began with, but others are there"):
+        train(None, tmp_path, resume=True, dataset=fewer)

@@ -228,6 +228,21 @@ def test_data_that_cannot_serve_are_refused_and_the_lock_is_given_back(embedding
         train(make_config(backbone="conv4s"), folder.with_name("three"), dataset=embeddings)
 
 
+def test_settings_that_only_the_first_step_can_refuse_leave_no_run(pictures, make_config, folder):
+    with pytest.raises(InvalidInputError, match="auxiliary_weight=0 for maml"):
+        train(make_config(method="maml", auxiliary_weight=1.0), folder, dataset=pictures)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["mirror_gp", "matchingnet", "maml"])
+def test_embeddings_in_double_precision_are_trained_on_as_in_single(embeddings, make_config, tmp_path, name):
+    parts = (part._replace(items=part.items.double()) for part in (embeddings.train, embeddings.val))
+    double = embeddings._replace(**dict(zip(("train", "val"), parts, strict=True)))
+    config = make_config(method=name, n_episodes=4)
+    one, other = (train(config, tmp_path / str(data.train.items.dtype), dataset=data) for data in (embeddings, double))
+    assert one.best["val_nll"] == other.best["val_nll"]
+
+
 def test_a_device_that_is_not_there_is_explained(embeddings, make_config, folder):
     for device, message in (("tpu", "auto, cpu, cuda or cuda:N, but got 'tpu'"), ("cuda:7", "a GPU number 7, but got")):
         with pytest.raises(InvalidInputError, match=message):

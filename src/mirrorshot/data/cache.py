@@ -4,7 +4,6 @@ A cache is written under another name and renamed, so readers see all or nothing
 folder that cannot be written is a warning and no error. Reading executes nothing.
 """
 
-import io
 import os
 import shutil
 import tempfile
@@ -19,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrorshot.files.regular import open_regular
-from mirrorshot.files.writing import write_atomically
 from mirrorshot.types import DataError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -57,64 +55,25 @@ def read_npz(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any
         ) from error
 
 
-def cached_npz(
-    path: Path, make: Callable[[], Arrays], check: Callable[[Arrays], None] = lambda arrays: None
-) -> dict[str, NDArray[Any]]:
-    """Read arrays from a compressed `.npz` file, or make and keep them. For small ones: the whole file is read.
-
-    The name of the file has everything that determines the arrays. `check` raises ValueError if those read are not of
-    the kind that `make` returns.
-    """
-
-    def read() -> dict[str, NDArray[Any]]:
-        arrays = _load(path)
-        check(arrays)
-        return arrays
-
-    def made() -> Arrays:
-        arrays = make()
-        if any(array.dtype.hasobject for array in arrays.values()):  # numpy before 2.1 would pickle them
-            raise ValueError("Object arrays cannot be saved.")
-        return arrays
-
-    return _cached(path, read, made, lambda arrays: _write_npz(path, arrays))
-
-
 def cached_folder(path: Path, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
-    """Read arrays from a folder of `.npy` files, or make and keep them. For large ones: they are memory-mapped.
+    """Read arrays from a folder of `.npy` files, or make and keep them.
 
-    The mapping is copy-on-write, so pages are read when they are used and the files never change. `key` determines the
-    arrays, such as a hash of the files they are made from. Arrays kept under another key are replaced, so a source that
-    changes does not fill the disk.
+    They are memory-mapped, copy-on-write: pages are read when they are used and the files never change. `key`
+    determines the arrays, such as a hash of the files they are made from. Arrays kept under another key are replaced,
+    so a source that changes does not fill the disk.
     """
-
-    def read() -> dict[str, NDArray[Any]] | None:
-        return _map(path) if (path / "key").read_text("utf-8") == key else None
-
-    return _cached(path, read, make, lambda made: _write_folder(path, key, made))
-
-
-def _cached(
-    path: Path,
-    read: Callable[[], dict[str, NDArray[Any]] | None],
-    make: Callable[[], Arrays],
-    write: Callable[[Arrays], dict[str, NDArray[Any]]],
-) -> dict[str, NDArray[Any]]:
-    """Read a cache; if it does not exist, is out of date or, with a warning, damaged, make and write it."""
     try:
-        kept = read()
+        if (path / "key").read_text("utf-8") == key:
+            return _map(path)
     except (FileNotFoundError, NotADirectoryError):
-        kept = None
+        pass
     except _DAMAGE as error:
-        warnings.warn(f"The cache {path} cannot be read ({error}); it is made again.", stacklevel=6)
-        kept = None
-    if kept is not None:
-        return kept
+        warnings.warn(f"The cache {path} cannot be read ({error}); it is made again.", stacklevel=5)
     made = dict(make())
     try:
-        return write(made)
+        return _write_folder(path, key, made)
     except _DAMAGE as error:
-        warnings.warn(f"The arrays cannot be kept in {path} ({error}); set MIRRORSHOT_CACHE.", stacklevel=6)
+        warnings.warn(f"The arrays cannot be kept in {path} ({error}); set MIRRORSHOT_CACHE.", stacklevel=5)
     return made
 
 
@@ -130,14 +89,6 @@ def _map(path: Path) -> dict[str, NDArray[Any]]:
     if not arrays:
         raise ValueError("it has no arrays")
     return arrays
-
-
-def _write_npz(path: Path, arrays: Arrays) -> dict[str, NDArray[Any]]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = io.BytesIO()
-    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
-    write_atomically(path, content.getvalue())
-    return dict(arrays)
 
 
 def _write_folder(path: Path, key: str, arrays: Arrays) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from mirrorshot.data.cache import Arrays, cache_folder, cached_npz
+from mirrorshot.data.cache import Arrays, cache_folder, cached_folder
 from mirrorshot.data.source import ClassSource
 from mirrorshot.data.typefaces import DIGITS, SIZE, glyph_classes, render_class
 from mirrorshot.types import InvalidInputError, check_at_least
@@ -60,18 +60,12 @@ def _glyphs(split: str, n_classes: int | None, n_per_class: int, seed: int, cach
         items = np.concatenate([render_class(chr(code), n_per_class, seed) for code in codes])
         return {"items": items, "codes": np.array(codes, dtype=np.int64)}
 
-    versions = f"{version('matplotlib')}-{version('pillow')}"  # they have the fonts and draw them
-    key = f"glyphs-{_FORMAT}-{versions}-{split}-{n_classes or 'all'}-{n_per_class}-{seed}"
-    kept = cached_npz(cache_folder() / f"{key}.npz", make, _check_kept) if cache else make()
+    place = cache_folder() / f"glyphs-{split}-{n_classes or 'all'}-{n_per_class}-{seed}"
+    key = f"{_FORMAT} {version('matplotlib')} {version('pillow')}"  # they have the fonts and draw them
+    kept = cached_folder(place, key, make) if cache else make()
     codes = kept["codes"].tolist()
     labels = torch.arange(len(codes)).repeat_interleave(n_per_class)
     return ClassSource(torch.from_numpy(kept["items"]), labels, tuple(map(chr, codes)))
-
-
-def _check_kept(arrays: Arrays) -> None:
-    items, codes = arrays["items"], arrays["codes"]
-    if items.dtype != np.uint8 or items.shape[1:] != (1, SIZE, SIZE) or not len(codes) or len(items) % len(codes):
-        raise ValueError(f"unexpected content: {items.dtype} of shape {items.shape}")
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,5 +1,6 @@
 """Labelled sets of items, from which episodes are drawn."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -65,6 +66,13 @@ class ClassSource(NamedTuple):
     def counts(self) -> Int[Tensor, " n_classes"]:
         """Number of items of each class."""
         return torch.bincount(self.labels, minlength=self.n_classes)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of labels and names but not of items, so that two embeddings of the same images may be compared."""
+        digest = hashlib.sha256("\0".join(self.class_names).encode())
+        digest.update(self.labels.cpu().numpy().astype("<i8").tobytes())
+        return digest.hexdigest()[:16]
 
     def to(self, device: torch.device | str) -> "ClassSource":
         """Return the same set on another device, where episodes are then gathered."""

@@ -112,6 +112,16 @@ class GPMethod(FittedTemperature):
         check_choice(Objective, objective=objective)
         if objective == "tpl" and not temperature:
             raise InvalidInputError("Expected `temperature` to be True for objective 'tpl', but got False: use 'pl'.")
+        if objective in ("pl", "tpl") and predictive_weight:
+            raise InvalidInputError(
+                f"Expected predictive_weight=0 for objective {objective!r}, which has no bound to add it to, but got "
+                f"{predictive_weight}."
+            )
+        if objective == "tpl" and training_temperature != 1.0:
+            raise InvalidInputError(
+                "Expected training_temperature=1 for objective 'tpl', which takes the fitted one, but got "
+                f"{training_temperature}. Use 'pl'."
+            )
         given = _named_kernel(kernel, kernel_options or {}) if isinstance(kernel, str) else kernel
         self.kernel = trainable(given)
         self.is_centred = self.kernel.is_centred
@@ -135,7 +145,7 @@ class GPMethod(FittedTemperature):
         if self.objective in ("pl", "tpl"):
             return self._query_loss(tasks, self._task_covariances(tasks), query_y)
         support, query = self.features(tasks)
-        K = self.kernel(torch.cat([support, query], 1), centre=self._centre(tasks, support))
+        K = self._covariance(tasks, torch.cat([support, query], 1))
         points, n = Points.of(tasks, query_y), support.shape[1]
         total = self._bound(K, points)
         if self.objective == "ml":
@@ -175,9 +185,19 @@ class GPMethod(FittedTemperature):
 
     def _task_covariances(self, tasks: TaskBatch) -> Covariances:
         support, query = self.features(tasks)
-        centre = self._centre(tasks, support)
-        K, cross = self.kernel(support, centre=centre), self.kernel(support, query, centre=centre)
+        centre, K = self._centre(tasks, support), self._covariance(tasks, support)
+        cross = self.kernel(support, query, centre=centre)
         return Covariances(K, cross, self.kernel.diagonal(query, centre=centre))
+
+    def _covariance(self, tasks: TaskBatch, z: Float[Tensor, "T P D"]) -> Float[Tensor, "T _ P P"]:
+        """Prior covariance of features, those of the support first."""
+        K = self.kernel(z, centre=self._centre(tasks, z[:, : tasks.support_x.shape[1]]))
+        if K.shape[1] not in (1, tasks.n_way):
+            raise InvalidInputError(
+                f"Expected tasks of {K.shape[1]} classes, each of which has a kernel of its own, but got "
+                f"{tasks.n_way}. Leave out `n_way` of the kernel for tasks of any number."
+            )
+        return K
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The network, and the kernel with its own learning rate."""

@@ -150,8 +150,7 @@ class MirrorGP(GPMethod):
 
     def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
         """Prior covariance of support and query together, with the features of training (one view)."""
-        z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1), one_view=True)
-        return self.kernel(z, centre=self._centre(tasks, z[:, : tasks.support_x.shape[1]]))
+        return self._covariance(tasks, self.embed(torch.cat([tasks.support_x, tasks.query_x], 1), one_view=True))
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
         """If the fused kernels take the tasks."""

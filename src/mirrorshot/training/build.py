@@ -66,11 +66,7 @@ def place_method(method: FewShotMethod, config: Config, device: torch.device) ->
 def resolve_options(config: Config, dataset: Dataset) -> Config:
     """Fill in the options of the method that follow from the task and the data."""
     known, given = method_options(config.method), config.method_options
-    if "n_way" in known and config.train_way not in (0, config.n_way):
-        raise InvalidInputError(
-            f"Expected train_way={config.n_way} or 0 for {config.method}, which has an output for each class of a "
-            f"task, but got {config.train_way}."
-        )
+    _check_training_tasks(config, dataset)
     found = {"n_way": config.n_way} | ({} if dataset.train is None else {"n_base_classes": dataset.train.n_classes})
     found = {key: value for key, value in found.items() if key in known}
     for key, value in found.items():
@@ -80,6 +76,26 @@ def resolve_options(config: Config, dataset: Dataset) -> Config:
                 "it out."
             )
     return config.replace(method_options=found) if set(found) - set(given) else config
+
+
+def _check_training_tasks(config: Config, dataset: Dataset) -> None:
+    """Refuse training tasks of another size than those of the test where the method or the data cannot have them."""
+    if is_pretrained(config) and (config.train_way or config.train_query):
+        raise InvalidInputError(
+            f"Expected train_way=0 and train_query=0 for {config.method}, which does not learn from tasks, but got "
+            f"{config.train_way} and {config.train_query}."
+        )
+    options = method_options(config.method) | config.method_options
+    if config.train_way not in (0, config.n_way) and "n_way" in options and options.get("per_class_mean", True):
+        raise InvalidInputError(
+            f"Expected train_way={config.n_way} or 0 for {config.method}, which has an output for each class of a "
+            f"task, but got {config.train_way}."
+        )
+    if dataset.train is not None and config.train_way > dataset.train.n_classes:
+        raise InvalidInputError(
+            f"Expected train_way to be at most {dataset.train.n_classes}, the number of training classes, but got "
+            f"{config.train_way}."
+        )
 
 
 def backbone_name(config: Config, dataset: Dataset) -> str:

@@ -47,7 +47,7 @@ class Config:
         schedule: "constant", or "cosine": the learning rates fall to zero along a cosine.
         ema: decay of the running average of the weights that is validated and kept; 0: no average.
         auxiliary_weight: weight of the cross-entropy of a classifier over all training classes, which is added to the
-            loss of the tasks; 0: none.
+            loss of the tasks, where there is a network to train; 0: none.
         auxiliary_smoothing: label smoothing of that classifier.
         auxiliary_schedule: "constant", or "cosine": the weight falls to zero along a cosine.
         clip: longest gradient; longer ones are shortened to it. 0: no limit.
@@ -118,6 +118,8 @@ class Config:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidInputError(f"Expected setting `{name}` to be between {low} and {high}, but got {value}.")
+        if self.train_way == 1:
+            raise InvalidInputError("Expected setting `train_way` to be 0 or at least 2, but got 1.")
         if self.validate_every % self.tasks_per_step:
             raise InvalidInputError(
                 f"Expected `validate_every` to be a multiple of `tasks_per_step`, but got {self.validate_every} and "

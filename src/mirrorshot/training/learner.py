@@ -51,7 +51,9 @@ class Learner:
         self.method, self.config, self.stream, self.world_size = method, config, stream, world_size
         self.average = {n: p.detach().clone() for n, p in method.named_parameters()} if config.ema else None
         self.is_cuda = stream.device.type == "cuda"
-        self.auxiliary = AuxiliaryLoss(method, stream, config) if config.auxiliary_weight else None
+        # embeddings have no network for it to train
+        has_auxiliary = config.auxiliary_weight and any(True for _ in method.backbone.parameters())
+        self.auxiliary = AuxiliaryLoss(method, stream, config) if has_auxiliary else None
         others = self.auxiliary.parameters() if self.auxiliary is not None else ()
         self.optimizers = make_optimizers(method, config, is_cuda=self.is_cuda, others=others)
         self._groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]

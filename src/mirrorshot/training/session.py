@@ -37,14 +37,17 @@ def train(
     with join_world(config.device) as world:
         check_shares(config, world.size)
         with _open_folder(config, folder, resume, world) as run, _fastest_convolutions(world.device):
+            trainer = None
             try:
                 dataset = dataset or load_dataset(config.data, splits=("train", "val"), progress=progress)
                 trainer = Trainer(config, dataset, world, run, progress)
-            except Exception:
-                if run is not None and not resume:
+                return trainer.run()
+            except Exception as error:
+                # some settings are refused by the first step only
+                has_begun = trainer is not None and (trainer.best or not isinstance(error, InvalidInputError))
+                if run is not None and not resume and not has_begun:
                     run.discard()
                 raise
-            return trainer.run()
 
 
 def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:

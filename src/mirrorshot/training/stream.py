@@ -80,7 +80,7 @@ class Stream(abc.ABC):
         flat = rows.flatten().clamp(min=0)
         x: Tensor
         if self.preprocess is None:
-            x = self.source.items[flat]
+            x = self.source.items[flat].float()
         else:
             numbers = draws.flatten(0, 1) if self.preprocess.augment else None
             x = self._prepare(self.preprocess, self.source.items, self.source.sizes, flat, numbers)

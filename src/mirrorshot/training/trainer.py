@@ -59,6 +59,7 @@ class Trainer:
         tuning, self._final_tuning = numbered(sampler), numbered(build.tuning_sampler(config, source))
         validation = build.validation_sampler(config, dataset.val.to(world.device))
         tested = NumberedTasks(validation, build.build_preprocess(dataset))
+        self._data = [part.fingerprint for part in (dataset.train, dataset.val)]
         self._calibration = tested, build.build_preprocess(dataset)
         self.validator = Validator(method, tuning, tested, world)
         if world.device.type == "cuda" and config.accelerate:
@@ -201,7 +202,7 @@ class Trainer:
         rule = {} if self.rule is None else {"temperature_rule": self.rule._asdict()}
         self.folder.save("best", best, {**info, **self.best, **rule})
         state = self.learner.tensors() | {f"best.{name}": tensor for name, tensor in self.best_weights.items()}
-        self.folder.save("last", state, {**info, "step": self.step, "best": self.best})
+        self.folder.save("last", state, {**info, "step": self.step, "best": self.best, "data": self._data})
 
     def _restore(self) -> None:
         """Continue from the last checkpoint, if there is one; all processes from the same state."""
@@ -209,6 +210,11 @@ class Trainer:
         if self.folder is not None and self.folder.has("last"):
             last = self.folder.load("last")
             _check_same({**tensors, **{f"best.{name}": t for name, t in weights.items()}}, last.tensors)
+            if last.info.get("data", self._data) != self._data:
+                raise InvalidInputError(
+                    f"Expected the training and validation items that the run in {self.folder.path} began with, but "
+                    "others are there now. Put them back, or begin another run."
+                )
             self.learner.restore(last.tensors)
             for name, tensor in weights.items():
                 tensor.copy_(last.tensors[f"best.{name}"])

@@ -175,7 +175,7 @@ def _draw_batch(
     tasks = tasks if tensor is None else tasks.to(tensor.device)
     support_x = _prepare_items(tasks.support_x, tasks.support_weight, prepare)
     tasks = tasks._replace(support_x=support_x, query_x=_prepare_items(tasks.query_x, tasks.query_weight, prepare))
-    method.seed(int(numbers[0]))  # random numbers of a stochastic method depend on the tasks only
+    method.seed(int(numbers[0]))  # random numbers of a stochastic method depend on the batch only
     return tasks, y
 
 

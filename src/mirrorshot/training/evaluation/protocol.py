@@ -1,6 +1,5 @@
 """Evaluation by the protocol of the paper's tables, with NLL, Brier score and a temperature from validation classes."""
 
-import hashlib
 from collections.abc import Sequence
 
 import torch
@@ -40,7 +39,8 @@ def evaluate(
     of the queries of all tasks, as they are and, with `validation` classes, at one temperature fitted by NLL to
     `n_validation_tasks` of these, drawn with the first seed. `two_temperatures` also calibrates as the paper's released
     code does, with a likelihood temperature and a second one, chosen by the ECE and by the MCE of the validation tasks
-    (`mirrorshot.metrics.two_temperatures`). `batch_size` is tasks at a time.
+    (`mirrorshot.metrics.two_temperatures`). `batch_size` is tasks at a time; the random numbers of a stochastic
+    method belong to a batch.
 
     Raises `NumericalError` if a prediction is NaN, `DataError` if the data have too few classes or items.
 
@@ -67,7 +67,7 @@ def evaluate(
         test.n_classes,
         test.n_items,
         *fitted_on,
-        _fingerprint(test),
+        test.fingerprint,
     )
     validated = validation and passes.predictions(validation, seeds[0], n_validation_tasks, "validation")
     tested = [passes.predictions(test, seed, n_tasks, f"test, seed {seed}") for seed in seeds]
@@ -123,13 +123,6 @@ def _task_mean(predictions: Predictions, values: Float[Tensor, "T M"]) -> Float[
     """Return the mean over the queries of each task, without padding."""
     real = predictions.weight > 0
     return torch.where(real, values, 0.0).sum(-1) / real.sum(-1)
-
-
-def _fingerprint(source: ClassSource) -> str:
-    """Hash labels and names but not items, so that two embeddings of the same images may be compared."""
-    digest = hashlib.sha256("\0".join(source.class_names).encode())
-    digest.update(source.labels.cpu().numpy().astype("<i8").tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _check_arguments(
