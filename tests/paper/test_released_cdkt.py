@@ -16,7 +16,6 @@ from mirrorshot.paper.released_cdkt import (
     released_objective,
     released_steps,
 )
-from mirrorshot.training.config import Config
 from mirrorshot.types import InvalidInputError
 
 F64 = torch.float64
@@ -110,11 +109,3 @@ def test_released_training_refuses_other_objectives():
     backbone = make_backbone("identity", in_features=4)
     with pytest.raises(InvalidInputError, match="released_training"):
         ReleasedLogisticSoftmaxGP(backbone, released_training=True, objective="pl")
-
-
-def test_settings_without_an_option_of_the_release_are_not_imitated():
-    from mirrorshot.methods import METHODS
-
-    before = METHODS["logistic_softmax_gp"]
-    with imitation(Config(method="logistic_softmax_gp")):
-        assert METHODS["logistic_softmax_gp"] is before

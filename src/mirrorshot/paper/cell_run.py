@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 Say = Callable[[str], None]
 N_QUERY = 15
 """Items of each class to classify in a test task."""
+_GRACE = 10.0  # seconds that a stopped process has to end
 _TRAINED = "training.json"  # in the folder of a run that is trained: where, when, how long
 
 
@@ -160,6 +161,18 @@ def cell_process(
     environment = {"OMP_NUM_THREADS": threads, "PYTHONSAFEPATH": "1", **os.environ}
     command = [sys.executable, "-m", "mirrorshot.paper.cell_run", task]
     return subprocess.Popen(command, env=environment, stdout=stdout, stderr=subprocess.STDOUT, text=True)
+
+
+def stop_processes(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """End processes of cells that still run, and wait for them: their runs can then be resumed."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _say(line: str) -> None:

@@ -8,7 +8,7 @@ so that each can be undone alone.
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
@@ -24,9 +24,7 @@ from mirrorshot.gp.logistic_softmax import (
 )
 from mirrorshot.methods.gp import Covariances, Points
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
-from mirrorshot.methods.shared import class_log_softmax
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.softmax.logistic import mean_log_sigmoid
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 _START_VARIANCE = 0.01
@@ -122,7 +120,6 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
             checkpoint: a resumed training draws them anew.
         departures: values of `Departures` that are not those of the released code.
         test_prior_mean: another prior mean at test, -5 in the released scripts.
-        geometric: probabilities proportional to `exp E log sigma`, as in the released "pl" loss and Gibbs sampler.
         **options: those of `LogisticSoftmaxGP`.
     """
 
@@ -134,7 +131,6 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
         released_training: bool = False,
         departures: dict[str, bool] | None = None,
         test_prior_mean: float | None = None,
-        geometric: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(backbone, **options)
@@ -144,7 +140,7 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
                 f"{self.objective!r}, {self.inference!r} and {self.prior_mean}."
             )
         self.test_prior_mean = self.prior_mean if test_prior_mean is None else test_prior_mean
-        self.released_bound, self.geometric, self.released_training = released_bound, geometric, released_training
+        self.released_bound, self.released_training = released_bound, released_training
         self.departures = Departures(**(departures or {}))
         self._carried: Moments | None = None
 
@@ -179,15 +175,6 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
             return super()._log_prob(tasks, prior, differentiable=differentiable)
         finally:
             self.prior_mean = trained
-
-    def _log_likelihood(
-        self, mean: Tensor, var: Tensor, mask: Tensor, class_mask: Bool[Tensor, "T C"]
-    ) -> Float[Tensor, "T M C"]:
-        if not self.geometric:
-            return super()._log_likelihood(mean, var, mask, class_mask)
-        score = mean_log_sigmoid(mean, var)
-        score = self._mean_over_chains(score) if self.inference == "gibbs" else score
-        return class_log_softmax(score.mT, class_mask)
 
 
 def _first_rates(
