@@ -8,11 +8,11 @@ from mirrorshot.gp.logistic_softmax import make_labels, mean_field, mean_field_e
 from mirrorshot.methods.gp import Points
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.paper.cells import Cell
-from mirrorshot.paper.released import imitation
 from mirrorshot.paper.released_cdkt import (
     Departures,
     Moments,
     ReleasedLogisticSoftmaxGP,
+    imitation,
     released_objective,
     released_steps,
 )

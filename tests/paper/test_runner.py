@@ -200,6 +200,14 @@ def test_all_cells_with_other_settings_are_named(data, places):
         plan(others, places)
 
 
+def test_a_run_that_cannot_be_read_is_refused_with_what_to_do(cell, places):
+    (places.runs / cell.name).mkdir(parents=True)
+    (places.runs / cell.name / "config.json").write_text("x")
+    with pytest.raises(InvalidInputError, match=r"config.json to be a JSON object.* or give --again"):
+        plan([cell], places)
+    assert plan([cell], places, again=True) == [cell]
+
+
 def test_progress_is_a_line_every_ten_seconds(monkeypatch):
     lines, clock = [], iter([0.0, 5.0, 10.5, 10.5, 12.0, 21.0, 21.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))

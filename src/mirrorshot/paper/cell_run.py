@@ -22,7 +22,7 @@ from mirrorshot.files.lock import RunError, locked, remove_run
 from mirrorshot.methods import method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.cells import Cell, commit, device_name, different_settings, read_result, save_result
-from mirrorshot.paper.released import imitation
+from mirrorshot.paper.released_cdkt import imitation
 from mirrorshot.training import train
 from mirrorshot.training.config import Config
 from mirrorshot.training.folder import read_config, read_log
@@ -45,11 +45,16 @@ class Places(NamedTuple):
 
 def check_run(cell: Cell, folder: Path) -> None:
     """Refuse the run of a cell, begun or trained, if it has other settings: its weights are not those of the cell."""
-    if (folder / "config.json").exists() and (differences := different_settings(cell.config(), read_config(folder))):
-        raise InvalidInputError(
-            f"Expected the run in {folder} to have the settings asked for, but got {'; '.join(differences)}. "
-            "Remove it, or give --again to begin it anew."
-        )
+    if not (folder / "config.json").exists():
+        return
+    remedy = "Remove the run, or give --again to begin it anew."
+    try:
+        differences = different_settings(cell.config(), read_config(folder))
+    except RunError as error:
+        raise InvalidInputError(f"{error} {remedy}") from error
+    if differences:
+        found = "; ".join(differences)
+        raise InvalidInputError(f"Expected the run in {folder} to have the settings asked for, but got {found}. {remedy}")
 
 
 def run_cell(

@@ -18,7 +18,7 @@ from mirrorshot.files.writing import write_json
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.published import Row, all_rows
-from mirrorshot.paper.released import released_options
+from mirrorshot.paper.released_cdkt import OPTIONS as RELEASED_OPTIONS
 from mirrorshot.training.config import FREE, Config, field_types, merged
 from mirrorshot.training.overrides import parse_override
 from mirrorshot.training.presets import PRESETS, preset_settings
@@ -161,7 +161,7 @@ def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str 
     A setting that the result lacks counts as its default: it may not have existed then.
     """
     ours, theirs = config.to_dict(), Config().to_dict() | {k: v for k, v in stored.items() if k in field_types()}
-    defaults = released_options(config.method) | method_options(config.method)
+    defaults = RELEASED_OPTIONS | method_options(config.method)
     asked, made = ({**defaults, **options} for options in (ours.pop("method_options"), theirs.pop("method_options")))
     differences = [(n, theirs[n], ours[n]) for n in ours if n not in FREE and theirs[n] != ours[n]]
     for name in sorted({*asked, *made}):

@@ -1,13 +1,4 @@
-"""Imitations of released code where it differs from the papers, written from reading that code, for comparisons only.
-
-The methods of `mirrorshot.methods` have no option of an imitation; within `imitation`, a run whose settings name one is
-built from the subclass in `RELEASED`.
-"""
-
-import contextlib
-import inspect
-from collections.abc import Iterator
-from typing import Any
+"""Formulas of released code where it differs from the papers, written from reading that code, for comparisons only."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,9 +9,6 @@ from mirrorshot.gp.objective import State, make_problem
 from mirrorshot.gp.one_vs_each import one_vs_each_scores
 from mirrorshot.gp.quasi_newton import MirrorInfo
 from mirrorshot.gp.steps import fixed_descent, towards
-from mirrorshot.methods import METHODS, FewShotMethod
-from mirrorshot.paper.released_cdkt import ReleasedLogisticSoftmaxGP
-from mirrorshot.training.config import Config
 
 
 def released_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites:
@@ -48,27 +36,3 @@ def released_scores(
     var = own[..., :, None] + own[..., None, :] - 2 * covariance
     # latents of covariance -var^2 / 2, zero on the diagonal, have differences of variance var^2
     return one_vs_each_scores(mean, -0.5 * var.square(), class_mask)
-
-
-RELEASED: dict[str, type[FewShotMethod]] = {"logistic_softmax_gp": ReleasedLogisticSoftmaxGP}
-"""Subclasses by the name of the method; with the defaults of their further options they do as the method."""
-
-
-def released_options(name: str) -> dict[str, Any]:
-    """Further options of the imitation of a method, with their defaults; empty where there is none."""
-    parameters = inspect.signature(RELEASED[name].__init__).parameters.values() if name in RELEASED else ()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-
-
-@contextlib.contextmanager
-def imitation(config: Config) -> Iterator[None]:
-    """Within the block, the method of the settings is its subclass in `RELEASED` if they name an option of it."""
-    name = config.method
-    if not set(config.method_options) & set(released_options(name)):
-        yield
-        return
-    own, METHODS[name] = METHODS[name], RELEASED[name]
-    try:
-        yield
-    finally:
-        METHODS[name] = own

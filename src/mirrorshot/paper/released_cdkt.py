@@ -5,6 +5,9 @@ derivation in its starts, in the order of its updates and in terms without a gra
 so that each can be undone alone.
 """
 
+import contextlib
+import inspect
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -22,9 +25,11 @@ from mirrorshot.gp.logistic_softmax import (
     mean_field_elbo,
     tilt_of,
 )
+from mirrorshot.methods import METHODS
 from mirrorshot.methods.gp import Covariances, Points
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
 from mirrorshot.networks.backbones import Backbone
+from mirrorshot.training.config import Config
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 _START_VARIANCE = 0.01
@@ -192,3 +197,24 @@ def _first_rates(
 def _tilt(mean: Tensor, var: Tensor, departures: Departures) -> Float[Tensor, "T C N"]:
     tilt = tilt_of(mean, var)
     return tilt.detach() if departures.held_tilt else tilt
+
+
+OPTIONS: dict[str, Any] = {
+    p.name: p.default
+    for p in inspect.signature(ReleasedLogisticSoftmaxGP.__init__).parameters.values()
+    if p.kind is p.KEYWORD_ONLY
+}
+"""Options of the imitation that CDKT itself does not have, and their defaults, with which it does as CDKT."""
+
+
+@contextlib.contextmanager
+def imitation(config: Config) -> Iterator[None]:
+    """Within the block, CDKT is `ReleasedLogisticSoftmaxGP` if the settings name an option of it."""
+    name = "logistic_softmax_gp"
+    own = METHODS[name]
+    if OPTIONS.keys() & config.method_options.keys():
+        METHODS[name] = ReleasedLogisticSoftmaxGP
+    try:
+        yield
+    finally:
+        METHODS[name] = own

@@ -143,10 +143,8 @@ def estimate(cell: Cell, results: Sequence[Result], device: str) -> Estimate:
     """
     config, kind = cell.config(), _kind(cell)
     similar = [r for r in results if _kind(r.cell) == kind and r.record["config"].get("backbone") == config.backbone]
-    similar = [r for r in similar if _has_time(r)]
-    is_here = [_is_cpu(r.record["device"]) == _is_cpu(device) for r in similar]
-    for wanted in (True, False):
-        group = [r for r, here in zip(similar, is_here, strict=True) if here == wanted]
+    for is_cpu in (_is_cpu(device), not _is_cpu(device)):
+        group = [r for r in similar if _has_time(r) and _is_cpu(r.record["device"]) == is_cpu]
         trained = _first(cell, group)
         if trained:
             rates = [r.record["training_time_s"] / r.record["config"]["n_episodes"] for r in trained]
