@@ -53,8 +53,9 @@ def check_run(cell: Cell, folder: Path) -> None:
     except RunError as error:
         raise InvalidInputError(f"{error} {remedy}") from error
     if differences:
-        found = "; ".join(differences)
-        raise InvalidInputError(f"Expected the run in {folder} to have the settings asked for, but got {found}. {remedy}")
+        raise InvalidInputError(
+            f"Expected the run in {folder} to have the settings asked for, but got {'; '.join(differences)}. {remedy}"
+        )
 
 
 def run_cell(
