@@ -1,6 +1,7 @@
 """What the benchmarks share: episodes, scores, tables, and results with their provenance."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from mirrorshot.paper.cells import save_result
 
 RESULTS = Path(__file__).parent.parent / "results"
+_STARTED = time.perf_counter()  # when the script imported this module
 
 
 class Episode(NamedTuple):
@@ -47,11 +49,11 @@ def sample_episodes(
     return episodes
 
 
-def save(name: str, result: dict[str, Any], *, seed: int, started: float) -> None:
+def save(name: str, result: dict[str, Any], *, seed: int) -> None:
     """Write a result with commit, command, device, versions and wall time, so that it can be traced."""
     arguments = ["FOLDER" if Path(argument).is_absolute() else argument for argument in sys.argv[1:]]
     command = " ".join(["python", str(Path(sys.argv[0])), *arguments])
-    save_result(RESULTS / f"{name}.json", result, command=command, seed=seed, started=started)
+    save_result(RESULTS / f"{name}.json", result, command=command, seed=seed, started=_STARTED)
     print(f"written: results/{name}.json")
 
 

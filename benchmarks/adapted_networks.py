@@ -9,7 +9,6 @@ results/adapted_networks.json.
 
 import argparse
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +97,7 @@ def main() -> None:
     """Make the trainings, and save after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args()
-    started, rows = time.perf_counter(), list[dict[str, Any]]()
+    rows: list[dict[str, Any]] = []
     for data, episodes in EPISODES.items():
         dataset = load(data)
         for trial in TRIALS:
@@ -106,7 +105,7 @@ def main() -> None:
                 score = measure(trial, episodes, dataset)
                 rows.append({"data": data, "method": trial.method, "settings": trial.name, **score})
                 print(rows[-1], flush=True)
-                save("adapted_networks", {"episodes": EPISODES, "rows": rows}, seed=SEED, started=started)
+                save("adapted_networks", {"episodes": EPISODES, "rows": rows}, seed=SEED)
     cells = [[str(v) if isinstance(v, str) else f"{v:.3f}" for v in row.values()] for row in rows]
     print(table(["data", "method", "settings", "accuracy", "NLL"], cells))
 

@@ -11,7 +11,6 @@ bounds in nats for each example.
 
 import argparse
 import contextlib
-import time
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -111,7 +110,6 @@ def main() -> None:
     if native.library() is None:
         raise SystemExit("Expected a compiled core, but found none. Run `python hatch_build.py`.")
     torch.set_num_threads(1)
-    started = time.perf_counter()
     found = []
     for number in range(options.tasks):
         found.append(compare(draw(number, options.seed)))
@@ -130,7 +128,7 @@ def main() -> None:
         print(f"{name:16s} {figure}")
     from _common import save
 
-    save("agreement", {"n_tasks": options.tasks, "differences": figures}, seed=options.seed, started=started)
+    save("agreement", {"n_tasks": options.tasks, "differences": figures}, seed=options.seed)
 
 
 if __name__ == "__main__":

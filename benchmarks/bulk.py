@@ -55,7 +55,6 @@ def measure(path: Path, n: int, n_jobs: int) -> dict[str, float]:
 def main() -> None:
     from _common import save, table  # not in the processes that are measured: it needs torch
 
-    started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.npy"
         X = np.lib.format.open_memmap(path, "w+", np.float32, (max(n for n, _ in CASES), N_FEATURES))
@@ -72,7 +71,7 @@ def main() -> None:
         [[f"{r['n']:,}", str(r["n_jobs"]), f"{r['seconds']:.1f}", f"{r['mib']:.0f}"] for r in rows],
     ))  # fmt: skip
     sizes = {"n_features": N_FEATURES, "n_classes": N_CLASSES, "n_shot": N_SHOT}
-    save("bulk", {**sizes, "cases": rows}, seed=SEED, started=started)
+    save("bulk", {**sizes, "cases": rows}, seed=SEED)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import argparse
 import json
 import re
 import statistics
-import time
 from typing import Any
 
 import torch
@@ -129,7 +128,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2, help="trainings of each setting of the preset paper")
     parser.add_argument("--only", default="", help="settings whose names match this")
     args = parser.parse_args()
-    began = time.perf_counter()
     data = load_dataset("cub", splits=("train", "val"))
     source, held_out = (small(part) for part in (data.train, data.val) if part is not None)
     common = {"n_tasks": args.tasks, "n_validation_tasks": N_HELD_OUT, "image_side": SIDE, "kernel": "cosine"}
@@ -145,7 +143,7 @@ def main() -> None:
         print(f"{title}: accuracy {mean['accuracy']:.3f}, cosine {mean['cosine']:.3f}", flush=True)
         rows = {**earlier_rows(common), title: row}
         ordered = {key: rows[key] for key in SETTINGS if key in rows}
-        save("cdkt_collapse", {**common, "settings": ordered}, seed=SEED, started=began)
+        save("cdkt_collapse", {**common, "settings": ordered}, seed=SEED)
 
 
 def earlier_rows(common: dict[str, Any]) -> dict[str, Any]:

@@ -229,10 +229,9 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # the optimisers of scikit-learn complain
-    started = time.perf_counter()
     result = {name: PARTS[name](args.repeats) for name in args.parts}
     if len(args.parts) == len(PARTS):
-        save("classifier_speed", result, seed=SEED, started=started)
+        save("classifier_speed", result, seed=SEED)
 
 
 if __name__ == "__main__":

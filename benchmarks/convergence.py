@@ -8,7 +8,6 @@ of the moments and one factorisation on the accepted path; `evals` counts all of
 """
 
 import argparse
-import time
 
 import torch
 from torch import Tensor
@@ -67,7 +66,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small tasks only")
     args = parser.parse_args()
-    started = time.perf_counter()
     sizes = [(2, 1), (2, 5), (2, 17), (5, 1), (5, 5), (5, 17), (20, 1)]
     sizes += [] if args.quick else [(20, 5), (20, 17)]
     results, rows = [], []
@@ -94,7 +92,7 @@ def main() -> None:
     for name in ("prior", "amortised"):
         cost = max(r[name]["rejected_per_step"] for r in results)  # type: ignore[index]
         print(f"{name}: the safeguard rejects at most {cost:.2f} evaluations per accepted step")
-    save("convergence", {"steps": SHOWN, "rows": results}, seed=SEED, started=started)
+    save("convergence", {"steps": SHOWN, "rows": results}, seed=SEED)
 
 
 if __name__ == "__main__":

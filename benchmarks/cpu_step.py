@@ -158,12 +158,11 @@ def maml_pairs() -> dict[str, Pair]:
 
 def main() -> None:
     """Measure, print and save."""
-    started = time.perf_counter()
     rows = []
     for idea, pair in (inference_pairs() | network_pairs() | maml_pairs()).items():
         before, after = in_turns(pair)
         rows.append({"idea": idea, "before_ms": before, "after_ms": after})
-    save("cpu_step", {"rows": rows}, seed=0, started=started)
+    save("cpu_step", {"rows": rows}, seed=0)
     cells = [[row["idea"], f"{row['before_ms']:.3g}", f"{row['after_ms']:.3g}"] for row in rows]
     print(table(["idea: before / after", "before, ms", "after, ms"], cells))
 

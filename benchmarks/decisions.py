@@ -302,7 +302,6 @@ def main() -> None:
     parser.add_argument("--set-tasks", type=int, default=2000, help="tasks of 5-way 5-shot for the sets")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    started = time.perf_counter()
     times = uncertainty_times(10)
     print(
         f"uncertainty of a query: a million samples / moments = {times['ratio']:.0f}, "
@@ -339,7 +338,7 @@ def main() -> None:
         "add": added,
     }
     counts = {"tasks": args.tasks, "repeats": args.repeats, "set_tasks": args.set_tasks}
-    save("decisions", {**result, **counts}, seed=SEED, started=started)
+    save("decisions", {**result, **counts}, seed=SEED)
 
 
 if __name__ == "__main__":

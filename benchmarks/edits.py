@@ -239,7 +239,7 @@ def main() -> None:
         print(edit)
     from _common import save
 
-    save("edits", figures, seed=options.seed, started=started)
+    save("edits", figures, seed=options.seed)
 
 
 if __name__ == "__main__":

@@ -232,7 +232,6 @@ def main() -> None:
     folder = arguments.data
     if folder is None:
         parser.error("set MIRRORSHOT_DATA, or pass --data")
-    started = time.perf_counter()
     result: dict[str, object] = {}
     if set(arguments.parts) < set(PARTS):
         before = json.loads((RESULTS / "encoders.json").read_text())
@@ -255,7 +254,7 @@ def main() -> None:
     if "looks" in arguments.parts:
         result["looks"] = looks(folder)
         print_rows(result["looks"])
-    save("encoders", result, seed=1, started=started)
+    save("encoders", result, seed=1)
 
 
 if __name__ == "__main__":

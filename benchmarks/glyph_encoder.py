@@ -11,7 +11,6 @@ digits, EMNIST and Omniglot. Characters are those of the validation.
 """
 
 import argparse
-import time
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +54,6 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="run to make the encoder from; without it the encoder is measured")
     parser.add_argument("--episodes", type=int, default=200)
     arguments = parser.parse_args()
-    started = time.perf_counter()
     training = make(arguments.run) if arguments.run else None
     print(f"{GLYPHS_FILE.name}: {GLYPHS_FILE.stat().st_size:,} bytes", training or "")
     rows = []
@@ -70,7 +68,7 @@ def main() -> None:
         table(list(rows[0]), [[str(round(v, 3)) if isinstance(v, float) else str(v) for v in r.values()] for r in rows])
     )
     result = {"file_bytes": GLYPHS_FILE.stat().st_size, "training": training, "rows": rows}
-    save("glyph_encoder", result, seed=1, started=started)
+    save("glyph_encoder", result, seed=1)
 
 
 if __name__ == "__main__":

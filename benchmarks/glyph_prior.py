@@ -12,7 +12,6 @@ under other shifts: defaults and prior see the same tasks, 15 queries a class. N
 import argparse
 import hashlib
 import itertools
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,11 +132,10 @@ def main() -> None:
     parser.add_argument("--make", action="store_true")
     parser.add_argument("--tasks", type=int, default=20, help="of each domain and kind")
     arguments = parser.parse_args()
-    started = time.perf_counter()
     if arguments.choose:
         choices = choose(make_domains(N_DOMAINS, learning=True))
         print(table(list(choices[0]), [[str(value) for value in row.values()] for row in choices]))
-        save("glyph_prior_choice", {"rows": choices}, seed=SEED, started=started)
+        save("glyph_prior_choice", {"rows": choices}, seed=SEED)
         return
     if arguments.make:
         make(make_domains(N_DOMAINS, learning=True)).save(PRIOR_FILE)
@@ -146,7 +144,7 @@ def main() -> None:
     print(f"{PRIOR_FILE.name}: {PRIOR_FILE.stat().st_size:,} bytes, {prior.centre}, {prior.temperature}", flush=True)
     rows = compare(make_domains(N_MEASURED, learning=False), prior, arguments.tasks)
     result = {"file_bytes": PRIOR_FILE.stat().st_size, "temperature": prior.temperature._asdict(), "rows": rows}
-    save("glyph_prior", result, seed=SEED, started=started)
+    save("glyph_prior", result, seed=SEED)
 
 
 if __name__ == "__main__":

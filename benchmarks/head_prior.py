@@ -16,7 +16,6 @@ one statistic of the examples (head's largest probability, entropy, energy, ...)
 
 import argparse
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +219,6 @@ def main() -> None:
     args = parser.parse_args()
     if args.make and "MIRRORSHOT_DATA" not in os.environ:
         parser.error("--make needs MIRRORSHOT_DATA, the folder of the benchmark data.")
-    started = time.perf_counter()
     if args.make:
         make_sets(args.folder, Path(os.environ["MIRRORSHOT_DATA"]))
     found, shown = measure(args.folder, read_head(), args.tasks, args.jobs)
@@ -235,7 +233,7 @@ def main() -> None:
             table(list(rows[0]), [[f"{v:.4f}" if isinstance(v, float) else str(v) for v in r.values()] for r in rows])
         )
     result = {"n_tasks": args.tasks, "n_way": 5, "all": every, "maps_left_out": maps, "temperature_left_out": rules}
-    save("head_prior", result, seed=SEED, started=started)
+    save("head_prior", result, seed=SEED)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import venv
 from pathlib import Path
 
@@ -27,7 +26,6 @@ def size_mb(path: Path) -> float:
 
 
 def main() -> None:
-    started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = next(path for path in Path(folder).glob("*/python*") if path.stem == "python")
@@ -45,7 +43,7 @@ def main() -> None:
     print(f"{total:.0f} MB, {len(packages)} packages")
     heavy = [name for name in packages if name.startswith(("torch", "nvidia", "triton", "matplotlib"))]
     result = {"mb": total, "limit_mb": LIMIT_MB, "n_packages": len(packages), "packages": packages, "largest": largest}
-    save("install_size", result, seed=0, started=started)
+    save("install_size", result, seed=0)
     if heavy or total > LIMIT_MB:
         sys.exit(f"Expected at most {LIMIT_MB} MB without torch and matplotlib, but got {total:.0f} MB and {heavy}.")
 

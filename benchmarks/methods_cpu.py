@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100, help="test tasks for each of two seeds")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    started, rows = time.perf_counter(), known_rows()
+    rows = known_rows()
     names = (
         options.methods.split(",") if options.methods else [m for m in METHODS if m not in {r["method"] for r in rows}]
     )
@@ -93,12 +93,7 @@ def main() -> None:
         print(row, flush=True)
         rows = [r for r in known_rows() if r["method"] != name] + [row]
         rows.sort(key=lambda r: list(METHODS).index(r["method"]))
-        save(
-            NAME,
-            {"episodes": options.episodes, "test_tasks": 2 * options.tasks, "rows": rows},
-            seed=SEED,
-            started=started,
-        )
+        save(NAME, {"episodes": options.episodes, "test_tasks": 2 * options.tasks, "rows": rows}, seed=SEED)
     header = ["method", "untrained", "trained", "gain", "digits", "NLL", "ECE", "training, s"]
     keys = ["untrained", "trained", "gain", "digits"]
     print(

@@ -19,7 +19,6 @@ With `--sets` the rows of other sets stay in the result file, each with the comm
 import argparse
 import functools
 import json
-import time
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -192,7 +191,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write-prior", type=Path)
     args = parser.parse_args()
-    started = time.perf_counter()
     if args.write_prior:
         domains = [read(args.folder, name) for name in BACKGROUNDS]
         prior = learn_prior(domains, encoder=ENCODER, learned_on="CUB and mini-ImageNet training classes, EMNIST")
@@ -222,7 +220,7 @@ def main() -> None:
     ]
     print(table(head, rows))
     results = sorted(results + kept(names), key=lambda result: (result["set"], result["n_way"], result["n_shot"]))
-    save("real_embeddings", {"n_tasks": args.tasks, "results": results}, seed=SEED, started=started)
+    save("real_embeddings", {"n_tasks": args.tasks, "results": results}, seed=SEED)
 
 
 if __name__ == "__main__":

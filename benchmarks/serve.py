@@ -279,7 +279,6 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=200, help="of the latencies")
     parser.add_argument("--kills", type=int, default=5)
     options = parser.parse_args()
-    started = time.perf_counter()
     files = digit_files()
     result: dict[str, Any] = {"cores": os.cpu_count(), "load_average_before": round(os.getloadavg()[0], 1)}
     with tempfile.TemporaryDirectory() as name:
@@ -295,7 +294,7 @@ def main() -> None:
     result["kills"] = {"n": len(kills), "acknowledged_labels": acknowledged, "lost_labels": lost}
     print(f"{len(kills)} kills: {acknowledged} acknowledged labels, {lost} lost")
     result["load_average_after"] = round(os.getloadavg()[0], 1)
-    save("serve", result, seed=SEED, started=started)
+    save("serve", result, seed=SEED)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import asyncio
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--people", type=int, default=N_PEOPLE)
     arguments = parser.parse_args()
-    started, load = time.perf_counter(), os.getloadavg()[0]
+    load = os.getloadavg()[0]
     rows = []
     found = asyncio.run(measure(arguments.people))
     for i, person in enumerate(found, start=1):
@@ -128,7 +127,7 @@ def main() -> None:
         rows.append([str(i), *(f"{person[name]:.0f}" for name in ("first_answer_ms", "p95_ms", "longest_ms"))])
     print(table(["person", "first answer, ms", "interaction, 95 %, ms", "longest, ms"], rows))
     result = {"people": found, "n_images": N_POOL + 5 * N_SHOT, "load_before": load, "load_after": os.getloadavg()[0]}
-    save("serve_afternoon", result, seed=0, started=started)
+    save("serve_afternoon", result, seed=0)
 
 
 if __name__ == "__main__":

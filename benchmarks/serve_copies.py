@@ -14,7 +14,6 @@ different files. Each row compares four ways to build tasks: examples and querie
 import argparse
 import io
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("MIRRORSHOT_DATA"))
     folder = parser.parse_args().data
-    started = time.perf_counter()
     photos, photo_labels = photographs(folder, "cub192.npz", PER_CLASS)
     drawings, drawing_labels = characters(folder)
     network, glyphs = make_encoder(PHOTOS), make_encoder(CHARACTERS)
@@ -102,7 +100,7 @@ def main() -> None:
     pairs = [name.replace("_", " ") for name in next(iter(found.values()))["accuracy"]]
     print(table(["images", "cosine", "lowest", *pairs], rows))
     result = {"sets": found, "n_way": 5, "n_shot": N_SHOT, "n_query": N_QUERY, "n_tasks": N_TASKS}
-    save("serve_copies", result, seed=1, started=started)
+    save("serve_copies", result, seed=1)
 
 
 if __name__ == "__main__":

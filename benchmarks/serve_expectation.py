@@ -16,7 +16,6 @@ import itertools
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("MIRRORSHOT_DATA"))
     folder = parser.parse_args().data
-    started, rows = time.perf_counter(), []
+    rows = []
     result: dict[str, list[dict[str, Any]]] = {}
     path = shutil.which("chromium") or shutil.which("google-chrome")
     with tempfile.TemporaryDirectory() as data, serving(Path(data)) as (url, _), sync_playwright() as playwright:
@@ -133,7 +132,7 @@ def main() -> None:
                 rows.append([name, f"{threshold:.2f}", str(n), *shares])
         browser.close()
     print(table(["images", "threshold", "checks", *(name.replace("_", " ") for name in SHARES)], rows))
-    save("serve_expectation", {"sets": result}, seed=0, started=started)
+    save("serve_expectation", {"sets": result}, seed=0)
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50, help="of the load")
     parser.add_argument("--seconds", type=float, default=30.0, help="of the load")
     options = parser.parse_args()
-    started, files = time.perf_counter(), digit_files()
+    files = digit_files()
     trees = ([("other", options.against.resolve())] if options.against else []) + [("this", None)]
     result: dict[str, Any] = {"cores": os.cpu_count(), "runs": []}
     rows = []
@@ -186,7 +186,7 @@ def main() -> None:
                 rows.append([case, name, one_line(case, found)])
                 print(" | ".join(rows[-1]), flush=True)
     print(table(["case", "tree", "found"], rows))
-    save("serve_fairness", result, seed=SEED, started=started)
+    save("serve_fairness", result, seed=SEED)
 
 
 if __name__ == "__main__":

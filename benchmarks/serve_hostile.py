@@ -174,7 +174,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of the attack")
     parser.add_argument("--connections", type=int, default=4, help="of the session that attacks")
     options = parser.parse_args()
-    started = time.perf_counter()
     result: dict[str, Any] = {"cores": os.cpu_count(), "load_average_before": round(os.getloadavg()[0], 1)}
     with tempfile.TemporaryDirectory() as name, serving(Path(name) / "data") as (url, process):
         result |= asyncio.run(measure(url, process, options.seconds, options.connections))
@@ -188,7 +187,7 @@ def main() -> None:
     ]
     print(table(["", "measured", "bound"], [[str(cell) for cell in row] for row in rows]))
     print({key: result[key] for key in ("alone", "under_attack", "hostile_codes", "load_average_before")})
-    save("serve_hostile", result, seed=SEED, started=started)
+    save("serve_hostile", result, seed=SEED)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ temperature that follows the task (`methods/calibrated.py`, `training/shifted.py
 """
 
 import argparse
-import time
 from typing import Any
 
 import torch
@@ -82,7 +81,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=150, help="test tasks of each domain")
     parser.add_argument("--fit-tasks", type=int, default=100)
     options = parser.parse_args()
-    started, rows = time.perf_counter(), []
+    rows = []
     dataset = load_dataset("glyphs")
     domains = {
         "digits": dataset.test,
@@ -104,7 +103,7 @@ def main() -> None:
                     rows.append({**row, "ece": ece(tested, rule), "temperature": mean, "accuracy": accuracy})
                 print(rows[-1], flush=True)
             result = {"n_tasks": options.tasks, "n_fit_tasks": options.fit_tasks, "rows": rows}
-            save("shifted_temperature", result, seed=1, started=started)
+            save("shifted_temperature", result, seed=1)
     keys = dict.fromkeys((row["method"], row["n_shot"], row["fitted_to"]) for row in rows)
     cells = {(row["method"], row["n_shot"], row["fitted_to"], row["domain"]): row["ece"] for row in rows}
     body = [[*map(str, key), *(f"{cells[(*key, domain)]:.3f}" for domain in domains)] for key in keys]

@@ -31,7 +31,7 @@ def main() -> None:
     outcomes = run_cells(cells, Places(options.folder, options.folder), say=print, n_jobs=options.jobs, again=True)
     seconds = time.perf_counter() - started
     rows = [found(outcome.cell, options.folder) for outcome in outcomes if outcome.status == "done"]
-    save("six_cells", {"seconds": round(seconds, 1), "n_jobs": options.jobs, "rows": rows}, seed=1, started=started)
+    save("six_cells", {"seconds": round(seconds, 1), "n_jobs": options.jobs, "rows": rows}, seed=1)
     print(table(["cell", "accuracy, %", "training, s", "testing, s"], [list(map(str, row.values())) for row in rows]))
     print(f"{len(rows)} of {len(cells)} cells: {seconds:.0f} s, {options.jobs} at a time")
     failed = [f"{cell.name}: {status}: {detail}" for cell, status, detail in outcomes if status != "done"]

@@ -52,7 +52,6 @@ def measure(
 
 def main() -> None:
     torch.set_num_threads(1)
-    started = time.time()
     if native.library() is None:
         raise SystemExit("Expected a compiled core, but found none. Run `python hatch_build.py`.")
     results = {f"{name}, {dtype}": measure(*case, dtype) for dtype in ("float64", "float32") for name, *case in CASES}
@@ -61,7 +60,7 @@ def main() -> None:
         for name, found in results.items()
     ]
     print(table(["latents", "native, us", "numpy, us", "torch, us", "numpy / native"], rows))
-    save("softmax_core", {"seconds": results}, seed=SEED, started=started)
+    save("softmax_core", {"seconds": results}, seed=SEED)
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ def maml_loop(config: Config, device: torch.device, steps: int) -> float:
     return median_time(lambda: [step() for _ in range(steps)], device, 5) / steps
 
 
-def measure_methods(names: list[str], device: torch.device, started: float) -> None:
+def measure_methods(names: list[str], device: torch.device) -> None:
     """The training step of each method against its own network alone."""
     dataset = noise_dataset("conv4s")
     rows: list[dict[str, Any]] = []
@@ -250,13 +250,13 @@ def measure_methods(names: list[str], device: torch.device, started: float) -> N
             loop = maml_loop(config, device, n_steps)
             rows[-1] |= {"loop_ms": 1e3 * loop, "loop_ratio": step / loop}
         print(rows[-1], flush=True)
-        save(f"method_speed_{device.type}", {"rows": rows}, seed=0, started=started)
+        save(f"method_speed_{device.type}", {"rows": rows}, seed=0)
     header = ["method", "pictures a step", "floor, ms", "step, ms", "ratio", "plain loop, ms", "ratio to it"]
     keys = ["method", "pictures", "floor_ms", "step_ms", "ratio", "loop_ms", "loop_ratio"]
     print(table(header, [[cell(row.get(key, "")) for key in keys] for row in rows]))
 
 
-def measure_objectives(device: torch.device, started: float) -> None:
+def measure_objectives(device: torch.device) -> None:
     """The training step of MD-BFSC with objective pl against the same step with cml, in turns."""
     rows: list[dict[str, Any]] = []
     for backbone, n_shot in itertools.product(("conv4s", "conv4") if device.type == "cuda" else ("conv4s",), (1, 5)):
@@ -274,7 +274,7 @@ def measure_objectives(device: torch.device, started: float) -> None:
         rows.append({"backbone": backbone, "n_shot": n_shot, "cml_ms": cml, "pl_ms": pl, "ratio": pl / cml})
         print(rows[-1], flush=True)
     print(table(list(rows[0]), [[cell(value) for value in row.values()] for row in rows]))
-    save(f"objective_speed_{device.type}", {"rows": rows}, seed=0, started=started)
+    save(f"objective_speed_{device.type}", {"rows": rows}, seed=0)
 
 
 def main() -> None:
@@ -284,17 +284,17 @@ def main() -> None:
     parser.add_argument("--methods", default="", help="names with commas, or all: measure these instead")
     parser.add_argument("--objectives", action="store_true", help="measure pl against cml instead")
     options = parser.parse_args()
-    device, started = torch.device(options.device), time.perf_counter()
+    device = torch.device(options.device)
     torch.backends.cudnn.benchmark = device.type == "cuda"  # for the floor, as for training
     if options.objectives:
-        measure_objectives(device, started)
+        measure_objectives(device)
     elif options.methods:
-        measure_methods(list(METHODS) if options.methods == "all" else options.methods.split(","), device, started)
+        measure_methods(list(METHODS) if options.methods == "all" else options.methods.split(","), device)
     else:
-        measure_networks(device, started)
+        measure_networks(device)
 
 
-def measure_networks(device: torch.device, started: float) -> None:
+def measure_networks(device: torch.device) -> None:
     """Training and testing of MD-BFSC on both networks."""
     cuda = device.type == "cuda"
     rows: list[dict[str, Any]] = []
@@ -315,7 +315,7 @@ def measure_networks(device: torch.device, started: float) -> None:
                 speed = {"floor_ms": 1e3 * floor_time / tasks, "ms": 1e3 * step / tasks, "ratio": step / floor_time}
                 rows.append({"what": "train", **case, **speed})
                 print(rows[-1], flush=True)
-                save(name, {"rows": rows}, seed=0, started=started)
+                save(name, {"rows": rows}, seed=0)
         for n_shot in (1, 5):
             n_tasks = 600 if cuda else 16
             torch.compiler.reset()
@@ -335,7 +335,7 @@ def measure_networks(device: torch.device, started: float) -> None:
     ]
     keys = ["what", "backbone", "n_shot", "tasks_per_step", "preset", "floor_ms", "ms", "ratio", "anew_ms"]
     print(table(header, [[cell(row.get(key, "")) for key in keys] for row in rows]))
-    save(name, {"rows": rows}, seed=0, started=started)
+    save(name, {"rows": rows}, seed=0)
 
 
 def cell(value: Any) -> str:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import _lent
 from _common import RESULTS, table
-from mirrorshot.paper.cell_run import Places, cell_process, check_run
+from mirrorshot.paper.cell_run import Places, cell_process, check_run, stop_processes
 from mirrorshot.paper.cells import Cell, Result, has_result, read_results
 from mirrorshot.paper.published import DATA, ROWS
 from mirrorshot.paper.runner import estimate, in_words
@@ -35,7 +35,6 @@ from mirrorshot.types import InvalidInputError
 
 REPEATED = ("dkt", "ove_gp_pl", "ove_gp", "baseline_pp", "relationnet")
 SEEDS = (1, 2, 3)
-_GRACE = 10.0  # seconds that a stopped process has to end
 _KEEP_EVERY = 60.0  # seconds
 
 
@@ -118,14 +117,8 @@ def run(
                 print(f"{cell.name}: begins", flush=True)
             time.sleep(0.2)
     finally:
-        for process in running.values():
-            process.terminate()
-        for name, process in running.items():
-            try:
-                process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        stop_processes(list(running.values()))
+        for name in running:
             print(f"{name}: stopped; the next call continues it", flush=True)
         keep()
     print(f"{len(waiting) + len(running)} of {len(plan)} cells are left.")

@@ -9,7 +9,6 @@ tasks. It needs 2 shots at least. "Full bins": of 15, those with 100 predictions
 """
 
 import argparse
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,9 +133,8 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--tasks", type=int, default=600)
     options = parser.parse_args()
-    started = time.perf_counter()
     rows = [measure(folder, options.tasks) for folder in options.runs]
-    save("temperature_transfer", {"rows": rows}, seed=1, started=started)
+    save("temperature_transfer", {"rows": rows}, seed=1)
     keys = ["mean_temperature", "nll", "ece", "mce", "mce_full_bins", "fewest_in_a_bin"]
     shown = [[row["run"], name, *(f"{at[key]:.4g}" for key in keys)] for row in rows for name, at in row["at"].items()]
     print(table(["run", "fitted to", *keys], shown))

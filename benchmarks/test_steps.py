@@ -6,7 +6,6 @@ Each run classifies validation tasks of the shots it was trained at, and of othe
 """
 
 import argparse
-import time
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +56,10 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs")
     parser.add_argument("--tasks", type=int, default=100)
     options = parser.parse_args()
-    started, rows = time.perf_counter(), list[dict[str, Any]]()
+    rows: list[dict[str, Any]] = []
     for folder in options.runs:
         rows += measure(folder, options.tasks)
-        save("test_steps", {"n_tasks": options.tasks, "rows": rows}, seed=SEED, started=started)
+        save("test_steps", {"n_tasks": options.tasks, "rows": rows}, seed=SEED)
     cells = [[str(v) if not isinstance(v, float) else f"{v:.3f}" for v in row.values()] for row in rows]
     print(table(["run", "shots", "steps", "accuracy", "NLL"], cells))
 

@@ -61,7 +61,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
-    started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         write_pictures(root, seed=1)
@@ -104,7 +103,7 @@ def main() -> None:
         },
     }
     print({name: value for name, value in result.items() if name != "rows"})
-    save("tool", result, seed=1, started=started)
+    save("tool", result, seed=1)
 
 
 if __name__ == "__main__":

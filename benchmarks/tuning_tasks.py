@@ -7,7 +7,6 @@ calibrated. No validation class is used.
 """
 
 import argparse
-import time
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,10 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--tasks", type=int, default=100)
     options = parser.parse_args()
-    started, rows = time.perf_counter(), []
+    rows = []
     for folder in options.runs:
         rows += compare(folder, options.tasks)
-        save("tuning_tasks", {"n_tasks": options.tasks, "rows": rows}, seed=1, started=started)
+        save("tuning_tasks", {"n_tasks": options.tasks, "rows": rows}, seed=1)
     header = ["run", "fitted to", "temperature", "ECE, raw", "MCE, raw", "NLL, raw", "NLL at the best one"]
     keys = ["ece", "mce", "nll", "best_nll"]
     print(table(header, [[r["run"], r["fitted_to"], *(f"{r[k]:.3f}" for k in ["temperature", *keys])] for r in rows]))

@@ -41,7 +41,6 @@ def timed(function, *arguments):
 
 def main() -> None:
     """Print and write the figures."""
-    started = time.perf_counter()
     _, test = make_tasks(3000, SEED)
     latents, validation = make_tasks(600, SEED + 1)
     _, summary_s = timed(calibration_of, test)
@@ -59,7 +58,7 @@ def main() -> None:
     }
     for name, value in figures.items():
         print(f"{name:45s} {value}")
-    save("two_temperatures", figures, seed=SEED, started=started)
+    save("two_temperatures", figures, seed=SEED)
 
 
 if __name__ == "__main__":

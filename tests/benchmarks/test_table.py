@@ -34,11 +34,12 @@ def write(folder, cell, *, config=None, seconds=100.0, device="NVIDIA H200"):
     config = config or cell.config()
     budget = BUDGETS["paper"]
     record = {
+        "commit": "0123456", "wall_time_s": seconds,
         "device": device, "training_time_s": seconds, "testing_time_s": 5.0, "tested_with": {"device": device},
         "config": config.to_dict(),
         "evaluation": {
-            "protocol": {"n_tasks": budget.n_tasks, "seeds": list(budget.seeds)},
-            "accuracy": 0.5, "accuracy_sd": 0.1, "raw": {},
+            "protocol": {"n_tasks": budget.n_tasks, "seeds": list(budget.seeds), "episodes": "same"},
+            "accuracy": 0.5, "accuracy_sd": 0.1, "accuracy_interval_95": 0.2, "raw": {"ece": 0.1, "mce": 0.2},
         },
     }  # fmt: skip
     (folder / f"{cell.name}.json").write_text(json.dumps(record))

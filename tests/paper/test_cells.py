@@ -102,3 +102,16 @@ def test_what_is_no_result_is_named(tmp_path):
             read_results(tmp_path)
         with pytest.raises(DataError, match="to be the result of a cell"):
             has_result(Cell("mirror_gp", "cub", 1), tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["device", "evaluation.raw.ece", "evaluation.accuracy_interval_95", "config"])
+def test_a_result_without_a_part_that_tables_need_is_named_with_it(missing, tmp_path, result_of):
+    result = result_of(Cell("mirror_gp", "cub", 1), 0.6)
+    *outer, key = missing.split(".")
+    part = result.record
+    for name in outer:
+        part = part[name]
+    del part[key]
+    (tmp_path / result.path.name).write_text(json.dumps(result.record))
+    with pytest.raises(DataError, match=rf"of a cell, but it has no {missing}"):
+        read_results(tmp_path)

@@ -22,6 +22,8 @@ def test_the_inner_loop_is_drawn_from_its_result(path):
     assert all(a > b for a, b in zip(mirror[1:], plain[1:], strict=True))  # the claim of the paper's figure
     assert len(gap.lines) == len(seconds.lines) == len(record["curves"])
     assert "milliseconds" in seconds.get_xlabel()
+    edges = {line.get_marker(): line.get_markeredgecolor() for line in gap.lines}
+    assert "white" not in {edges[marker] for marker in "x*P"}  # markers too thin for an edge
 
 
 def test_the_outer_loop_is_drawn_from_its_result(tmp_path):
@@ -29,6 +31,8 @@ def test_the_outer_loop_is_drawn_from_its_result(tmp_path):
     figure = outer_loop_figure({"data": "glyphs", "n_shot": 5, "curves": dict.fromkeys(INNER, curve)})
     fixed, fresh = figure.axes
     assert fixed.lines[0].get_xdata().tolist() == [1, 2, 3]
+    figure.canvas.draw()
+    assert all(tick == round(tick) for ax in figure.axes for tick in ax.get_xticks())
     assert fresh.lines[0].get_ydata().tolist() == [2.0, 1.8]
     assert [path.suffix for path in write_figure(figure, "figure4", tmp_path)] == [".svg", ".png"]
 

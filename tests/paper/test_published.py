@@ -4,7 +4,7 @@ from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper.cells import Cell
 from mirrorshot.paper.program import rows_named
 from mirrorshot.paper.published import DATA, ROWS, STUDIES, TABLE_1, TABLE_2, TABLE_3, TABLE_4, all_rows
-from mirrorshot.paper.released import released_options
+from mirrorshot.paper.released_cdkt import OPTIONS as RELEASED_OPTIONS
 from mirrorshot.training.config import Config
 from mirrorshot.types import InvalidInputError
 
@@ -44,7 +44,7 @@ def test_the_default_of_every_study_is_the_row_of_table_1():
 def test_every_row_has_settings_that_its_method_takes(row, data, preset):
     config = Cell(row, data, 5, preset).config()
     assert isinstance(config, Config)
-    assert set(config.method_options) <= {*method_options(config.method), *released_options(config.method)}
+    assert set(config.method_options) <= {*method_options(config.method), *RELEASED_OPTIONS}
 
 
 def test_the_paper_fits_no_temperature_in_any_gaussian_process():

@@ -1,7 +1,5 @@
 """Imitations of released code: formulas against independent ones, and cells whose settings ask for an imitation."""
 
-import math
-
 import pytest
 import torch
 from torch.testing import assert_close
@@ -10,23 +8,13 @@ from mirrorshot.data import ClassSource, EpisodeSampler
 from mirrorshot.gp import mirror_descent
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.gp.logistic_softmax import make_labels, mean_field, mean_field_elbo
-from mirrorshot.gp.one_vs_each import one_vs_each_scores
 from mirrorshot.methods import METHODS, make_method, method_options
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.paper.cells import Cell, different_settings, read_results
-from mirrorshot.paper.released import (
-    RELEASED,
-    ReleasedBayesianMAML,
-    ReleasedOneVsEachGP,
-    ReleasedRelationNet,
-    imitation,
-    released_descent,
-    released_options,
-    released_scores,
-)
-from mirrorshot.paper.released_cdkt import ReleasedLogisticSoftmaxGP, released_elbo
+from mirrorshot.paper.released import released_descent, released_scores
+from mirrorshot.paper.released_cdkt import OPTIONS, ReleasedLogisticSoftmaxGP, imitation, released_elbo
 from mirrorshot.paper.runner import run_cells
-from mirrorshot.softmax.logistic import logistic_softmax_prob, mean_log_sigmoid
+from mirrorshot.softmax.logistic import logistic_softmax_prob
 from mirrorshot.softmax.moments import softmax_moments
 from mirrorshot.types import InvalidInputError
 
@@ -113,7 +101,7 @@ def latents(method, tasks, prior_mean):
     return mean + prior_mean, var
 
 
-def test_cdkt_has_another_prior_mean_at_test_and_mean_logarithms(drawn):
+def test_cdkt_has_another_prior_mean_at_test(drawn):
     tasks, query_y = drawn
     options = {"likelihood_temperature": 1.0}
     method = make(ReleasedLogisticSoftmaxGP, test_prior_mean=-5.0, **options)
@@ -121,127 +109,36 @@ def test_cdkt_has_another_prior_mean_at_test_and_mean_logarithms(drawn):
     assert_close(method.predict(tasks).exp(), prob.mT, rtol=0, atol=1e-8)
     plain = make_method("logistic_softmax_gp", make_backbone("identity", in_features=D), **options).double()
     assert_close(method.loss(tasks, query_y), plain.loss(tasks, query_y))
-    method = make(ReleasedLogisticSoftmaxGP, geometric=True, **options)
-    expected = torch.log_softmax(mean_log_sigmoid(*latents(method, tasks, 0.0)).mT, -1)
-    assert_close(method.predict(tasks), expected)
 
 
-@pytest.mark.parametrize("released_quadrature", [False, True])
-def test_ove_averages_the_scores_of_the_chains(drawn, released_quadrature, monkeypatch):
-    tasks, _ = drawn
-    method = make(ReleasedOneVsEachGP, n_chains=3, geometric=True, released_quadrature=released_quadrature)
-    seen, combine = [], method._combine
-    monkeypatch.setattr(method, "_combine", lambda scores, tasks: seen.append(scores) or combine(scores, tasks))
-    given, scores = [], method._scores
-    monkeypatch.setattr(method, "_scores", lambda *latent: given.append(latent) or scores(*latent))
-    log_prob = method.predict(tasks)
-    assert_close(log_prob, seen[0].mean(1).log_softmax(-1))
-    formula = released_scores if released_quadrature else one_vs_each_scores
-    assert_close(seen[0].flatten(0, 1), formula(*given[0]))
-
-
-def test_published_relation_probabilities_are_never_sure():
-    images = torch.randint(256, (12, 1, 28, 28), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    tasks, _ = EpisodeSampler(ClassSource.from_arrays(images, torch.arange(12) % 3), 3, 1, 2, seed=0).draw(2)
-    tasks = tasks._replace(support_x=tasks.support_x / 255, query_x=tasks.query_x / 255)
-    backbone = make_backbone("conv4snp", generator=torch.Generator().manual_seed(0))
-    method = ReleasedRelationNet(backbone, probabilities="sigmoid_logits")
-    prob = method.predict(tasks).exp()
-    assert_close(prob, method.scores(tasks).sigmoid().softmax(-1))
-    assert prob.max() <= torch.tensor([1.0, 0.0, 0.0]).softmax(0)[0]
-    plain = ReleasedRelationNet(backbone).predict(tasks)
-    assert torch.equal(prob.argmax(-1), plain.argmax(-1))
-
-
-def ove_step(W, log_lambda, x, y):
-    """One step of 0.01 of all particles of a task, by loops over them and gradients of the density."""
-    theta = torch.cat([W.flatten(1), log_lambda[:, None]], 1)
-
-    def energy(vector):
-        W_one, log_one = vector[:-1].reshape(W[0].shape), vector[-1]
-        fit = torch.nn.functional.cross_entropy(x @ W_one[:, :-1].T + W_one[:, -1], y, reduction="sum")
-        prior = torch.distributions.Normal(0.0, torch.exp(-log_one)).log_prob(W_one).sum()
-        return fit - prior - torch.distributions.Gamma(1.0, 0.1).log_prob(log_one.exp())
-
-    gradients = torch.stack([torch.func.grad(energy)(vector) for vector in theta])
-    P, distance = len(theta), torch.cdist(theta, theta)
-    h, moved = distance.flatten().sort().values[(P * P - 1) // 2] / math.log(P), theta.clone()
-    for i in range(P):
-        for j in range(P):
-            k = math.exp(-distance[i, j] / h)
-            moved[i] -= 0.01 * (k * gradients[j] - k * (theta[i] - theta[j]) / h)
-    return moved[:, :-1].reshape(W.shape), moved[:, -1]
-
-
-def test_bayesian_maml_takes_the_steps_of_the_code_of_ove(drawn):
-    tasks, _ = drawn
-    method = make(ReleasedBayesianMAML, n_particles=4, n_steps=3, rule="ove")
-    for t in range(3):
-        W, log_lambda = method.head.detach(), method.log_lambda.detach()
-        for _ in range(3):
-            W, log_lambda = ove_step(W, log_lambda, tasks.support_x[t], tasks.support_y[t])
-        logits = tasks.query_x[t] @ W[..., :-1].mT + W[:, None, :, -1]
-        assert_close(method.predict(tasks)[t].exp(), logits.softmax(-1).mean(0))
-
-
-def test_the_rule_of_ove_stays_finite_in_one_place_and_not_with_many_features(drawn):
-    tasks, query_y = drawn
-    method = make(ReleasedBayesianMAML, n_particles=3, rule="ove")
-    with torch.no_grad():
-        method.head.copy_(method.head[:1].expand(3, -1, -1).clone())
-    method.loss(tasks, query_y).sum().backward()
-    assert method.head.grad.isfinite().all()
-    source = ClassSource.from_arrays(
-        torch.rand(60, 1600, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 6
-    )
-    tasks, query_y = EpisodeSampler(source, 5, 5, 3, seed=0).draw(2)
-    backbone = make_backbone("identity", in_features=1600)
-    assert ReleasedBayesianMAML(backbone, rule="ove", n_steps=1).loss(tasks, query_y).isfinite().all()
-    assert not ReleasedBayesianMAML(backbone, rule="ove").loss(tasks, query_y).isfinite().all()  # as documented
-
-
-@pytest.mark.parametrize("name", sorted(set(RELEASED) - {"relationnet"}))
-def test_with_their_defaults_imitations_do_as_the_methods(name, drawn):
+def test_with_its_defaults_the_imitation_does_as_the_method(drawn):
     found = []
-    for cls in (METHODS[name], RELEASED[name]):
+    for cls in (METHODS["logistic_softmax_gp"], ReleasedLogisticSoftmaxGP):
         method = make(cls)
         method.seed(0)
         found.append((method.loss(*drawn), method.predict(drawn[0])))
     assert_close(found[0], found[1])
 
 
-@pytest.mark.parametrize("name", sorted(RELEASED))
-def test_imitations_add_the_listed_options_to_those_of_the_method(name, monkeypatch):
-    own = method_options(name)
-    monkeypatch.setitem(METHODS, name, RELEASED[name])
-    assert method_options(name) == own | released_options(name)
-    assert not set(own) & set(released_options(name))
-
-
-@pytest.mark.parametrize(
-    ("cls", "options", "message"),
-    [
-        (ReleasedBayesianMAML, {"rule": "rbf"}, "'svgd' or 'ove', but got 'rbf'"),
-        (ReleasedRelationNet, {"probabilities": "raw"}, "'normalised' or 'sigmoid_logits', but got 'raw'"),
-    ],
-)
-def test_a_wrong_choice_is_refused(cls, options, message):
-    with pytest.raises(InvalidInputError, match=message):
-        cls(make_backbone("conv4snp", generator=torch.Generator()), **options)
+def test_the_imitation_adds_its_options_to_those_of_the_method(monkeypatch):
+    own = method_options("logistic_softmax_gp")
+    monkeypatch.setitem(METHODS, "logistic_softmax_gp", ReleasedLogisticSoftmaxGP)
+    assert method_options("logistic_softmax_gp") == own | OPTIONS
+    assert not set(own) & set(OPTIONS)
 
 
 def test_methods_of_users_have_no_option_of_an_imitation():
-    with pytest.raises(InvalidInputError, match="but got geometric"):
-        make_method("ove_gp", make_backbone("identity", in_features=D), geometric=True)
+    with pytest.raises(InvalidInputError, match="but got released_bound"):
+        make_method("logistic_softmax_gp", make_backbone("identity", in_features=D), released_bound=True)
 
 
 def test_only_settings_that_name_an_option_are_imitated():
-    cell = Cell("ove_gp", "cub", 5)
+    cell = Cell("logistic_softmax_gp", "cub", 5)
     with imitation(cell.config()):
-        assert METHODS["ove_gp"] is not ReleasedOneVsEachGP
-    with imitation(cell._replace(changes=("method_options.geometric=true",)).config()):
-        assert METHODS["ove_gp"] is ReleasedOneVsEachGP
-    assert METHODS["ove_gp"] is not ReleasedOneVsEachGP
+        assert METHODS[cell.row] is not ReleasedLogisticSoftmaxGP
+    with imitation(cell._replace(changes=("method_options.released_bound=true",)).config()):
+        assert METHODS[cell.row] is ReleasedLogisticSoftmaxGP
+    assert METHODS[cell.row] is not ReleasedLogisticSoftmaxGP
 
 
 def test_a_cell_with_an_option_of_an_imitation_is_run_by_the_same_command(data, places):
@@ -259,5 +156,5 @@ def test_a_cell_with_an_option_of_an_imitation_is_run_by_the_same_command(data, 
 
 def test_results_that_store_the_defaults_of_an_imitation_are_those_of_the_method():
     config = Cell("logistic_softmax_gp", "cub", 5).config()
-    stored = config.replace(method_options=released_options("logistic_softmax_gp")).to_dict()
+    stored = config.replace(method_options=OPTIONS).to_dict()
     assert different_settings(config, stored) == []

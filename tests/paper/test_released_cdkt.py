@@ -8,15 +8,14 @@ from mirrorshot.gp.logistic_softmax import make_labels, mean_field, mean_field_e
 from mirrorshot.methods.gp import Points
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.paper.cells import Cell
-from mirrorshot.paper.released import imitation
 from mirrorshot.paper.released_cdkt import (
     Departures,
     Moments,
     ReleasedLogisticSoftmaxGP,
+    imitation,
     released_objective,
     released_steps,
 )
-from mirrorshot.training.config import Config
 from mirrorshot.types import InvalidInputError
 
 F64 = torch.float64
@@ -110,11 +109,3 @@ def test_released_training_refuses_other_objectives():
     backbone = make_backbone("identity", in_features=4)
     with pytest.raises(InvalidInputError, match="released_training"):
         ReleasedLogisticSoftmaxGP(backbone, released_training=True, objective="pl")
-
-
-def test_settings_without_an_option_of_the_release_are_not_imitated():
-    from mirrorshot.methods import METHODS
-
-    before = METHODS["logistic_softmax_gp"]
-    with imitation(Config(method="logistic_softmax_gp")):
-        assert METHODS["logistic_softmax_gp"] is before

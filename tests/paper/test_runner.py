@@ -1,4 +1,7 @@
+import _thread
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from mirrorshot.data.augment import IMAGENET_MEAN, IMAGENET_STD
 from mirrorshot.data.benchmarks import Dataset, load_dataset
 from mirrorshot.files.lock import RunLock
 from mirrorshot.methods import method_options
+from mirrorshot.paper import runner
 from mirrorshot.paper.cell_run import TenSeconds, run_cell
 from mirrorshot.paper.cells import Cell, different_settings, read_results
 from mirrorshot.paper.runner import plan, run_cells
@@ -196,6 +200,14 @@ def test_all_cells_with_other_settings_are_named(data, places):
         plan(others, places)
 
 
+def test_a_run_that_cannot_be_read_is_refused_with_what_to_do(cell, places):
+    (places.runs / cell.name).mkdir(parents=True)
+    (places.runs / cell.name / "config.json").write_text("x")
+    with pytest.raises(InvalidInputError, match=r"config.json to be a JSON object.* or give --again"):
+        plan([cell], places)
+    assert plan([cell], places, again=True) == [cell]
+
+
 def test_progress_is_a_line_every_ten_seconds(monkeypatch):
     lines, clock = [], iter([0.0, 5.0, 10.5, 10.5, 12.0, 21.0, 21.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
@@ -229,3 +241,24 @@ def test_a_resnet_trains_with_our_recipe_for_photographs(places, data, n_shot):
     (result,) = read_results(places.results)
     assert result.cell == cell._replace(changes=())
     assert result.evaluation["accuracy"] > 0.2
+
+
+def test_processes_of_cells_end_with_an_interruption_of_the_command(data, places, monkeypatch):
+    started, code = [], "print('trains', flush=True); import time; time.sleep(3600)"
+
+    def process(*args, **options):
+        started.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    said = []
+
+    def say(line):
+        said.append(line)
+        if said.count("trains") == 2 and line == "trains":
+            _thread.interrupt_main()
+
+    monkeypatch.setattr(runner, "cell_process", process)
+    with pytest.raises(KeyboardInterrupt):
+        run_cells([cell_of(data), cell_of(data, "protonet")], places, say=say, n_jobs=2)
+    assert len(started) == 2
+    assert all(process.poll() not in (None, 0) for process in started)

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from mirrorshot.files.lock import RunError, locked, remove_run
 from mirrorshot.methods import method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.cells import Cell, commit, device_name, different_settings, read_result, save_result
-from mirrorshot.paper.released import imitation
+from mirrorshot.paper.released_cdkt import imitation
 from mirrorshot.training import train
 from mirrorshot.training.config import Config
 from mirrorshot.training.folder import read_config, read_log
@@ -32,6 +32,7 @@ from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 Say = Callable[[str], None]
 N_QUERY = 15
 """Items of each class to classify in a test task."""
+_GRACE = 10.0  # seconds that a stopped process has to end
 _TRAINED = "training.json"  # in the folder of a run that is trained: where, when, how long
 
 
@@ -44,10 +45,16 @@ class Places(NamedTuple):
 
 def check_run(cell: Cell, folder: Path) -> None:
     """Refuse the run of a cell, begun or trained, if it has other settings: its weights are not those of the cell."""
-    if (folder / "config.json").exists() and (differences := different_settings(cell.config(), read_config(folder))):
+    if not (folder / "config.json").exists():
+        return
+    remedy = "Remove the run, or give --again to begin it anew."
+    try:
+        differences = different_settings(cell.config(), read_config(folder))
+    except RunError as error:
+        raise InvalidInputError(f"{error} {remedy}") from error
+    if differences:
         raise InvalidInputError(
-            f"Expected the run in {folder} to have the settings asked for, but got {'; '.join(differences)}. "
-            "Remove it, or give --again to begin it anew."
+            f"Expected the run in {folder} to have the settings asked for, but got {'; '.join(differences)}. {remedy}"
         )
 
 
@@ -160,6 +167,18 @@ def cell_process(
     environment = {"OMP_NUM_THREADS": threads, "PYTHONSAFEPATH": "1", **os.environ}
     command = [sys.executable, "-m", "mirrorshot.paper.cell_run", task]
     return subprocess.Popen(command, env=environment, stdout=stdout, stderr=subprocess.STDOUT, text=True)
+
+
+def stop_processes(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """End processes of cells that still run, and wait for them: their runs can then be resumed."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _say(line: str) -> None:

@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from mirrorshot.files.writing import write_json
 from mirrorshot.methods import METHODS, method_options
 from mirrorshot.paper import BUDGETS
 from mirrorshot.paper.published import Row, all_rows
-from mirrorshot.paper.released import released_options
+from mirrorshot.paper.released_cdkt import OPTIONS as RELEASED_OPTIONS
 from mirrorshot.training.config import FREE, Config, field_types, merged
 from mirrorshot.training.overrides import parse_override
 from mirrorshot.training.presets import PRESETS, preset_settings
@@ -89,6 +89,11 @@ def row_of(name: str) -> Row:
     )
 
 
+_SCORES = ("accuracy", "accuracy_sd", "accuracy_interval_95", "protocol.episodes", "raw.ece", "raw.mce")
+_PARTS = ("config.method_options", "commit", "device", "wall_time_s", *(f"evaluation.{name}" for name in _SCORES))
+"""Parts of a result that tables need."""
+
+
 class Result(NamedTuple):
     """The result file of a cell: the cell by its name, and its content."""
 
@@ -133,11 +138,21 @@ def read_results(folder: Path) -> list[Result]:
 def _cell_record(path: Path) -> dict[str, Any]:
     """The content of a cell's result, checked for the parts that tables need."""
     record = read_result(path)
-    found, config = record.get("evaluation"), record.get("config")
-    needed = {"protocol", "accuracy", "accuracy_sd", "raw"}
-    if not (isinstance(config, dict) and isinstance(found, dict) and needed <= set(found)):
-        raise DataError(f"Expected {path} to be the result of a cell, but its content is not. Move it.")
+    missing = next((name for name in _PARTS if not _has(record, name.split("."))), None)
+    if missing:
+        raise DataError(
+            f"Expected {path} to be the result of a cell, but it has no {missing}. Move it away, then run "
+            "the cell again."
+        )
     return record
+
+
+def _has(record: object, keys: Sequence[str]) -> bool:
+    for key in keys:
+        if not isinstance(record, dict) or key not in record:
+            return False
+        record = record[key]
+    return True
 
 
 def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str = "asked for") -> list[str]:
@@ -146,7 +161,7 @@ def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str 
     A setting that the result lacks counts as its default: it may not have existed then.
     """
     ours, theirs = config.to_dict(), Config().to_dict() | {k: v for k, v in stored.items() if k in field_types()}
-    defaults = released_options(config.method) | method_options(config.method)
+    defaults = RELEASED_OPTIONS | method_options(config.method)
     asked, made = ({**defaults, **options} for options in (ours.pop("method_options"), theirs.pop("method_options")))
     differences = [(n, theirs[n], ours[n]) for n in ours if n not in FREE and theirs[n] != ours[n]]
     for name in sorted({*asked, *made}):

@@ -12,7 +12,7 @@ from mirrorshot.gp import amortise, gradient_descent, mirror_descent
 from mirrorshot.paper.episodes import N_WAY, Laboratory, best_elbo, covariances
 from mirrorshot.paper.natural_gradient import NaturalDescent, natural_descent
 from mirrorshot.paper.released import released_descent
-from mirrorshot.paper.tables import Record, Sheet, place, place_title
+from mirrorshot.paper.tables import Record, Sheet, column_title, place
 from mirrorshot.views.figures import (
     BLUE,
     GREEN,
@@ -172,7 +172,7 @@ def inner_loop_sheet(record: Record) -> Sheet:
         "the same, median of fresh episodes",
         "ms",
     )
-    title = f"Inner loop: {place_title(record)}"
+    title = f"Inner loop: {column_title(**place(record))}"
     return Sheet(title, columns, rows, records, notes)
 
 
@@ -182,7 +182,7 @@ def inner_loop_figure(record: Record) -> "matplotlib.figure.Figure":
     n, optimum = record["n_points"], record["optimum"]
     for name, curve in record["curves"].items():
         _, _, colour, line, marker = _LOOPS[name]
-        edge = colour if marker == "x" else "white"
+        edge = colour if marker in "x*P" else "white"  # a white edge would leave nothing of these
         style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5, "markeredgecolor": edge}
         style |= {"label": name, "linewidth": 1.6}
         steps = range(len(curve["elbo"]))
@@ -201,7 +201,7 @@ def inner_loop_figure(record: Record) -> "matplotlib.figure.Figure":
     name_axes(axes[2], "gap to the optimum, nats per point", "milliseconds")
     handles, labels = axes[1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
-    figure.suptitle(f"Inner loop: {place_title(record)}, one fixed episode, untrained network")
+    figure.suptitle(f"Inner loop: {column_title(**place(record))}, one fixed episode, untrained network")
     return figure
 
 
@@ -218,6 +218,8 @@ def name_axes(ax: Any, title: str, axis: str) -> None:
     """Write the title of a panel and of its horizontal axis."""
     set_panel_title(ax, title)
     ax.set_xlabel(axis)
+    if ax.get_xscale() == "linear":  # steps and tasks
+        ax.xaxis.get_major_locator().set_params(integer=True)
     draw_grid(ax)
     hide_frame(ax)
     ax.set_axisbelow(True)

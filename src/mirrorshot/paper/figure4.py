@@ -19,7 +19,7 @@ from mirrorshot.methods.base import query_nll
 from mirrorshot.methods.gp import Covariances, GPMethod
 from mirrorshot.paper.episodes import N_WAY, Labelled, Laboratory
 from mirrorshot.paper.figure3 import name_axes, panels
-from mirrorshot.paper.tables import Record, Sheet, place, place_title
+from mirrorshot.paper.tables import Record, Sheet, column_title, place
 from mirrorshot.softmax.moments import log_predictive, softmax_moments
 from mirrorshot.views.figures import BLUE, GREEN, ORANGE, VERMILION
 
@@ -159,7 +159,7 @@ def outer_loop_sheet(record: Record) -> Sheet:
         f"MD is below GD in {below} of {n_fixed} iterations on the fixed episode.",
     ]
     columns = ("inner loop", "fixed episode, first iteration", f"iteration {n_fixed}", f"{n_fresh} fresh tasks")
-    title = f"Outer loop: {place_title(record)}"
+    title = f"Outer loop: {column_title(**place(record))}"
     return Sheet(title, columns, rows, records, notes)
 
 
@@ -174,5 +174,5 @@ def outer_loop_figure(record: Record) -> "matplotlib.figure.Figure":
     name_axes(axes[0], "fixed episode: loss, nats per query", "iterations")
     name_axes(axes[1], "held-out tasks: loss, nats per query", "fresh tasks learned from")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle(f"Outer loop: {place_title(record)}")
+    figure.suptitle(f"Outer loop: {column_title(**place(record))}")
     return figure

@@ -5,10 +5,13 @@ derivation in its starts, in the order of its updates and in terms without a gra
 so that each can be undone alone.
 """
 
+import contextlib
+import inspect
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition, kl_to_prior
@@ -22,11 +25,11 @@ from mirrorshot.gp.logistic_softmax import (
     mean_field_elbo,
     tilt_of,
 )
+from mirrorshot.methods import METHODS
 from mirrorshot.methods.gp import Covariances, Points
 from mirrorshot.methods.logistic_softmax_gp import LogisticSoftmaxGP
-from mirrorshot.methods.shared import class_log_softmax
 from mirrorshot.networks.backbones import Backbone
-from mirrorshot.softmax.logistic import mean_log_sigmoid
+from mirrorshot.training.config import Config
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 _START_VARIANCE = 0.01
@@ -122,7 +125,6 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
             checkpoint: a resumed training draws them anew.
         departures: values of `Departures` that are not those of the released code.
         test_prior_mean: another prior mean at test, -5 in the released scripts.
-        geometric: probabilities proportional to `exp E log sigma`, as in the released "pl" loss and Gibbs sampler.
         **options: those of `LogisticSoftmaxGP`.
     """
 
@@ -134,7 +136,6 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
         released_training: bool = False,
         departures: dict[str, bool] | None = None,
         test_prior_mean: float | None = None,
-        geometric: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(backbone, **options)
@@ -144,7 +145,7 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
                 f"{self.objective!r}, {self.inference!r} and {self.prior_mean}."
             )
         self.test_prior_mean = self.prior_mean if test_prior_mean is None else test_prior_mean
-        self.released_bound, self.geometric, self.released_training = released_bound, geometric, released_training
+        self.released_bound, self.released_training = released_bound, released_training
         self.departures = Departures(**(departures or {}))
         self._carried: Moments | None = None
 
@@ -180,15 +181,6 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
         finally:
             self.prior_mean = trained
 
-    def _log_likelihood(
-        self, mean: Tensor, var: Tensor, mask: Tensor, class_mask: Bool[Tensor, "T C"]
-    ) -> Float[Tensor, "T M C"]:
-        if not self.geometric:
-            return super()._log_likelihood(mean, var, mask, class_mask)
-        score = mean_log_sigmoid(mean, var)
-        score = self._mean_over_chains(score) if self.inference == "gibbs" else score
-        return class_log_softmax(score.mT, class_mask)
-
 
 def _first_rates(
     labels: Labels, start: Moments, generator: torch.Generator, departures: Departures
@@ -205,3 +197,24 @@ def _first_rates(
 def _tilt(mean: Tensor, var: Tensor, departures: Departures) -> Float[Tensor, "T C N"]:
     tilt = tilt_of(mean, var)
     return tilt.detach() if departures.held_tilt else tilt
+
+
+OPTIONS: dict[str, Any] = {
+    p.name: p.default
+    for p in inspect.signature(ReleasedLogisticSoftmaxGP.__init__).parameters.values()
+    if p.kind is p.KEYWORD_ONLY
+}
+"""Options of the imitation that CDKT itself does not have, and their defaults, with which it does as CDKT."""
+
+
+@contextlib.contextmanager
+def imitation(config: Config) -> Iterator[None]:
+    """Within the block, CDKT is `ReleasedLogisticSoftmaxGP` if the settings name an option of it."""
+    name = "logistic_softmax_gp"
+    own = METHODS[name]
+    if OPTIONS.keys() & config.method_options.keys():
+        METHODS[name] = ReleasedLogisticSoftmaxGP
+    try:
+        yield
+    finally:
+        METHODS[name] = own

@@ -1,6 +1,7 @@
 """Training and testing of cells, one after the other or several processes at a time, and how long they will take."""
 
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from joblib import Parallel, delayed
 from mirrorshot.data.benchmarks import DATASETS, Dataset, load_dataset
 from mirrorshot.data.decoding import Progress
 from mirrorshot.paper import BUDGETS
-from mirrorshot.paper.cell_run import Places, Say, TenSeconds, cell_process, check_run, run_cell
+from mirrorshot.paper.cell_run import Places, Say, TenSeconds, cell_process, check_run, run_cell, stop_processes
 from mirrorshot.paper.cells import Cell, Result, has_result
 from mirrorshot.types import InvalidInputError, MirrorshotError
 
@@ -67,10 +68,12 @@ def run_cells(
     started, waiting = time.perf_counter(), plan(cells, places, again=again)
     outcomes = [Outcome(cell, "has a result") for cell in cells if cell not in waiting]
     data: dict[str, Dataset] = {}
+    processes: list[subprocess.Popen[str]] = []
+    is_stopped = False
 
     def one(cell: Cell) -> Outcome:
         elapsed = time.perf_counter() - started
-        if elapsed > seconds:
+        if is_stopped or elapsed > seconds:
             say(f"{cell.name}: no time left")
             return Outcome(cell, "no time left")
         try:
@@ -79,7 +82,8 @@ def run_cells(
                 return Outcome(cell, "has a result")
             say(f"{cell.name}: begins after {elapsed:.0f} s")
             if n_jobs > 1:
-                _in_process(cell, places, n_jobs, say=say, train_only=train_only, again=again)
+                processes.append(cell_process(cell, places, n_jobs, train_only=train_only, again=again))
+                _follow(processes[-1], say)
             else:
                 if cell.data not in data:
                     data.clear()  # one at a time: they may be large
@@ -87,6 +91,8 @@ def run_cells(
                 bar = progress(cell.name) if progress else TenSeconds(say, cell.name)
                 run_cell(cell, places, data[cell.data], progress=bar, say=say, train_only=train_only, again=again)
         except Exception as error:
+            if is_stopped:
+                return Outcome(cell, "no time left")
             detail = str(error) if isinstance(error, MirrorshotError) else f"{type(error).__name__}: {error}"
             say(f"{cell.name}: failed: {detail}")
             return Outcome(cell, "failed", detail)
@@ -94,17 +100,21 @@ def run_cells(
 
     if n_jobs == 1:
         return outcomes + [one(cell) for cell in waiting]
-    return outcomes + list(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(one)(cell) for cell in waiting))
+    try:
+        return outcomes + list(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(one)(cell) for cell in waiting))
+    finally:  # interrupted: processes are not told of it, unless it was by a terminal
+        is_stopped = True
+        stop_processes(processes)
 
 
 class CellError(MirrorshotError, RuntimeError):
     """A cell failed in a process of its own; the message is the last line of that process."""
 
 
-def _in_process(cell: Cell, places: Places, n_jobs: int, *, say: Say, train_only: bool, again: bool) -> None:
-    """Run a cell in a process of its own, and pass on what it says; raises `CellError` if it fails."""
+def _follow(process: "subprocess.Popen[str]", say: Say) -> None:
+    """Pass on what the process of a cell says until it ends; raises `CellError` if it fails."""
     last = ""
-    with cell_process(cell, places, n_jobs, train_only=train_only, again=again) as process:
+    with process:
         for line in map(str.rstrip, process.stdout or ()):
             say(line)
             last = line or last
@@ -133,10 +143,8 @@ def estimate(cell: Cell, results: Sequence[Result], device: str) -> Estimate:
     """
     config, kind = cell.config(), _kind(cell)
     similar = [r for r in results if _kind(r.cell) == kind and r.record["config"].get("backbone") == config.backbone]
-    similar = [r for r in similar if _has_time(r)]
-    is_here = [_is_cpu(r.record["device"]) == _is_cpu(device) for r in similar]
-    for wanted in (True, False):
-        group = [r for r, here in zip(similar, is_here, strict=True) if here == wanted]
+    for is_cpu in (_is_cpu(device), not _is_cpu(device)):
+        group = [r for r in similar if _has_time(r) and _is_cpu(r.record["device"]) == is_cpu]
         trained = _first(cell, group)
         if trained:
             rates = [r.record["training_time_s"] / r.record["config"]["n_episodes"] for r in trained]

@@ -19,7 +19,7 @@ from mirrorshot.gp.logistic_softmax import make_labels, mean_field
 from mirrorshot.gp.objective import make_problem
 from mirrorshot.gp.steps import solve
 from mirrorshot.paper.published import RELEASED_ON_H200, TABLE_4
-from mirrorshot.paper.tables import Record, Sheet, place, place_title
+from mirrorshot.paper.tables import Record, Sheet, column_title, place
 from mirrorshot.training import build_method
 from mirrorshot.training.build import build_stream, place_method, training_sampler
 from mirrorshot.training.config import Config
@@ -145,5 +145,5 @@ def timing_sheet(record: Record) -> Sheet:
             f"inner loop, and {released['outer'] / ours['outer']:.0f} times in the outer one, an episode."
         )
     columns = ("method", "inner loop, s: paper", "ours", "outer loop, s: paper", "ours", "epoch, s: paper", "ours")
-    title = f"Running time: {place_title(record)}"
+    title = f"Running time: {column_title(**place(record))}"
     return Sheet(title, columns, rows, records, notes)

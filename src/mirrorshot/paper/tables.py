@@ -94,11 +94,6 @@ def place(record: Record) -> Record:
     return {"data": record["data"], "n_shot": record["n_shot"]}
 
 
-def place_title(record: Record) -> str:
-    """Data set and number of shots of an experiment: "cub, 5 shots"."""
-    return f"{record['data']}, {count(record['n_shot'], 'shots')}"
-
-
 class Group(NamedTuple):
     """Results of a cell that differ in the seed of training only; none: the cell was not run.
 
