@@ -100,8 +100,28 @@ def test_a_window_shows_what_another_one_has_changed(taught_page, shared):
     other.locator("#question .choice").first.click()
     sync_api.expect(other.locator("#classes-count")).to_have_text("7 examples")
     is_settled(other)
-    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.evaluate("dispatchEvent(new Event('focus'))")  # both windows can be seen
     sync_api.expect(page.locator("#classes-count")).to_have_text("7 examples")
+
+
+def test_images_and_classes_that_another_window_has_removed_do_not_stop_a_removal(taught_page):
+    page, expect = taught_page, sync_api.expect  # noqa: F811
+    page.locator("#filter-todo").click()
+    page.keyboard.press("g")
+    page.keyboard.press("Control+a")
+    first = page.locator("#grid .tile").first.get_attribute("data-id")
+    assert page.evaluate(f"() => fetch('api/pictures/{first}', {{ method: 'DELETE' }}).then(({{ ok }}) => ok)")
+    page.locator("#remove-selected").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.locator("#filter-todo .n")).to_have_text("0")
+    expect(page.locator("#problems .problem")).to_have_count(0)
+    card = page.locator("article.class").last
+    number = card.get_attribute("id").partition("-")[2]
+    assert page.evaluate(f"() => fetch('api/classes/{number}', {{ method: 'DELETE' }}).then(({{ ok }}) => ok)")
+    card.get_by_role("button", name="Delete class").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator("#problems")).to_contain_text("is gone: it was removed in another window")
+    expect(page.locator("article.class")).to_have_count(2)
 
 
 def test_a_session_that_is_gone_is_replaced_with_a_word_about_it(taught_page):

@@ -96,6 +96,7 @@ class Service:
         n_examples = Counter(picture.class_id for picture in found.pictures)
         limits = self.settings.limits
         return forms.Overview(
+            user=session.key[:12],
             version=found.session.version,
             support=found.session.support,
             is_ready=sum(n_examples[number] > 0 for number in found.classes) >= 2,

@@ -2,11 +2,13 @@
 
 import dataclasses
 import ipaddress
+import re
 from pathlib import Path
 
 from mirrorshot.serve.tokens import MIN_TOKEN, check_strength
 from mirrorshot.types import InvalidInputError
 
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -95,6 +97,11 @@ class Settings:
             )
         if self.token is not None:
             check_strength(self.token)
+        if self.public_host is not None and not _NAME.fullmatch(self.public_host):
+            raise InvalidInputError(
+                f"Expected the public host to be a name such as few.example.org, but got {self.public_host!r}. "
+                "Leave out https://, the port and the path."
+            )
         if self.port not in range(65536):
             raise InvalidInputError(f"Expected the port to be between 0 and 65535, but got {self.port}.")
 
@@ -111,7 +118,7 @@ class Settings:
         """
         if not self.is_loopback:
             return None
-        return (*_LOOPBACK_NAMES, *([self.public_host] if self.public_host else []))
+        return (*_LOOPBACK_NAMES, *([self.public_host.lower()] if self.public_host else []))
 
 
 def is_loopback(host: str) -> bool:

@@ -176,7 +176,7 @@ async function begin() {
 
 onAway(tellAway);
 // another window may have changed the session
-document.addEventListener("visibilitychange", () => { if (!document.hidden && state.overview) bringUpToDate(); });
+for (const kind of ["focus", "visibilitychange"]) addEventListener(kind, () => { if (!document.hidden && state.overview) bringUpToDate(); });
 addEventListener("beforeunload", (event) => { if (state.isAway || isUploading()) event.preventDefault(); });
 
 begin();

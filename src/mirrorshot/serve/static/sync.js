@@ -91,7 +91,7 @@ export function change(changes, text, { isUndo = false } = {}) {
   say(isUndo ? `Undone: ${text}` : text);
   sending = sending.then(() => send(changes)).catch((error) => {
     history.remove(step);
-    failed(error.status === 404 ? new Error("An image or a class of this change is gone: it was removed in another window. The page now shows what is there.") : error);
+    failed(error);
   });
   refreshSoon();
 }
