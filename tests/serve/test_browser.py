@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -306,6 +307,13 @@ def test_a_token_opens_the_page_typed_or_in_the_address(browser, serve):
             page.keyboard.press("Enter")
         add_class(page, "inside")
         assert token not in page.url
+        context.clear_cookies(name=re.compile("mirrorshot_token"))  # the server has another token now
+        page.get_by_label("Name of a new class").fill("again")
+        page.keyboard.press("Enter")
+        page.get_by_role("dialog").get_by_role("textbox").fill(token)
+        page.keyboard.press("Enter")
+        sync_api.expect(page.get_by_role("dialog")).to_be_hidden()
+        add_class(page, "again")
         context.close()
 
 

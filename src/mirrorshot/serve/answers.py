@@ -46,11 +46,6 @@ def answer(prediction: Prediction) -> Answer:
 
 def all_answers(fitted: Fitted, pool: Rows, decided: Set[int] = frozenset()) -> Answers:
     """Answers about the unlabelled images, which undecided one to label next, and labels that look wrong."""
-    found, suggestion = _pool_answers(fitted, pool, decided)
-    return Answers(support=fitted.support, answers=found, suggestion=suggestion, suspects=_suspects(fitted))
-
-
-def _pool_answers(fitted: Fitted, pool: Rows, decided: Set[int]) -> tuple[list[PictureAnswer], int | None]:
     told = fitted.told.copy()
     new = pool.take([row for row, number in enumerate(pool.ids) if number not in told])
     if new.ids:
@@ -60,9 +55,9 @@ def _pool_answers(fitted: Fitted, pool: Rows, decided: Set[int]) -> tuple[list[P
     fitted.told.clear()  # other threads have copies
     fitted.told.update(zip(pool.ids, found, strict=True))
     open_rows = [row for row, number in enumerate(pool.ids) if number not in decided]
-    if not open_rows:
-        return found, None
-    return found, pool.ids[open_rows[fitted.model.suggest_rows(pool.embeddings[open_rows])[0]]]
+    chosen = open_rows[fitted.model.suggest_rows(pool.embeddings[open_rows])[0]] if open_rows else None
+    suggestion = None if chosen is None else pool.ids[chosen]
+    return Answers(support=fitted.support, answers=found, suggestion=suggestion, suspects=_suspects(fitted))
 
 
 def _suspects(fitted: Fitted) -> list[Suspect]:

@@ -89,8 +89,8 @@ class Settings:
     limits: Limits = dataclasses.field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if self.token is None and not (self.is_loopback and self.public_host is None):
-            where = f"--host {self.host}" if not self.is_loopback else f"--public-host {self.public_host}"
+        if self.token is None and not (is_loopback(self.host) and self.public_host is None):
+            where = f"--host {self.host}" if not is_loopback(self.host) else f"--public-host {self.public_host}"
             raise InvalidInputError(
                 f"Expected a token, because others can reach the server with {where}. Set the variable "
                 f"MIRRORSHOT_TOKEN to a secret of at least {MIN_TOKEN} characters, or listen at 127.0.0.1."
@@ -106,19 +106,15 @@ class Settings:
             raise InvalidInputError(f"Expected the port to be between 0 and 65535, but got {self.port}.")
 
     @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
-        return is_loopback(self.host)
-
-    @property
     def allowed_hosts(self) -> tuple[str, ...] | None:
         """Names by which a browser may call the server; None: any, because a token protects it.
 
         Prevents DNS rebinding: a page elsewhere could make its own name mean 127.0.0.1 and then read the data here.
         """
-        if not self.is_loopback:
+        if not is_loopback(self.host):
             return None
-        return (*_LOOPBACK_NAMES, *([self.public_host.lower()] if self.public_host else []))
+        own = f"[{self.host}]" if ":" in self.host else self.host
+        return tuple(dict.fromkeys([*_LOOPBACK_NAMES, own, *([self.public_host.lower()] if self.public_host else [])]))
 
 
 def is_loopback(host: str) -> bool:

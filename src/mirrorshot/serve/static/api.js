@@ -15,7 +15,8 @@ async function call(method, path, { json, content, type } = {}) {
     body: json !== undefined ? JSON.stringify(json) : content,
   });
   const answer = await response.json().catch(() => ({ error: `Expected JSON, but got status ${response.status}.` }));
-  if (!response.ok) throw Object.assign(new Error(response.status === 404 ? GONE : answer.error), { status: response.status });
+  const status = response.status === 403 ? 401 : response.status; // a token is missing: the page begins anew too, and asks for it
+  if (!response.ok) throw Object.assign(new Error(status === 404 ? GONE : answer.error), { status });
   return answer;
 }
 
