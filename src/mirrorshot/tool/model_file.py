@@ -5,6 +5,7 @@ support, thumbnails, and the whole state of the classifier, so predictions are t
 same machine. Nothing in it is executed: a function of the user that it names is imported only with `trust_encoder`.
 """
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,15 @@ class LazyEncoder(Encoder):
         self.name, self.settings, self.kind = name, settings, kind
         self._weights = weights
         self._options = {"trust_encoder": trust_encoder, "download": download}
-        self._made: Encoder | None = None
+
+    @functools.cached_property
+    def _made(self) -> Encoder:
+        return restore_encoder(self.name, self.settings, self._weights, **self._options)
+
+    @property
+    def prior(self) -> Any:
+        """That of the encoder."""
+        return self._made.prior
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The weights that the file has."""
@@ -47,8 +56,6 @@ class LazyEncoder(Encoder):
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Embeddings of the encoder."""
-        if self._made is None:
-            self._made = restore_encoder(self.name, self.settings, self._weights, **self._options)
         return self._made.encode(items)
 
 
