@@ -79,7 +79,7 @@ def main() -> None:
             context.add_cookies(cookies)
             page = context.new_page()
             page.goto(url)
-            expect(page.locator("#grid .tile.sure").first).to_be_visible(timeout=30_000)
+            expect(page.locator("#grid .tile.unsure").first).to_be_visible(timeout=30_000)
             page.locator("#filter-all").click()
             if size[0] < 500:
                 page.locator("#ask").scroll_into_view_if_needed()

@@ -99,10 +99,11 @@ def png(picture):
 
 
 @contextlib.contextmanager
-def running(settings, encoders, model=None):
+def running(settings, encoders, model=None, port=0):
     app = make_app(settings, encoders, model)
     bound = socket.socket(proto=socket.IPPROTO_TCP)
-    bound.bind(("127.0.0.1", 0))
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
     bound.listen()
     server = make_server(app, settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)

@@ -11,7 +11,9 @@ from PIL import Image
 
 from mirrorshot.encoders import make_encoder
 from mirrorshot.serve import Limits, answers
-from mirrorshot.tool import Items, Model, read_labelled
+from mirrorshot.serve.answers import verdict
+from mirrorshot.serve.store import session_key
+from mirrorshot.tool import Items, Model, Prediction, read_labelled
 
 from .conftest import png
 
@@ -45,6 +47,27 @@ def test_answers_are_those_of_the_downloaded_model(taught, picture_of, tmp_path)
         assert ours["labels"] == list(theirs.labels)
         assert ours["novelty"] == pytest.approx(theirs.novelty)
         assert (ours["verdict"] == "none") == theirs.is_novel
+
+
+@pytest.mark.parametrize(
+    ("probability", "labels", "expected"),
+    [(0.79, None, "unsure"), (0.8, None, "sure"), (0.79, ("a",), "unsure"), (0.8, ("a",), "sure"), (0.9, (), "unsure")],
+)
+def test_a_sure_answer_is_probable_and_alone_in_its_set(probability, labels, expected):
+    found = Prediction("x", "a", probability, False, labels, 0.0, 0.0, 0.0, {"a": probability, "b": 1 - probability})
+    assert verdict(found) == expected
+    assert verdict(found._replace(is_novel=True)) == "none"
+
+
+def test_answers_about_removed_images_are_forgotten(taught, picture_of, shared):
+    stays = taught.add(picture_of("bar"))
+    for _ in range(3):
+        gone = taught.add(picture_of("ring"))
+        assert len(taught.get("answers")["answers"]) == 2
+        assert taught.http.delete(f"/api/pictures/{gone}").status_code == 200
+    taught.get("answers")
+    (cookie,) = taught.http.cookies.jar
+    assert set(shared.app.state.service.cache.earlier(session_key(cookie.value)).told) == {stays}
 
 
 def test_the_suggestion_is_the_picture_that_is_like_no_example(taught, picture_of):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -11,6 +12,9 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from mirrorshot.cli import main
+from mirrorshot.serve import Settings
+
+from .conftest import running
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -206,6 +210,63 @@ def test_the_grid_is_used_with_the_keyboard_alone(page, digits):
     assert page.problems == []
 
 
+def test_an_answer_of_none_is_accepted_as_none_with_capitals_too(page, digits, tmp_path):
+    expect = sync_api.expect
+    teach(page, digits, n=4)
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64)).astype(np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    add_to_pool(page, [tmp_path / "noise.png"])
+    expect(page.locator("#grid .tile.open.none")).to_have_count(1)
+    is_settled(page)
+    page.locator("#filter-todo").focus()
+    page.keyboard.press("Shift+G")
+    page.keyboard.press("Shift+A")
+    is_settled(page)
+    assert page.evaluate("() => fetch('api/labels').then((answer) => answer.json())")["labels"][-1]["how"] == "none"
+    page.keyboard.press("Control+Shift+Z")  # redo elsewhere
+    expect(page.locator("#filter-todo .n")).to_have_text("0")
+    page.keyboard.press("Control+z")
+    expect(page.locator("#filter-todo .n")).to_have_text("1")
+
+
+def test_images_are_selected_by_touch(browser, shared, digits):
+    context = browser.new_context(**PHONE)
+    page = context.new_page()
+    page.goto(shared.url)
+    add_class(page, "one")
+    add_to_pool(page, digits[3][:3])
+    for n in (1, 2):
+        page.locator("#grid .tile").nth(n).tap()
+        sync_api.expect(page.locator("#selection .n")).to_have_text(f"{n} selected")
+    page.locator("#label-selected").select_option("one")
+    sync_api.expect(page.locator("#classes-count")).to_have_text("2 examples")
+    context.close()
+
+
+def test_previews_of_another_database_are_not_taken_from_the_cache(browser, tmp_path, encoders, digits):
+    context = browser.new_context()
+    page, port, shown = context.new_page(), 0, []
+    for kind in (3, 8):  # first images of two servers, one after the other at one address
+        with running(Settings(tmp_path / str(kind)), encoders, port=port) as server:
+            port = int(server.url.rpartition(":")[2])
+            page.goto(server.url)
+            add_to_pool(page, digits[kind][:1])
+            sync_api.expect(page.locator("#grid .tile")).to_have_count(1)
+            image = page.locator("#grid img")
+            assert image.get_attribute("src").startswith("api/pictures/1/preview")
+            image.evaluate("(image) => image.decode()")
+            shown.append(image.evaluate(PIXELS))
+    assert shown[0] != shown[1]
+    context.close()
+
+
+PIXELS = """(image) => {
+    const canvas = Object.assign(document.createElement("canvas"), { width: 32, height: 32 });
+    canvas.getContext("2d").drawImage(image, 0, 0, 32, 32);
+    return canvas.toDataURL();
+}"""
+
+
 def test_copies_and_equal_names_are_told(page, digits, tmp_path):
     expect = sync_api.expect
     teach(page, digits, n=2)
@@ -246,6 +307,13 @@ def test_a_token_opens_the_page_typed_or_in_the_address(browser, serve):
             page.keyboard.press("Enter")
         add_class(page, "inside")
         assert token not in page.url
+        context.clear_cookies(name=re.compile("mirrorshot_token"))  # the server has another token now
+        page.get_by_label("Name of a new class").fill("again")
+        page.keyboard.press("Enter")
+        page.get_by_role("dialog").get_by_role("textbox").fill(token)
+        page.keyboard.press("Enter")
+        sync_api.expect(page.get_by_role("dialog")).to_be_hidden()
+        add_class(page, "again")
         context.close()
 
 

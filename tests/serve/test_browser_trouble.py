@@ -46,6 +46,25 @@ def test_labels_given_while_the_server_is_away_are_sent_when_it_is_back(taught_p
     expect(page.locator("#classes-count")).to_have_text("8 examples")
 
 
+def test_a_page_with_labels_on_their_way_is_not_left_without_a_question(taught_page):
+    page = taught_page  # noqa: F811
+    asked = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.dismiss()))
+    held = []
+    page.route("**/api/pictures", lambda route: held.append(route))
+    page.locator("#question .choice").first.click()
+    with page.expect_event("dialog"):
+        page.evaluate("() => { location.reload(); }")
+    assert asked == ["beforeunload"]
+    for route in held:
+        route.continue_()
+    page.unroute("**/api/pictures")
+    is_settled(page)
+    page.reload()
+    sync_api.expect(page.locator("#classes-count")).to_have_text("7 examples")
+    assert asked == ["beforeunload"]
+
+
 def test_files_that_are_refused_are_told_together(page, digits, tmp_path):  # noqa: F811
     for i in range(12):
         (tmp_path / f"broken-{i}.png").write_bytes(b"no image %d" % i)
@@ -100,8 +119,28 @@ def test_a_window_shows_what_another_one_has_changed(taught_page, shared):
     other.locator("#question .choice").first.click()
     sync_api.expect(other.locator("#classes-count")).to_have_text("7 examples")
     is_settled(other)
-    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.evaluate("dispatchEvent(new Event('focus'))")  # both windows can be seen
     sync_api.expect(page.locator("#classes-count")).to_have_text("7 examples")
+
+
+def test_images_and_classes_that_another_window_has_removed_do_not_stop_a_removal(taught_page):
+    page, expect = taught_page, sync_api.expect  # noqa: F811
+    page.locator("#filter-todo").click()
+    page.keyboard.press("g")
+    page.keyboard.press("Control+a")
+    first = page.locator("#grid .tile").first.get_attribute("data-id")
+    assert page.evaluate(f"() => fetch('api/pictures/{first}', {{ method: 'DELETE' }}).then(({{ ok }}) => ok)")
+    page.locator("#remove-selected").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.locator("#filter-todo .n")).to_have_text("0")
+    expect(page.locator("#problems .problem")).to_have_count(0)
+    card = page.locator("article.class").last
+    number = card.get_attribute("id").partition("-")[2]
+    assert page.evaluate(f"() => fetch('api/classes/{number}', {{ method: 'DELETE' }}).then(({{ ok }}) => ok)")
+    card.get_by_role("button", name="Delete class").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator("#problems")).to_contain_text("is gone: it was removed in another window")
+    expect(page.locator("article.class")).to_have_count(2)
 
 
 def test_a_session_that_is_gone_is_replaced_with_a_word_about_it(taught_page):
@@ -110,6 +149,16 @@ def test_a_session_that_is_gone_is_replaced_with_a_word_about_it(taught_page):
     page.locator("#question .choice").first.click()
     sync_api.expect(page.locator("#problems")).to_contain_text("Your session is gone")
     sync_api.expect(page.locator("#class-list .steps")).to_be_visible()
+
+
+def test_an_empty_session_that_is_gone_is_replaced_without_a_word(page):  # noqa: F811
+    sync_api.expect(page.get_by_label("Name of a new class")).to_be_enabled()
+    page.evaluate("() => fetch('api/session', { method: 'DELETE' })")
+    page.get_by_label("Name of a new class").fill("one")
+    page.keyboard.press("Enter")
+    is_settled(page)
+    add_class(page, "one")
+    sync_api.expect(page.locator("#problems .problem")).to_have_count(0)
 
 
 def test_a_name_that_is_taken_is_told_below_its_field(page):  # noqa: F811

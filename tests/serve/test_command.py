@@ -49,7 +49,7 @@ def test_a_port_that_is_taken_is_told(tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         result = run("--port", port, "--data-folder", tmp_path)
-    assert result.exit_code == 1
+    assert (result.exit_code, list(tmp_path.iterdir())) == (1, [])
     assert result.stderr.startswith(f"Error: Expected 127.0.0.1 port {port} to be free, but got:")
 
 

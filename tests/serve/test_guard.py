@@ -24,13 +24,19 @@ def test_a_server_that_others_can_reach_needs_a_token(host):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
 def test_a_server_on_this_machine_alone_needs_none(host):
-    assert Settings(Path("data"), host=host).is_loopback
+    assert (f"[{host}]" if ":" in host else host) in Settings(Path("data"), host=host).allowed_hosts
 
 
 def test_a_name_for_the_public_needs_a_token_too():
     with pytest.raises(InvalidInputError, match=r"--public-host few\.example"):
         Settings(Path("data"), public_host="few.example")
-    assert "few.example" in Settings(Path("data"), public_host="few.example", token=TOKEN).allowed_hosts
+    assert "few.example" in Settings(Path("data"), public_host="Few.Example", token=TOKEN).allowed_hosts
+
+
+@pytest.mark.parametrize("name", ["https://few.example", "few.example:443", "few.example/serve", ""])
+def test_a_name_for_the_public_is_a_name_alone(name):
+    with pytest.raises(InvalidInputError, match="Expected the public host to be a name"):
+        Settings(Path("data"), public_host=name, token=TOKEN)
 
 
 @pytest.mark.parametrize("token", ["", "short", "ü" * 20])

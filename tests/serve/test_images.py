@@ -34,10 +34,12 @@ def test_photographs_go_to_the_image_network_where_it_is_installed():
     assert encoders.decide(character).startswith("glyphs")
 
 
-def test_new_users_begin_with_models_that_have_the_prior_of_their_encoder_or_none(pictures):
+def test_new_users_begin_with_models_that_have_the_prior_of_their_encoder_or_none(pictures, tmp_path):
     items, encoder = read_labelled(pictures / "support"), make_encoder("glyphs")
     model, without = Model.fit(items, encoder), Model.fit(items, encoder, parameters={"prior": None})
-    assert "prior" not in examples_of(model, Limits())[1]
+    model.save(tmp_path / "model")
+    for fitted in (model, Model.load(tmp_path / "model")):
+        assert "prior" not in examples_of(fitted, Limits())[1]
     assert examples_of(without, Limits())[1]["prior"] is None
     other = dataclasses.replace(encoder.prior, outputscale=10.0)
     with pytest.raises(DataError, match="prior of its encoder or none"):

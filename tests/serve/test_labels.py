@@ -94,8 +94,8 @@ def test_exports_of_label_studio_are_understood():
     for tasks in (whole, small):
         (label,) = labels = read_labels(json.dumps(tasks).encode(), "application/json")
         assert label == Label("1a2b3c4d-owl.png", "", "owl", "")
-        found = match(labels, [Picture(3, "owl.png", None)], {})
-        assert list(found.labels) == [3]
+        found, _ = match(labels, [Picture(3, "owl.png", None)], {})
+        assert list(found) == [3]
 
 
 @pytest.mark.parametrize(

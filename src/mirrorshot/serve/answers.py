@@ -15,7 +15,7 @@ from mirrorshot.serve.records import Rows
 from mirrorshot.tool import Encoded, Items, Prediction
 
 N_BINS = 5  # few examples make few bins
-SURE = 0.8  # probability that is enough while there are too few examples for sets
+SURE = 0.8  # least probability of a sure answer
 _SUSPICIOUS = 0.2  # probability of the label of an example, predicted from the others, below which it is shown
 
 
@@ -30,9 +30,8 @@ def verdict(prediction: Prediction) -> Verdict:
     """Whether a prediction is to be relied on."""
     if prediction.is_novel:
         return "none"
-    if prediction.labels is None:
-        return "sure" if prediction.probability >= SURE else "unsure"
-    return "sure" if len(prediction.labels) == 1 else "unsure"
+    is_one = prediction.labels is None or len(prediction.labels) == 1
+    return "sure" if is_one and prediction.probability >= SURE else "unsure"
 
 
 def answer(prediction: Prediction) -> Answer:
@@ -47,27 +46,18 @@ def answer(prediction: Prediction) -> Answer:
 
 def all_answers(fitted: Fitted, pool: Rows, decided: Set[int] = frozenset()) -> Answers:
     """Answers about the unlabelled images, which undecided one to label next, and labels that look wrong."""
-    found, suggestion = _pool_answers(fitted, pool, decided)
-    return Answers(support=fitted.support, answers=found, suggestion=suggestion, suspects=_suspects(fitted))
-
-
-def _pool_answers(fitted: Fitted, pool: Rows, decided: Set[int]) -> tuple[list[PictureAnswer], int | None]:
-    if not pool.ids:
-        return [], None
-    _tell(fitted, pool.take([row for row, number in enumerate(pool.ids) if number not in fitted.told]))
-    found = [fitted.told[number] for number in pool.ids]
+    told = fitted.told.copy()
+    new = pool.take([row for row, number in enumerate(pool.ids) if number not in told])
+    if new.ids:
+        for number, prediction in zip(new.ids, predict(fitted, new.names, new.embeddings), strict=True):
+            told[number] = PictureAnswer(picture_id=number, **answer(prediction).model_dump())
+    found = [told[number] for number in pool.ids]
+    fitted.told.clear()  # other threads have copies
+    fitted.told.update(zip(pool.ids, found, strict=True))
     open_rows = [row for row, number in enumerate(pool.ids) if number not in decided]
-    if not open_rows:
-        return found, None
-    return found, pool.ids[open_rows[fitted.model.suggest_rows(pool.embeddings[open_rows])[0]]]
-
-
-def _tell(fitted: Fitted, new: Rows) -> None:
-    """Answer about images that the model has not seen yet."""
-    if not new.ids:
-        return
-    for number, prediction in zip(new.ids, predict(fitted, new.names, new.embeddings), strict=True):
-        fitted.told[number] = PictureAnswer(picture_id=number, **answer(prediction).model_dump())
+    chosen = open_rows[fitted.model.suggest_rows(pool.embeddings[open_rows])[0]] if open_rows else None
+    suggestion = None if chosen is None else pool.ids[chosen]
+    return Answers(support=fitted.support, answers=found, suggestion=suggestion, suspects=_suspects(fitted))
 
 
 def _suspects(fitted: Fitted) -> list[Suspect]:

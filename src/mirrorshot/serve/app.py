@@ -35,6 +35,7 @@ If the server was started with a token, send that too, in the header `X-Mirrorsh
 """
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _NO_JSON = "Expected the body to be JSON, but it cannot be read as such."
+_ERRORS = (OSError, sqlite3.Error, MirrorshotError, RequestValidationError, HTTPException, Exception)
 _PAGES = {"/": "index.html", "/docs": "docs.html"}
 
 
@@ -63,13 +64,13 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        exception_handlers=dict.fromkeys(_ERRORS, _refuse),
         middleware=[Middleware(Guard, settings=settings, door=door, find_user=find_user)],
     )
     app.state.service = service
     app.state.entrance = Entrance(door, Rate(settings.limits.sessions_per_minute), session_cookie, token_cookie)
     app.include_router(router)
     _add_pages(app)
-    _add_errors(app)
     return app
 
 
@@ -90,42 +91,33 @@ def _page(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]
     return page
 
 
-def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(RequestError)
-    async def refused(_: Request, error: RequestError) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
+    """The answer to a request that has failed."""
+    if isinstance(error, OSError):
+        error = disk_failed(error)
+    elif isinstance(error, sqlite3.Error):
+        error = database_failed(error)
+    if isinstance(error, RequestError):
         return _problem(error.status, str(error), error.headers)
-
-    @app.exception_handler(OSError)
-    async def no_disk(_: Request, error: OSError) -> Response:
-        return await refused(_, disk_failed(error))
-
-    @app.exception_handler(MirrorshotError)
-    async def not_possible(_: Request, error: MirrorshotError) -> Response:
+    if isinstance(error, MirrorshotError):
         return _problem(422, str(error))
-
-    @app.exception_handler(sqlite3.Error)
-    async def no_database(_: Request, error: sqlite3.Error) -> Response:
-        return await refused(_, database_failed(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
+    if isinstance(error, RequestValidationError):
         return _problem(422, in_words(error.errors()[0]))
+    if isinstance(error, HTTPException):
+        return _http_problem(request, error)
+    logging.getLogger("mirrorshot.serve").error("%s failed", request.url.path, exc_info=error)
+    return _problem(500, "Expected no failure here, but got one. It is in the log of the server; please report it.")
 
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> Response:
-        if error.status_code == 400:  # FastAPI cannot parse the body
-            return _problem(422, _NO_JSON)
-        what = f"{request.method} {request.url.path[:80]}"
-        message = {
-            404: f"Expected a path of this server, but got {what!r}. See /docs.",
-            405: f"Expected a method that this path has, but got {what!r}. See /docs.",
-        }.get(error.status_code, f"Expected a request that can be read, but got {error.detail}.")
-        return _problem(error.status_code, message, dict(error.headers or {}))
 
-    @app.exception_handler(Exception)
-    async def failed(request: Request, error: Exception) -> Response:
-        logging.getLogger("mirrorshot.serve").error("%s failed", request.url.path, exc_info=error)
-        return _problem(500, "Expected no failure here, but got one. It is in the log of the server; please report it.")
+def _http_problem(request: Request, error: HTTPException) -> Response:
+    if error.status_code == 400:  # FastAPI cannot parse the body
+        return _problem(422, _NO_JSON)
+    what = f"{request.method} {request.url.path[:80]}"
+    message = {
+        404: f"Expected a path of this server, but got {what!r}. See /docs.",
+        405: f"Expected a method that this path has, but got {what!r}. See /docs.",
+    }.get(error.status_code, f"Expected a request that can be read, but got {error.detail}.")
+    return _problem(error.status_code, message, dict(error.headers or {}))
 
 
 def _problem(status: int, message: str, headers: dict[str, str] | None = None) -> Response:

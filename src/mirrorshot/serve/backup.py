@@ -11,7 +11,7 @@ from mirrorshot.serve.database import Database, backup_path, first_damage
 _SECONDS = 3600.0
 
 
-class Backups:
+class Backups(threading.Thread):
     """Copies the database soon after the start and every hour, if it has changed.
 
     The copy is made in one step by SQLite, so it is the state of one moment; writers do not wait for it. It replaces
@@ -19,18 +19,15 @@ class Backups:
     """
 
     def __init__(self, database: Database) -> None:
+        super().__init__(name="backup", daemon=True)
         self._database, self._stopped = database, threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name="backup", daemon=True)
-
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Make no further copies."""
         self._stopped.set()
 
-    def _repeat(self) -> None:
+    def run(self) -> None:
+        """Make copies until `stop`."""
         while not self._stopped.is_set():
             try:
                 back_up(self._database)

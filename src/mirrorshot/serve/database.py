@@ -17,38 +17,30 @@ DATABASE_NAME = "serve.sqlite3"
 _APPLICATION = 0x6D697272  # "mirr", written into the header of the file
 _VERSION = 1
 _BUSY_SECONDS = 30.0
-_TABLES = """
-CREATE TABLE about (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL);
-CREATE TABLE session (
-    key TEXT PRIMARY KEY, created REAL NOT NULL, version INTEGER NOT NULL DEFAULT 0,
-    support INTEGER NOT NULL DEFAULT 0, encoder TEXT, parameters TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE class (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL REFERENCES session (key) ON DELETE CASCADE,
-    name TEXT NOT NULL, UNIQUE (session, name)
-);
-CREATE TABLE picture (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL REFERENCES session (key) ON DELETE CASCADE,
-    class INTEGER REFERENCES class (id) ON DELETE CASCADE, name TEXT NOT NULL,
-    embedding BLOB NOT NULL, preview BLOB NOT NULL
-);
-CREATE INDEX picture_of_session ON picture (session, id);
-CREATE INDEX picture_of_class ON picture (class);
-CREATE INDEX session_by_age ON session (version, created);
-"""
-_LATER_TABLES = (  # which databases of earlier versions get when they are opened
-    "secret (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)",
+_TABLES = (  # those that are missing in a database of an earlier version are made when it is opened
+    "TABLE about (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL)",
+    "TABLE secret (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)",
+    "TABLE session (key TEXT PRIMARY KEY, created REAL NOT NULL, version INTEGER NOT NULL DEFAULT 0, "
+    "support INTEGER NOT NULL DEFAULT 0, encoder TEXT, parameters TEXT NOT NULL) WITHOUT ROWID",
+    "TABLE class (id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL REFERENCES session (key) "
+    "ON DELETE CASCADE, name TEXT NOT NULL, UNIQUE (session, name))",
+    "TABLE picture (id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL REFERENCES session (key) "
+    "ON DELETE CASCADE, class INTEGER REFERENCES class (id) ON DELETE CASCADE, name TEXT NOT NULL, "
+    "embedding BLOB NOT NULL, preview BLOB NOT NULL)",
     # labels that are not learned from; without a class the image is none of the classes
-    "accepted (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE CASCADE, "
+    "TABLE accepted (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE CASCADE, "
     "class INTEGER REFERENCES class (id) ON DELETE CASCADE)",
     # small copies of images, from which another encoder can encode them
-    "copy (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE CASCADE, image BLOB NOT NULL)",
+    "TABLE copy (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE CASCADE, image BLOB NOT NULL)",
     # embeddings by encoders that are not the present one
-    "encoded (picture INTEGER NOT NULL REFERENCES picture (id) ON DELETE CASCADE, encoder TEXT NOT NULL, "
+    "TABLE encoded (picture INTEGER NOT NULL REFERENCES picture (id) ON DELETE CASCADE, encoder TEXT NOT NULL, "
     "embedding BLOB NOT NULL, PRIMARY KEY (picture, encoder)) WITHOUT ROWID",
     # encoders that users wait for
-    "encoder_change (session TEXT PRIMARY KEY REFERENCES session (key) ON DELETE CASCADE, encoder TEXT NOT NULL, "
+    "TABLE encoder_change (session TEXT PRIMARY KEY REFERENCES session (key) ON DELETE CASCADE, encoder TEXT NOT NULL, "
     "problem TEXT)",
+    "INDEX picture_of_session ON picture (session, id)",
+    "INDEX picture_of_class ON picture (class)",
+    "INDEX session_by_age ON session (version, created)",
 )
 
 
@@ -120,9 +112,6 @@ class Database:
         with self.write() as db:
             application, version = (db.execute(f"PRAGMA {n}").fetchone()[0] for n in ("application_id", "user_version"))
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-                for statement in _TABLES.split(";\n"):
-                    db.execute(statement)
-                db.execute("INSERT INTO about VALUES (1, ?)", (secrets.token_hex(4),))
                 db.execute(f"PRAGMA application_id={_APPLICATION}")
                 db.execute(f"PRAGMA user_version={_VERSION}")
             elif application != _APPLICATION or version > _VERSION:
@@ -130,8 +119,10 @@ class Database:
                     f"Expected {self.path} to be a database of `mirrorshot serve` of version {_VERSION} or older, but "
                     f"got version {version} of application {application}. Use another folder, or update mirrorshot."
                 )
-            for table in _LATER_TABLES:
-                db.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+            for statement in _TABLES:
+                kind, what = statement.split(maxsplit=1)
+                db.execute(f"CREATE {kind} IF NOT EXISTS {what}")
+            db.execute("INSERT OR IGNORE INTO about VALUES (1, ?)", (secrets.token_hex(4),))
             db.execute("INSERT OR IGNORE INTO secret VALUES (1, ?)", (secrets.token_hex(32),))
 
     def _connection(self) -> sqlite3.Connection:

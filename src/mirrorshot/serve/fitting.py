@@ -93,7 +93,6 @@ class Cache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._sizes: dict[str, int] = {}
         self._fitted: OrderedDict[str, Fitted] = OrderedDict()
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._change = threading.Lock()
@@ -117,30 +116,22 @@ class Cache:
             return self._fitted.get(key)
 
     def put(self, key: str, fitted: Fitted) -> None:
-        """Keep a model, and drop the least recently used ones beyond the bound."""
+        """Keep a model."""
         with self._change:
-            self._drop(key)
-            self._keep(key, fitted)
+            self._fitted[key] = fitted
+            self._fitted.move_to_end(key)
+        self.shrink()
 
-    def weigh(self, key: str) -> None:
-        """Measure the model of a user again, which has grown by its answers."""
+    def shrink(self) -> None:
+        """Drop the least recently used models beyond the bound; models grow by their answers."""
         with self._change:
-            if key in self._fitted:
-                self._keep(key, self._fitted[key])
-
-    def _keep(self, key: str, fitted: Fitted) -> None:
-        self._fitted[key], self._sizes[key] = fitted, fitted.n_bytes
-        while sum(self._sizes.values()) > self._max_bytes and len(self._fitted) > 1:
-            self._drop(next(iter(self._fitted)))
+            while len(self._fitted) > 1 and sum(found.n_bytes for found in self._fitted.values()) > self._max_bytes:
+                self._fitted.popitem(last=False)
 
     def forget(self, key: str) -> None:
         """Drop the model of a user."""
         with self._change:
-            self._drop(key)
-
-    def _drop(self, key: str) -> None:
-        self._fitted.pop(key, None)
-        self._sizes.pop(key, None)
+            self._fitted.pop(key, None)
 
     def __len__(self) -> int:
         return len(self._fitted)

@@ -170,9 +170,11 @@ class EncoderState(BaseModel):
 class Overview(BaseModel):
     """Everything that a user has. `is_ready`: two classes have examples, so there are answers.
 
-    `version` counts changes, `support` those of examples; answers say which `support` they come from.
+    `user` tells sessions apart and is no secret. `version` counts changes, `support` those of examples; answers say
+    which `support` they come from.
     """
 
+    user: str
     version: int
     support: int
     is_ready: bool
@@ -194,8 +196,8 @@ class Share(BaseModel):
 class Answer(BaseModel):
     """The answer of the classifier about an image.
 
-    `verdict` is "none" for an image unlike all examples, "sure" if the set has one class (or, while there are too few
-    examples for sets, if the probability is high), and "unsure" otherwise.
+    `verdict` is "none" for an image unlike all examples, "sure" if the probability is at least 0.8 and `labels` has one
+    class (or is null: too few examples), and "unsure" otherwise.
     """
 
     verdict: Verdict

@@ -38,13 +38,6 @@ class Label(NamedTuple):
     how: How
 
 
-class Match(NamedTuple):
-    """Labels by the ids of the images, and the names of lines that fit none."""
-
-    labels: dict[int, Label]
-    unmatched: list[str]
-
-
 def write_labels(form: Format, contents: Contents, digests: Mapping[int, str], answers: Mapping[int, Answer]) -> bytes:
     """All images with their labels and, where there are any, the answers of the classifier."""
     names = unique_names([picture.name for picture in contents.pictures])
@@ -167,8 +160,13 @@ def _last(path: str) -> str:
     return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
-def match(labels: Sequence[Label], pictures: Sequence[Picture], digests: Mapping[int, str]) -> Match:
-    """Find the image of each label: by its hash, by its name, and by the name without the prefix of Label Studio."""
+def match(
+    labels: Sequence[Label], pictures: Sequence[Picture], digests: Mapping[int, str]
+) -> tuple[dict[int, Label], list[str]]:
+    """Find the image of each label: by its hash, by its name, and by the name without the prefix of Label Studio.
+
+    Returns labels by the ids of their images, and the names of those that fit none.
+    """
     names = unique_names([picture.name for picture in pictures])
     by_name = {name: picture.id for picture, name in zip(pictures, names, strict=True)}
     by_digest: dict[str, deque[int]] = defaultdict(deque)
@@ -183,4 +181,4 @@ def match(labels: Sequence[Label], pictures: Sequence[Picture], digests: Mapping
             unmatched.append(label.name)
         else:
             found[number] = label
-    return Match(found, unmatched)
+    return found, unmatched

@@ -57,14 +57,12 @@ class Rows(NamedTuple):
 
     def take(self, places: Sequence[int]) -> "Rows":
         """Some of the images, in the given order."""
-        return Rows(
-            self.support,
-            self.encoder,
-            [self.ids[place] for place in places],
-            [self.names[place] for place in places],
-            [self.labels[place] for place in places],
-            self.embeddings[list(places)],
-            [self.previews[place] for place in places],
+        return self._replace(
+            ids=[self.ids[place] for place in places],
+            names=[self.names[place] for place in places],
+            labels=[self.labels[place] for place in places],
+            embeddings=self.embeddings[list(places)],
+            previews=[self.previews[place] for place in places],
         )
 
 

@@ -84,11 +84,11 @@ def run(
         raise EncoderError("Expected the encoder of the model, but got another one. Leave out --encoder.")
     names = tuple(candidates("picture")) if encoder == "auto" else (encoder,)
     encoders = Encoders(names, model, download=download)
-    app = make_app(settings, encoders, model)
-    bound = _listen(settings)
-    say(f"mirrorshot serve: {_address(settings, bound.getsockname()[1])}")
-    say(f"Data in {settings.data_folder}. Stop with Ctrl-C.")
-    make_server(app, settings).run(sockets=[bound])
+    with _listen(settings) as bound:  # before there are files
+        app = make_app(settings, encoders, model)
+        say(f"mirrorshot serve: {_address(settings, bound.getsockname()[1])}")
+        say(f"Data in {settings.data_folder}. Stop with Ctrl-C.")
+        make_server(app, settings).run(sockets=[bound])
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -96,6 +96,7 @@ class Service:
         n_examples = Counter(picture.class_id for picture in found.pictures)
         limits = self.settings.limits
         return forms.Overview(
+            user=session.key[:12],
             version=found.session.version,
             support=found.session.support,
             is_ready=sum(n_examples[number] > 0 for number in found.classes) >= 2,
@@ -196,7 +197,7 @@ class Service:
             return await self.answers(session._replace(support=pool.support))
         decided = await self.on_disk(self.reader.decided, session.key)
         found = await self.computed(session.key, answers.all_answers, fitted, pool, decided)
-        self.cache.weigh(session.key)
+        self.cache.shrink()
         return found
 
     async def write_labels(self, session: Session, form: Format) -> bytes:
@@ -213,15 +214,15 @@ class Service:
         labels = await self.computed(session.key, read_labels, content, kind)
         contents = await self.on_disk(self.reader.contents, session.key)
         digests = await self.on_disk(self.reader.digests, session.key)
-        found = match(labels, contents.pictures, digests)
-        version, counts = await self.on_disk(self.store.import_labels, session.key, found.labels)
+        found, unmatched = match(labels, contents.pictures, digests)
+        version, counts = await self.on_disk(self.store.import_labels, session.key, found)
         return forms.Imported(
             version=version,
             n_examples=counts["example"],
             n_accepted=counts["accepted"],
             n_none=counts["none"],
-            n_unmatched=len(found.unmatched),
-            unmatched=[name[:120] for name in found.unmatched[:5]],
+            n_unmatched=len(unmatched),
+            unmatched=[name[:120] for name in unmatched[:5]],
         )
 
     async def calibration(self, session: Session) -> forms.Calibration:

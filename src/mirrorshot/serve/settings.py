@@ -2,11 +2,13 @@
 
 import dataclasses
 import ipaddress
+import re
 from pathlib import Path
 
 from mirrorshot.serve.tokens import MIN_TOKEN, check_strength
 from mirrorshot.types import InvalidInputError
 
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -87,21 +89,21 @@ class Settings:
     limits: Limits = dataclasses.field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if self.token is None and not (self.is_loopback and self.public_host is None):
-            where = f"--host {self.host}" if not self.is_loopback else f"--public-host {self.public_host}"
+        if self.token is None and not (is_loopback(self.host) and self.public_host is None):
+            where = f"--host {self.host}" if not is_loopback(self.host) else f"--public-host {self.public_host}"
             raise InvalidInputError(
                 f"Expected a token, because others can reach the server with {where}. Set the variable "
                 f"MIRRORSHOT_TOKEN to a secret of at least {MIN_TOKEN} characters, or listen at 127.0.0.1."
             )
         if self.token is not None:
             check_strength(self.token)
+        if self.public_host is not None and not _NAME.fullmatch(self.public_host):
+            raise InvalidInputError(
+                f"Expected the public host to be a name such as few.example.org, but got {self.public_host!r}. "
+                "Leave out https://, the port and the path."
+            )
         if self.port not in range(65536):
             raise InvalidInputError(f"Expected the port to be between 0 and 65535, but got {self.port}.")
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
-        return is_loopback(self.host)
 
     @property
     def allowed_hosts(self) -> tuple[str, ...] | None:
@@ -109,9 +111,10 @@ class Settings:
 
         Prevents DNS rebinding: a page elsewhere could make its own name mean 127.0.0.1 and then read the data here.
         """
-        if not self.is_loopback:
+        if not is_loopback(self.host):
             return None
-        return (*_LOOPBACK_NAMES, *([self.public_host] if self.public_host else []))
+        own = f"[{self.host}]" if ":" in self.host else self.host
+        return tuple(dict.fromkeys([*_LOOPBACK_NAMES, own, *([self.public_host.lower()] if self.public_host else [])]))
 
 
 def is_loopback(host: str) -> bool:

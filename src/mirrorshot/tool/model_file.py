@@ -39,6 +39,11 @@ class LazyEncoder(Encoder):
     def _made(self) -> Encoder:
         return restore_encoder(self.name, self.settings, self._weights, **self._options)
 
+    @property
+    def prior(self) -> Any:
+        """That of the encoder."""
+        return self._made.prior
+
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The weights that the file has."""
         return self._weights

@@ -15,6 +15,7 @@ const become = (ids, what) => ids.map((id) => ({ picture_id: id, class_id: null,
 
 /** Change images, and go on to the next one that is shown. */
 function decide(ids, what, text) {
+  if (ids.length === 0) return;
   const isInGrid = byId("grid").contains(document.activeElement);
   const chosen = new Set(ids);
   const places = state.list.map(({ id }, place) => (chosen.has(id) ? place : -1)).filter((place) => place >= 0);
@@ -44,9 +45,10 @@ export const act = {
   /** Accept answers; somebody who accepts one, or those of a sample, has looked at them. */
   accept: (ids, { isChecked = ids.length === 1 || view.filter === "sample" } = {}) => {
     const chosen = new Set(ids);
-    const classOf = new Map(state.images.filter(({ id, status, answer }) => chosen.has(id) && status === "open" && answer).map(({ id, shownId }) => [id, shownId]));
-    if (isChecked) check([...classOf.keys()]);
-    decide([...classOf.keys()], (id) => ({ accepted_id: classOf.get(id) }), `${plural(classOf.size, "answer")} accepted`);
+    const answered = state.images.filter(({ id, status, answer }) => chosen.has(id) && status === "open" && answer);
+    const what = new Map(answered.map(({ id, answer, shownId }) => [id, answer.verdict === "none" ? { is_none: true } : { accepted_id: shownId }]));
+    if (isChecked) check([...what.keys()]);
+    decide([...what.keys()], (id) => what.get(id), `${plural(what.size, "answer")} accepted`);
   },
   acceptMany: async () => {
     const { action, chosen } = await askToAccept(state.images, state.overview, checked());
@@ -76,7 +78,9 @@ export const act = {
       [{ label: "Remove", value: "remove", kind: "danger" }, { label: "Keep", value: "" }]);
     if (!chosen) return;
     view.current = null;
-    doing(async () => { for (const id of ids) await api.deletePicture(id); }, `${plural(ids.length, "image")} removed`);
+    doing(async () => {
+      for (const id of ids) await api.deletePicture(id).catch((error) => { if (error.status !== 404) throw error; }); // gone already
+    }, `${plural(ids.length, "image")} removed`);
   },
   view: (change) => { Object.assign(view, change, { current: null }); view.selected.clear(); draw(); },
   select: (ids, change = {}) => { view.selected = new Set(ids); Object.assign(view, change); draw(); },

@@ -2,6 +2,7 @@
 
 const PAUSE = 1000, TRIES = 5; // milliseconds before the same request is sent again, and how often
 const AWAY = [502, 504]; // of a proxy whose server does not answer
+const GONE = "An image or a class is gone: it was removed in another window. The page now shows what is there.";
 let tellAway = () => {}, returning = null;
 
 /** Set what happens when the server stops answering (true), and when it answers again (false). */
@@ -14,7 +15,8 @@ async function call(method, path, { json, content, type } = {}) {
     body: json !== undefined ? JSON.stringify(json) : content,
   });
   const answer = await response.json().catch(() => ({ error: `Expected JSON, but got status ${response.status}.` }));
-  if (!response.ok) throw Object.assign(new Error(answer.error), { status: response.status });
+  const status = response.status === 403 ? 401 : response.status; // a token is missing: the page begins anew too, and asks for it
+  if (!response.ok) throw Object.assign(new Error(status === 404 ? GONE : answer.error), { status });
   return answer;
 }
 

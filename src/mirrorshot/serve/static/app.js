@@ -15,7 +15,7 @@ import { listen } from "./keys.js";
 import { counts, describe, shown } from "./model.js";
 import { drawProgress } from "./progress.js";
 import { complain, inQuestion, say, state, tellAway, view } from "./state.js";
-import { bringUpToDate, connect, doing, refresh } from "./sync.js";
+import { bringUpToDate, connect, doing, isSending, refresh } from "./sync.js";
 import { drawSelection, drawToolbar } from "./toolbar.js";
 import { history } from "./undo.js";
 import { isUploading, stopUploads } from "./uploads.js";
@@ -49,7 +49,7 @@ function askAbout() {
 }
 
 function drawTools(overview) {
-  if (!byId("pool-files"))
+  if (!byId("pool-files")) // once there is a session
     byId("pool-drop").append(dropZone({ id: "pool-files", text: "Drop unlabelled images here, or choose them",
       label: "Add images to classify", onfiles: (files) => act.upload(files, null), onpicture: (id) => act.open([id]) }));
   if (!differs(byId("download"), overview.is_ready)) return;
@@ -164,7 +164,7 @@ async function begin() {
   try {
     if ((await api.health()).needs_token) await unlock();
     if (!(await api.health()).has_session) {
-      if (state.overview) complain(new Error("Your session is gone: it was deleted, or the server was started with other data. A new one has begun."));
+      if (state.overview?.version) complain(new Error("Your session is gone: it was deleted, or the server was started with other data. A new one has begun."));
       forget();
       await api.begin();
     }
@@ -176,7 +176,7 @@ async function begin() {
 
 onAway(tellAway);
 // another window may have changed the session
-document.addEventListener("visibilitychange", () => { if (!document.hidden && state.overview) bringUpToDate(); });
-addEventListener("beforeunload", (event) => { if (state.isAway || isUploading()) event.preventDefault(); });
+for (const kind of ["focus", "visibilitychange"]) addEventListener(kind, () => { if (!document.hidden && state.overview) bringUpToDate(); });
+addEventListener("beforeunload", (event) => { if (state.isAway || isUploading() || isSending()) event.preventDefault(); });
 
 begin();

@@ -5,38 +5,29 @@
  * the classifier does not learn from has an answer as before. Until these are known, the answer that the user saw counts.
  */
 
+import { kept, keep } from "./kept.js";
+
 const KEY = "mirrorshot-checks";
 export const SAMPLE = 20; // images of a sample
 
-function stored() {
-  try {
-    return JSON.parse(sessionStorage.getItem(KEY)) ?? { told: [], sample: [] };
-  } catch {
-    return { told: [], sample: [] };
-  }
-}
+let { told, sample } = kept(KEY, { told: [], sample: [] });
 
-let { told, sample } = stored();
-
-function keep() {
-  try {
-    sessionStorage.setItem(KEY, JSON.stringify({ told, sample }));
-  } catch { /* no room: they last as long as the page */ }
+function set(change) {
+  ({ told, sample } = { told, sample, ...change });
+  keep(KEY, { told, sample });
 }
 
 export const checks = {
   /** Keep the answer about an image, and whether it is what the user says. An image that looked like no class has none. */
   add(id, { probability, verdict }, right) {
     if (verdict === "none") return;
-    told = [...told.filter((check) => check.id !== id), { id, probability, right }];
-    keep();
+    set({ told: [...told.filter((check) => check.id !== id), { id, probability, right }] });
   },
   remove(ids) {
     const gone = new Set(ids);
-    told = told.filter(({ id }) => !gone.has(id));
-    keep();
+    set({ told: told.filter(({ id }) => !gone.has(id)) });
   },
-  clear() { told = []; sample = []; keep(); },
+  clear() { set({ told: [], sample: [] }); },
   /** Probability and correctness of the answers of the present classifier. */
   now(images, calibration) {
     const predicted = new Map((calibration?.examples ?? []).map((found) => [found.picture_id, { probability: found.probability, right: found.is_right }]));
@@ -51,9 +42,8 @@ export const checks = {
   get sample() { return sample; },
   /** Draw a sample from ids, all equally likely. */
   draw(ids) {
-    const left = [...ids];
-    sample = [];
-    while (left.length && sample.length < SAMPLE) sample.push(...left.splice(Math.floor(Math.random() * left.length), 1));
-    keep();
+    const left = [...ids], drawn = [];
+    while (left.length && drawn.length < SAMPLE) drawn.push(...left.splice(Math.floor(Math.random() * left.length), 1));
+    set({ sample: drawn });
   },
 };

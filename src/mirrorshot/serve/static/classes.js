@@ -37,14 +37,14 @@ function drawCard(found, index, images, act) {
   const rest = examples.length - SHOWN;
   place.style.setProperty("--hue", String(hue(index)));
   redraw(place,
+    h("h3", { id: `class-${found.id}` }, h("span", { class: "dot", "aria-hidden": "true" }), named(found.name),
+      index < 9 && h("kbd", { "aria-hidden": "true" }, String(index + 1))),
     h("div", { class: "head" },
-      h("h3", { id: `class-${found.id}` }, h("span", { class: "dot", "aria-hidden": "true" }), named(found.name),
-        index < 9 && h("kbd", { "aria-hidden": "true" }, String(index + 1))),
+      h("p", { class: "count" }, plural(examples.length, "example"), accepted > 0 && ` · ${accepted} accepted`),
       h("button", { id: `rename-${found.id}`, class: "quiet small", type: "button", "aria-label": `Rename class ${found.name}`,
         onclick: () => rename(found, act) }, "Rename"),
       h("button", { id: `delete-${found.id}`, class: "quiet small", type: "button", "aria-label": `Delete class ${found.name}`,
         onclick: () => remove(found, examples.length, accepted, act) }, "Delete")),
-    h("p", { class: "count" }, plural(examples.length, "example"), accepted > 0 && ` · ${accepted} accepted`),
     h("ul", { class: "thumbs", "aria-label": `Examples of ${found.name}` },
       examples.slice(0, SHOWN).map((image) => h("li", {}, exampleButton(image, act))),
       rest > 0 && h("li", {}, h("button", { id: `more-${found.id}`, class: "thumb more", type: "button", "aria-label": `Show all examples of ${found.name}`,

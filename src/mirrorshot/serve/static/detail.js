@@ -44,18 +44,18 @@ function verdict({ status, label, answer }) {
 }
 
 /** The reasons for an answer, in words. */
-function notes({ verdict: kind, label, labels, novelty, novelty_threshold, epistemic_share, aleatoric_share }) {
+function notes({ verdict: kind, label, labels, novelty, novelty_threshold, epistemic, aleatoric }) {
   const lines = [];
   if (kind === "none")
     lines.push(`It is unlike all examples: novelty ${novelty.toFixed(3)}, above ${novelty_threshold.toFixed(3)}. The bars only compare the ` +
       `classes with each other; ${label} is the nearest.`);
   else if (labels && labels.length === 0)
     lines.push(`No class is as plausible as it usually is for the examples; ${label} is the nearest.`);
-  else if (labels) lines.push(`In 9 of 10 cases the right class is among: ${labels.join(", ")}.`);
-  if (epistemic_share >= 0.25 || aleatoric_share >= 0.25)
-    lines.push(epistemic_share >= aleatoric_share
-      ? `Doubt of ${percent(epistemic_share)}: more examples like this would remove it.`
-      : `Doubt of ${percent(aleatoric_share)} that more examples would not remove: the classes look alike here.`);
+  else if (labels?.length > 1) lines.push(`In 9 of 10 cases the right class is among: ${labels.join(", ")}.`);
+  if (kind !== "sure")
+    lines.push(epistemic >= aleatoric
+      ? `More examples like this would remove about ${percent(epistemic / (epistemic + aleatoric))} of the doubt.`
+      : `More examples would not remove most of the doubt: the classes look alike here.`);
   return lines.map((line) => h("p", { class: "rest" }, line));
 }
 

@@ -47,19 +47,15 @@ function trust(checks) {
 }
 
 function tally(found, order) {
-  return h("p", { class: "row tally" }, [...grouped(found)].sort(([a], [b]) => order.get(a) - order.get(b)).map(([name, part]) => h("span", { class: "row" },
-    h("span", { class: "dot", "aria-hidden": "true", style: { "--hue": String(hue(order.get(name) ?? 0)) } }), `${name}: ${part.length}`)));
+  const counts = new Map();
+  for (const { answer } of found) counts.set(answer.label, (counts.get(answer.label) ?? 0) + 1);
+  return h("p", { class: "row tally" }, [...counts].sort(([a], [b]) => order.get(a) - order.get(b)).map(([name, n]) => h("span", { class: "row" },
+    h("span", { class: "dot", "aria-hidden": "true", style: { "--hue": String(hue(order.get(name) ?? 0)) } }), `${name}: ${n}`)));
 }
 
 function thumbs(found) {
   return h("ul", { class: "thumbs", tabindex: "0", "aria-label": "The least sure of them" }, found.slice(0, SHOWN).map((image) =>
     h("li", { title: image.name }, preview(image, 56), h("span", { class: "under" }, image.answer.label), h("span", { class: "under" }, percent(image.answer.probability)))));
-}
-
-function grouped(images) {
-  const found = new Map();
-  for (const image of images) found.set(image.answer.label, [...(found.get(image.answer.label) ?? []), image]);
-  return found;
 }
 
 /** Links to export, and a file to import; `onfile` gets the file. */

@@ -62,7 +62,7 @@ export const hue = (index) => Math.round((205 + 137.5 * index) % 360);
 
 export function preview(picture, size) {
   return h("img", {
-    src: `api/pictures/${picture.id}/preview`, alt: "", width: String(size), height: String(size), loading: "lazy",
+    src: picture.src, alt: "", width: String(size), height: String(size), loading: "lazy",
     draggable: false,
   });
 }

@@ -59,14 +59,9 @@ export class ChangeWatch {
   }
 
   async #ask() {
-    try {
-      const got = await api.encoder();
-      this.#timer = null;
-      this.#tell(got);
-    } catch (error) {
-      this.#timer = null;
-      this.#tell(null, error);
-    }
+    const told = await api.encoder().then((got) => [got], (error) => [null, error]);
+    this.#timer = null;
+    this.#tell(...told);
   }
 }
 

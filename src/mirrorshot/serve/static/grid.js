@@ -3,6 +3,8 @@
 import { byId, draggable, h, named, percent, plural, preview } from "./dom.js";
 
 const HEAD = 110, AHEAD = 500, FIRST = 24, FOOT = 80; // pixels: under the toolbar, around the screen, below the grid; tiles before sizes are known
+const EMPTY = { todo: "No image without a label is left. Drop others above, or choose another filter.",
+  sample: "The sample is checked. “Accept sure answers …” says what it tells about the others." };
 const tiles = new Map();
 const size = { columns: 1, row: 0, top: 0, scroll: 0, height: innerHeight };
 let list = [], view = null, range = [0, 0];
@@ -15,7 +17,7 @@ export function drawGrid(images, shownList, shownView, isReady) {
   byId("images-count").textContent = images.length ? `${list.length} of ${plural(images.length, "image")}` : "";
   byId("images-hint").textContent = images.length === 0
     ? "Each gets an answer with probabilities. You will be asked about the one whose label would teach most."
-    : list.length === 0 ? (view.filter === "todo" && view.classId === null ? "No image without a label is left. Drop others above, or choose another filter." : "Nothing here. Choose another filter.")
+    : list.length === 0 ? (view.classId === null && EMPTY[view.filter]) || "Nothing here. Choose another filter."
       : isReady ? "" : "Answers come as soon as two classes have examples.";
   const known = new Set(images.map(({ id }) => id));
   for (const id of tiles.keys()) if (!known.has(id)) tiles.delete(id);

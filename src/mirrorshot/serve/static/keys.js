@@ -29,9 +29,11 @@ export function listen(page, act) {
   };
   const inGrid = { Enter: accept, " ": () => { const before = placeNow(); toggle(view.current); page.drawMove(before); } };
 
-  function actionOf({ key, target, shiftKey, ctrlKey, metaKey }) {
+  function actionOf({ key: pressed, target, shiftKey, ctrlKey, metaKey }) {
     const isInGrid = grid.contains(target);
+    const key = pressed.length === 1 ? pressed.toLowerCase() : pressed; // capitals with Shift or Caps Lock
     if (ctrlKey || metaKey) {
+      if (shiftKey) return null;
       if (key === "z") return act.undo;
       return key === "a" && isInGrid ? () => act.select(page.list().map(({ id }) => id)) : null;
     }
@@ -60,13 +62,18 @@ export function listen(page, act) {
     const id = Number(event.target.closest(".tile")?.dataset.id);
     if (!id) return;
     const before = placeNow();
-    if (event.ctrlKey || event.metaKey) toggle(id);
+    if (event.ctrlKey || event.metaKey || event.pointerType === "touch") toggle(id);
     moveTo(id, event.shiftKey, before);
   });
 
+  // a click moves when it ends: a question that appeared before would push the image away from under it
+  let isPointing = false;
+  for (const [kind, value] of [["pointerdown", true], ["click", false], ["pointercancel", false], ["dragend", false], ["keydown", false]])
+    document.addEventListener(kind, () => { isPointing = value; }, true);
+
   grid.addEventListener("focusin", (event) => {
     const id = Number(event.target.dataset.id);
-    if (!id || id === view.current) return;
+    if (!id || id === view.current || isPointing) return;
     const before = placeNow();
     view.current = view.anchor = id;
     page.drawMove(before);

@@ -9,7 +9,7 @@ export const FILTERS = [
   ["sure", "Sure", ({ status, answer }) => status === "open" && answer?.verdict === "sure"],
   ["sample", "Random sample", ({ status, isSampled }) => status === "open" && isSampled],
   ["suspect", "Suspicious", ({ suspect }) => suspect !== undefined],
-  ["done", "Labelled", ({ status }) => status !== "open"],
+  ["done", "Done", ({ status }) => status !== "open"],
   ["all", "All", () => true],
 ];
 
@@ -41,6 +41,7 @@ export function describe({ overview, answers }, sample) {
     const index = order.get(shownId);
     return {
       ...picture, name: names.get(picture.id), status, answer, labelId, shownId,
+      src: `api/pictures/${picture.id}/preview?of=${overview.user}`, // browsers keep it, and ids begin anew in another database
       isSampled: sampled.has(picture.id),
       suspect: status === "example" ? doubts.get(picture.id) : undefined,
       label: labelId !== null ? overview.classes[order.get(labelId)]?.name : undefined,

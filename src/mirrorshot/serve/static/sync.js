@@ -6,7 +6,7 @@ import { history } from "./undo.js";
 
 const QUIET = 350, LONGEST = 1500; // milliseconds without a change before answers are asked for, and after which they are in any case
 const MOST = 500; // changes in one request
-let page = null, loading = null, isStale = false, nChanges = 0, sending = Promise.resolve(), pause = null, waitingSince = 0;
+let page = null, loading = null, isStale = false, nChanges = 0, nWaiting = 0, sending = Promise.resolve(), pause = null, waitingSince = 0;
 
 /** Set what happens on the page: `draw()`, `begin()` for a session that is gone, `loaded(before, overview)`. */
 export const connect = (hooks) => { page = hooks; };
@@ -86,15 +86,19 @@ export function change(changes, text, { isUndo = false } = {}) {
     return made ? { ...picture, class_id: made.class_id, accepted_id: made.accepted_id, is_none: made.is_none } : picture;
   });
   nChanges += 1;
+  nWaiting += 1;
   view.selected.clear();
   draw();
   say(isUndo ? `Undone: ${text}` : text);
   sending = sending.then(() => send(changes)).catch((error) => {
     history.remove(step);
-    failed(error.status === 404 ? new Error("An image or a class of this change is gone: it was removed in another window. The page now shows what is there.") : error);
-  });
+    failed(error);
+  }).finally(() => { nWaiting -= 1; });
   refreshSoon();
 }
+
+/** Whether changes have not reached the server yet. */
+export const isSending = () => nWaiting > 0;
 
 async function send(changes) {
   for (let i = 0; i < changes.length; i += MOST) await api.change(changes.slice(i, i + MOST));

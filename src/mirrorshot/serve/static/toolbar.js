@@ -1,6 +1,6 @@
 /** The bar above the grid (filters, order, undo, accept), and the bar of the selected images. */
 
-import { byId, differs, h } from "./dom.js";
+import { byId, differs, h, redraw } from "./dom.js";
 import { FILTERS, SORTS } from "./model.js";
 
 const ALWAYS = ["todo", "all"];
@@ -10,9 +10,7 @@ export function drawToolbar({ found, view, classes, undoText }, act) {
   bar.hidden = found.all === 0;
   const { filter, classId, sort } = view;
   if (!differs(bar, found, filter, classId, sort, classes, undoText)) return;
-  const focused = bar.contains(document.activeElement) ? document.activeElement.id : "";
-  bar.replaceChildren(filters(found, view, act), controls(found, view, classes, undoText, act));
-  if (focused) byId(focused)?.focus({ preventScroll: true });
+  redraw(bar, filters(found, view, act), controls(found, view, classes, undoText, act));
 }
 
 function filters(found, view, act) {
@@ -32,7 +30,8 @@ function controls(found, view, classes, undoText, act) {
     h("label", {}, h("span", { class: "unseen" }, "Class"), ofClass), h("label", {}, h("span", { class: "unseen" }, "Order"), order),
     h("button", { id: "undo", type: "button", class: "quiet", disabled: undoText === null, "aria-keyshortcuts": "u Control+z",
       title: undoText === null ? "Nothing to undo" : `Undo: ${undoText}`, onclick: act.undo }, "Undo", h("kbd", { "aria-hidden": "true" }, "U")),
-    h("button", { id: "accept", type: "button", class: "primary", disabled: found.sure === 0, onclick: act.acceptMany }, "Accept sure answers …"));
+    h("button", { id: "accept", type: "button", class: "primary", disabled: found.sure === 0,
+      title: found.sure === 0 ? "No answer is sure yet" : "", onclick: act.acceptMany }, "Accept sure answers …"));
 }
 
 export function drawSelection(view, classes, act) {
@@ -40,8 +39,7 @@ export function drawSelection(view, classes, act) {
   const ids = [...view.selected];
   bar.hidden = ids.length === 0;
   if (ids.length === 0) return bar.replaceChildren();
-  const focused = bar.contains(document.activeElement) ? document.activeElement.id : "";
-  bar.replaceChildren(
+  redraw(bar,
     h("span", { class: "n" }, `${ids.length} selected`),
     h("label", {}, h("span", { class: "unseen" }, "Label the selected images as"), h("select", { id: "label-selected",
       onchange: ({ target }) => target.value && act.label(ids, Number(target.value)) },
@@ -49,7 +47,6 @@ export function drawSelection(view, classes, act) {
     button("accept-selected", "Accept answers", () => act.accept(ids)), button("none-selected", "None of these", () => act.none(ids)),
     button("open-selected", "No label", () => act.open(ids)), button("remove-selected", "Remove", () => act.remove(ids)),
     button("clear-selected", "Clear", () => act.select([])));
-  if (focused) byId(focused)?.focus();
 }
 
 const button = (id, text, onclick) => h("button", { id, type: "button", class: "quiet", onclick }, text);

@@ -1,28 +1,20 @@
 /** Changes that can be taken back, the last one first. They survive a reload of the page. */
 
+import { kept, keep } from "./kept.js";
+
 const KEY = "mirrorshot-undo", MOST = 50;
 
-function stored() {
-  try {
-    return JSON.parse(sessionStorage.getItem(KEY)) ?? [];
-  } catch {
-    return [];
-  }
-}
+let steps = kept(KEY, []);
 
-let steps = stored();
-
-function keep() {
-  steps = steps.slice(-MOST);
-  try {
-    sessionStorage.setItem(KEY, JSON.stringify(steps));
-  } catch { /* no room: they last as long as the page */ }
+function set(next) {
+  steps = next.slice(-MOST);
+  keep(KEY, steps);
 }
 
 export const history = {
-  push(text, changes) { const step = { text, changes }; steps.push(step); keep(); return step; },
-  remove(step) { steps = steps.filter((made) => made !== step); keep(); },
-  pop() { const last = steps.pop(); keep(); return last; },
-  clear() { steps = []; keep(); },
+  push(text, changes) { const step = { text, changes }; set([...steps, step]); return step; },
+  remove(step) { set(steps.filter((made) => made !== step)); },
+  pop() { const last = steps.at(-1); set(steps.slice(0, -1)); return last; },
+  clear() { set([]); },
   text: () => steps.at(-1)?.text ?? null,
 };
