@@ -201,6 +201,12 @@ def test_images_that_the_model_has_learned_from_are_left_out(run, fitted, pictur
     assert "of 14 images" in kept.stdout
 
 
+def test_a_confusion_matrix_without_room_for_its_numbers_is_not_printed(run, fitted, pictures, monkeypatch):
+    assert "Confusion matrix" in run("evaluate", fitted, pictures / "query").stdout
+    monkeypatch.setenv("COLUMNS", "30")
+    assert "Confusion matrix" not in run("evaluate", fitted, pictures / "query").stdout
+
+
 def test_the_same_image_under_two_classes_is_refused(run, pictures, tmp_path):
     folder = shutil.copytree(pictures / "support", tmp_path / "two")
     shutil.copy(folder / "bar" / "0.png", folder / "ring" / "wrong.png")
@@ -228,6 +234,15 @@ def test_a_model_has_a_report(run, fitted, pictures):
     assert "What to label next" in page.read_text()
     assert run("report", fitted, pictures / "query", "-o", "model.txt").exit_code == 2
     assert run("report", fitted).exit_code == 2
+
+
+def test_a_report_names_images_of_the_pool_that_cannot_be_read(run, fitted, pictures, tmp_path):
+    pool = shutil.copytree(pictures / "query" / "bar", tmp_path / "pool")
+    (pool / "broken.png").write_bytes(b"\x89PNG")
+    result = run("report", fitted, pictures / "query", "--pool", pool, "--keep-copies")
+    assert result.exit_code == 3, result.output
+    assert "broken.png cannot be read and is left out" in result.stderr
+    assert "in the pool" in Path("report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorshot.cli.models import in_words, load_model, read_unlabelled, report_copies, report_damaged, summary
-from mirrorshot.cli.options import AsJson, Contradictions, EditedFile, ModelFile, Reading, SkipCorrupt, examples
+from mirrorshot.cli.options import Contradictions, EditedFile, ModelFile, Reading, SkipCorrupt, examples
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import prepare_file, refuse, say_result, short_work
 from mirrorshot.files.texts import count
@@ -15,15 +15,14 @@ from mirrorshot.files.texts import count
 if TYPE_CHECKING:
     from mirrorshot.tool import Items
 
-ADD_EXAMPLES = examples(
+
+@examples(
     {
         "mirrorshot add model.mirrorshot owl=photos/owls/ wren=wren.jpg": "More examples of old or new classes.",
         "mirrorshot add model.mirrorshot IMG_1.jpg IMG_2.jpg --label owl": "Several images of one class.",
         "mirrorshot add texts.mirrorshot more.csv": "A table with a column of labels.",
     }
 )
-
-
 def add(
     model: ModelFile,
     pictures: Annotated[
@@ -35,7 +34,6 @@ def add(
     output: EditedFile = None,
     skip_corrupt: SkipCorrupt = False,
     allow_contradictions: Contradictions = False,
-    as_json: AsJson = False,
 ) -> None:
     """Add examples to a model, also of new classes. Nothing is trained again."""
     groups, path = _groups(pictures, label), output or model
@@ -59,7 +57,7 @@ def add(
                 fitted.add(found, labels)
         fitted.save(path)
     added = count(len(fitted.names) - n_before, "examples")
-    say_result(summary(fitted, path), f"Added {added}; {in_words(fitted, path)}.", as_json=as_json)
+    say_result(summary(fitted, path), f"Added {added}; {in_words(fitted, path)}.", as_json=given.as_json)
 
 
 def _groups(images: Sequence[str], label: str | None) -> dict[str, list[str]]:

@@ -10,15 +10,14 @@ from mirrorshot.cli.options import AsJson, Quiet, examples
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import check_folder, refuse, say, say_json, short_work
 
-DEMO_EXAMPLES = examples(
+
+@examples(
     {
         "mirrorshot demo": "One or two minutes on two cores; then open demo-output/report.html.",
         "mirrorshot demo --episodes 3000 --seed 2 --output longer": "Longer training from other weights.",
         "mirrorshot demo --quick": "Some seconds, to check that everything works. The numbers mean nothing.",
     }
 )
-
-
 def demo(
     episodes: Annotated[int | None, typer.Option(help="Tasks that each method trains on.", show_default="700")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and training tasks.")] = 1,

@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
-from mirrorshot.cli.options import AsJson, ModelFile, Queries, Reading, examples
+from mirrorshot.cli.options import ModelFile, Queries, Reading, examples
 from mirrorshot.cli.terminal import say_json, short_work, shown
 
 if TYPE_CHECKING:
     from mirrorshot.tool import Prediction, Reason, Word
 
-EXPLAIN_EXAMPLES = examples(
+
+@examples(
     {
         "mirrorshot explain model.mirrorshot scan.png": "The examples for and against the class that was predicted.",
         "mirrorshot explain model.mirrorshot scan.png --label owl": "Why is it an owl, or why not?",
     }
 )
-
-
 def explain(
     model: ModelFile,
     queries: Queries,
@@ -28,7 +27,6 @@ def explain(
         str | None, typer.Option("--label", "-l", help="Class to explain.", show_default="the most probable one")
     ] = None,
     n: Annotated[int, typer.Option("-n", help="Number of examples.", min=1)] = 5,
-    as_json: AsJson = False,
 ) -> None:
     """Show which examples (and words of a text) speak for a class, and which against it.
 
@@ -41,7 +39,7 @@ def explain(
         words = fitted.words(found, label, n) if found.items.kind == "text" else [None] * len(answers)
     parts = zip(answers, reasons, words, strict=True)
     records = [_record(answer, examples_, label or answer.label, own) for answer, examples_, own in parts]
-    if as_json:
+    if given.as_json:
         say_json(records)
     else:
         _print(records)

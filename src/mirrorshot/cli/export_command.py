@@ -7,14 +7,13 @@ from mirrorshot.cli.models import load_model
 from mirrorshot.cli.options import AsJson, ModelFile, examples, output_option
 from mirrorshot.cli.terminal import prepare_file, say_result, short_work
 
-EXPORT_EXAMPLES = examples(
+
+@examples(
     {
         "mirrorshot export model.mirrorshot -o head.onnx": "The classifier for onnxruntime: embeddings in; "
         "probabilities, latent mean and variance out.",
     }
 )
-
-
 def export(
     model: ModelFile,
     output: Annotated[Path, output_option(help="File to write.")] = Path("head.onnx"),

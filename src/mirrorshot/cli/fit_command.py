@@ -8,7 +8,6 @@ import typer
 
 from mirrorshot.cli.models import read_examples, report_copies, summary
 from mirrorshot.cli.options import (
-    AsJson,
     Contradictions,
     Encoding,
     SkipCorrupt,
@@ -24,7 +23,10 @@ if TYPE_CHECKING:
     from mirrorshot.classifier.prior import Prior
     from mirrorshot.tool import Model
 
-FIT_EXAMPLES = examples(
+_KERNELS = ("auto", "cosine", "rbf", "matern", "linear", "polynomial")
+
+
+@examples(
     {
         "mirrorshot fit letters/": "A folder for each class with a few images each. Writes model.mirrorshot.",
         "mirrorshot fit texts.csv --text-column body --label-column topic": "A table of texts: CSV, JSON Lines or "
@@ -36,10 +38,6 @@ FIT_EXAMPLES = examples(
     },
     "Then: [cyan]mirrorshot predict model.mirrorshot new-images/[/cyan]",
 )
-
-_KERNELS = ("auto", "cosine", "rbf", "matern", "linear", "polynomial")
-
-
 def fit(
     support: Annotated[Path, labelled_argument(metavar="SUPPORT")],
     given: Encoding,
@@ -54,7 +52,6 @@ def fit(
     thumbnails: Annotated[bool, typer.Option(help="Keep small images of the examples in the model.")] = True,
     skip_corrupt: SkipCorrupt = False,
     allow_contradictions: Contradictions = False,
-    as_json: AsJson = False,
 ) -> None:
     """Learn classes from a few labelled images, texts or embeddings each, and write a model. It takes seconds.
 
@@ -88,7 +85,7 @@ def fit(
         copies, quiet = copies_in_model(model), given.quiet
         report_copies(copies, model.names, model.labels, model, allow_contradictions=allow_contradictions, quiet=quiet)
         model.save(output)
-    _print(model, output, time.perf_counter() - started, as_json)
+    _print(model, output, time.perf_counter() - started, given.as_json)
 
 
 def _read_prior(path: Path, encoder: str) -> "Prior":

@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
-from mirrorshot.cli.options import AsJson, ModelFile, Queries, Reading, examples
+from mirrorshot.cli.options import ModelFile, Queries, Reading, examples
 from mirrorshot.cli.terminal import note, prepare_file, refuse, say, say_json, short_work, shown
 from mirrorshot.files.lazy import need
-from mirrorshot.files.texts import csv_cell
+from mirrorshot.files.texts import csv_cell, cut
 
 if TYPE_CHECKING:
     from mirrorshot.tool import Prediction
 
-PREDICT_EXAMPLES = examples(
+_NONE = "none of these"
+_NUMBERS = ("novelty", "novelty_threshold", "epistemic", "aleatoric", "epistemic_share", "aleatoric_share")
+_WIDE = 110  # columns of a terminal from which on the parts of the uncertainty are shown
+_NARROW_NAME = 20  # characters of the name of a class below that
+_ENDLESS = 100_000
+
+
+@examples(
     {
         "mirrorshot predict model.mirrorshot scan.png": "One image.",
         "mirrorshot predict model.mirrorshot new/ --csv > answers.csv": "All images in and below a folder, as a table "
@@ -27,14 +34,6 @@ PREDICT_EXAMPLES = examples(
     },
     "[bold]Exit codes[/bold]: 0 done, 1 failed, 2 wrong usage, 3 done, but some images could not be read.",
 )
-
-_NONE = "none of these"
-_NUMBERS = ("novelty", "novelty_threshold", "epistemic", "aleatoric", "epistemic_share", "aleatoric_share")
-_WIDE = 110  # columns of a terminal from which on the parts of the uncertainty are shown
-_NARROW_NAME = 20  # characters of the name of a class below that
-_ENDLESS = 100_000
-
-
 def predict(
     model: ModelFile,
     queries: Queries,
@@ -48,14 +47,15 @@ def predict(
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file.", metavar="FILE")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Classify images: class, probability, the set of classes to consider, or "none of these".
 
     More examples would remove the "epistemic" part of the uncertainty, but not the "aleatoric" part; both are shares of
     the largest possible uncertainty.
     """
-    formats = [name for name, is_given in (("--csv", as_csv), ("--json", as_json), ("--parquet", parquet)) if is_given]
+    formats = [
+        name for name, is_given in (("--csv", as_csv), ("--json", given.as_json), ("--parquet", parquet)) if is_given
+    ]
     if len(formats) > 1:
         refuse(f"Expected one of --csv, --json and --parquet, but got {' and '.join(formats)}. Choose one.")
     if not 0.0 < coverage < 1.0:
@@ -70,7 +70,7 @@ def predict(
         if parquet is not None:
             _write_parquet(parquet, answers)
             say(f"Answers: {parquet}")
-    if as_json:
+    if given.as_json:
         say_json([_record(answer) for answer in answers])
     elif as_csv:
         _print_csv(answers)
@@ -120,7 +120,7 @@ def is_terminal() -> bool:
 
 
 def _print_table(answers: Sequence["Prediction"], kind: str, quiet: bool) -> None:
-    from mirrorshot.cli.tables import cut, print_rows, terminal_width
+    from mirrorshot.cli.tables import print_rows, terminal_width
 
     width = terminal_width() if is_terminal() else None  # in a pipe, a line for each item
     is_wide = width is None or width >= _WIDE

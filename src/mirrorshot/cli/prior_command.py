@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 from mirrorshot.cli.models import read_examples
-from mirrorshot.cli.options import AsJson, Encoding, examples, labelled_argument, output_option
+from mirrorshot.cli.options import Encoding, examples, labelled_argument, output_option
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import prepare_file, say_result, short_work
 
-PRIOR_EXAMPLES = examples(
+
+@examples(
     {
         "mirrorshot prior background/ -e efficientnet-lite2 -o photos.prior": "A folder for each of ten classes or "
         "more, with ten images or more each; other classes than those you will classify.",
@@ -17,13 +18,10 @@ PRIOR_EXAMPLES = examples(
     "Then: [cyan]mirrorshot fit support/ --prior photos.prior[/cyan], or in Python "
     "[cyan]FewShotClassifier(prior=Prior.load('photos.prior'))[/cyan]",
 )
-
-
 def prior(
     background: Annotated[Path, labelled_argument(metavar="BACKGROUND")],
     given: Encoding,
     output: Annotated[Path, output_option(help="File to write.")] = Path("background.prior"),
-    as_json: AsJson = False,
 ) -> None:
     """Learn what many labelled images show of an encoder, for classifiers of other classes.
 
@@ -38,4 +36,4 @@ def prior(
             found = background_prior(items, chosen, learned_on=background.name, progress=stage("Encoding"))
         found.save(output)
     record = {"output": str(output), "encoder": found.encoder, "centre": found.centre, **found.temperature._asdict()}
-    say_result(record, f"Prior of {found.encoder}: {output}", as_json=as_json)
+    say_result(record, f"Prior of {found.encoder}: {output}", as_json=given.as_json)

@@ -12,15 +12,14 @@ from mirrorshot.cli.options import AsJson, EditedFile, ModelFile, examples
 from mirrorshot.cli.terminal import prepare_file, refuse, say_result, short_work
 from mirrorshot.files.texts import count, few
 
-REMOVE_EXAMPLES = examples(
+
+@examples(
     {
         "mirrorshot remove model.mirrorshot support/owl/IMG_7.jpg": "The example of that name, in any spelling of the "
         "path, or its end; `mirrorshot explain` and `mirrorshot doctor` show names.",
         "mirrorshot remove model.mirrorshot --label owl": "A whole class.",
     }
 )
-
-
 def remove(
     model: ModelFile,
     names: Annotated[list[str] | None, typer.Argument(help="Names of examples.", metavar="NAME")] = None,

@@ -90,17 +90,6 @@ def _shorten(columns: Sequence[str], rows: list[list[str]], place: int, width: i
             row[place] = f"…{row[place][-(room - 1) :]}"
 
 
-def cut(text: str, most: int) -> str:
-    """The text, without its middle if it is longer than `most` characters.
-
-    Example:
-        >>> cut("Red_legged_Kittiwake", 11)
-        'Red_l…iwake'
-    """
-    half = (most - 1) // 2
-    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
-
-
 def print_text(text: str, style: str = "") -> None:
     """Print a paragraph, wrapped between words, and an empty line."""
     HarmlessConsole().print(Padding(text, (0, 0, 1, 1)), style=style, markup=False)
