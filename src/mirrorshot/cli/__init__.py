@@ -8,22 +8,17 @@ from typing import Annotated
 
 import typer
 
-from mirrorshot.cli.add_command import add
 from mirrorshot.cli.demo_command import demo
 from mirrorshot.cli.doctor_command import doctor
+from mirrorshot.cli.edit_commands import add, export, remove
 from mirrorshot.cli.evaluate_command import evaluate
-from mirrorshot.cli.explain_command import explain
-from mirrorshot.cli.export_command import export
-from mirrorshot.cli.fit_command import fit
+from mirrorshot.cli.fit_command import fit, prior
 from mirrorshot.cli.list_command import list_names
 from mirrorshot.cli.options import EPILOGS, in_help, unfolded
-from mirrorshot.cli.predict_command import predict
-from mirrorshot.cli.prior_command import prior
-from mirrorshot.cli.remove_command import remove
+from mirrorshot.cli.predict_command import explain, predict, suggest
 from mirrorshot.cli.report_command import report
 from mirrorshot.cli.reproduce_command import reproduce
 from mirrorshot.cli.serve_command import serve
-from mirrorshot.cli.suggest_command import suggest
 from mirrorshot.cli.terminal import Commands
 from mirrorshot.cli.train_command import train
 

@@ -1,8 +1,8 @@
-"""`mirrorshot predict`."""
+"""`mirrorshot predict`, `suggest` and `explain`: questions to a model."""
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +10,12 @@ import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
 from mirrorshot.cli.options import ModelFile, Queries, Reading, examples
-from mirrorshot.cli.terminal import note, prepare_file, refuse, say, say_json, short_work, shown
+from mirrorshot.cli.terminal import note, prepare_file, refuse, say, say_json, say_result, short_work, shown
 from mirrorshot.files.lazy import need
 from mirrorshot.files.texts import csv_cell, cut
 
 if TYPE_CHECKING:
-    from mirrorshot.tool import Prediction
+    from mirrorshot.tool import Prediction, Reason, Word
 
 _NONE = "none of these"
 _NUMBERS = ("novelty", "novelty_threshold", "epistemic", "aleatoric", "epistemic_share", "aleatoric_share")
@@ -146,3 +146,81 @@ def _print_table(answers: Sequence["Prediction"], kind: str, quiet: bool) -> Non
         note("? (no set): too few examples for sets of this coverage. Add examples, or lower --coverage.", quiet=quiet)
     if any(answer.labels == () and not answer.is_novel for answer in answers):
         note("- (empty set): no class is as plausible as it usually is for the examples. Look at it.", quiet=quiet)
+
+
+@examples(
+    {
+        "mirrorshot suggest model.mirrorshot unlabelled/ -k 10": "The ten images whose labels would help most, one "
+        "path a line.",
+    }
+)
+def suggest(
+    model: ModelFile,
+    pool: Annotated[list[str], typer.Argument(help="Unlabelled images, as for `predict`.", metavar="POOL")],
+    given: Reading,
+    k: Annotated[int, typer.Option("-k", help="Number of images.", min=1)] = 10,
+) -> None:
+    """List the images to label next: those whose labels would make the predictions for all of them surest."""
+    with short_work():
+        fitted, found = read_queries(model, pool, given, "Reading")
+        names = [shown(name) for name in fitted.suggest(found, k)]
+    say_result(names, "\n".join(names), as_json=given.as_json)
+    end_with_damaged(found)
+
+
+@examples(
+    {
+        "mirrorshot explain model.mirrorshot scan.png": "The examples for and against the class that was predicted.",
+        "mirrorshot explain model.mirrorshot scan.png --label owl": "Why is it an owl, or why not?",
+    }
+)
+def explain(
+    model: ModelFile,
+    queries: Queries,
+    given: Reading,
+    label: Annotated[
+        str | None, typer.Option("--label", "-l", help="Class to explain.", show_default="the most probable one")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", help="Number of examples.", min=1)] = 5,
+) -> None:
+    """Show which examples (and words of a text) speak for a class, and which against it.
+
+    The contributions of all examples add up to the score of the class. For texts also the words that count most: how
+    much the log-odds of the class would fall without each.
+    """
+    with short_work():
+        fitted, found = read_queries(model, queries, given, "Reading")
+        answers, reasons = fitted.predict_encoded(found), fitted.explain(found, label, n)
+        words = fitted.words(found, label, n) if found.items.kind == "text" else [None] * len(answers)
+    parts = zip(answers, reasons, words, strict=True)
+    records = [_reasons(answer, examples_, label or answer.label, own) for answer, examples_, own in parts]
+    if given.as_json:
+        say_json(records)
+    else:
+        _print_reasons(records)
+    end_with_damaged(found)
+
+
+def _reasons(
+    answer: "Prediction", reasons: "Iterable[Reason]", label: str, words: "Iterable[Word] | None"
+) -> dict[str, Any]:
+    own = {} if words is None else {"words": [{**word._asdict(), "word": shown(word.word)} for word in words]}
+    return {
+        "name": shown(answer.name),
+        "label": label,
+        "probability": answer.probabilities[label],
+        "reasons": [{**reason._asdict(), "name": shown(reason.name)} for reason in reasons],
+        **own,
+    }
+
+
+def _print_reasons(records: list[dict[str, Any]]) -> None:
+    from mirrorshot.cli.tables import print_rows
+
+    for record in records:
+        rows = [(reason["name"], reason["label"], f"{reason['added']:+.2f}") for reason in record["reasons"]]
+        title = f"{record['name']}: {record['label']} with probability {record['probability']:.3f}"
+        print_rows(["example", "its class", "adds"], rows, title=title, numbers=(2,), shorten=0)
+        words = [(word["word"], f"{word['added']:+.2f}") for word in record.get("words", [])]
+        if words:
+            print_rows(["word", "adds"], words, numbers=(1,))
