@@ -47,6 +47,8 @@ def test_output_fits_encodings_without_its_characters(in_subprocess, tmp_path, e
         done = in_subprocess("-m", "mirrorshot", *line, env=environment)
         assert done.returncode == 0, done.stderr
     assert r"\u65e5\u672c" in done.stdout
+    assert "<=" in done.stdout
+    assert len({len(line) for line in done.stdout.splitlines()}) == 1  # the columns are straight
 
 
 COMMAND = "os.execv(sys.executable, [sys.executable, '-m', 'mirrorshot', *sys.argv[1:]])"

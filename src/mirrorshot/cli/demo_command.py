@@ -8,7 +8,7 @@ import typer
 
 from mirrorshot.cli.options import AsJson, Quiet, examples
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import check_folder, refuse, say, say_json, short_work
+from mirrorshot.cli.terminal import check_folder, say, say_json, short_work
 
 
 @examples(
@@ -19,8 +19,10 @@ from mirrorshot.cli.terminal import check_folder, refuse, say, say_json, short_w
     }
 )
 def demo(
-    episodes: Annotated[int | None, typer.Option(help="Tasks that each method trains on.", show_default="700")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of weights and training tasks.")] = 1,
+    episodes: Annotated[
+        int | None, typer.Option(help="Tasks that each method trains on.", min=1, show_default="700")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and training tasks.", min=0)] = 1,
     output: Annotated[Path, typer.Option(help="Folder for report, numbers and runs.", readable=False)] = Path(
         "demo-output"
     ),
@@ -34,10 +36,6 @@ def demo(
     Files of an earlier demo in that folder are replaced.
     """
     started = time.perf_counter()
-    if episodes is not None and episodes < 1:
-        refuse(f"Expected --episodes to be at least 1, but got {episodes}.")
-    if seed < 0:
-        refuse(f"Expected --seed not to be negative, but got {seed}.")
     check_folder("--output", output)
     with short_work():
         from mirrorshot.files.freed_memory import keep_freed_memory

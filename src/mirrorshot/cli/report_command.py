@@ -20,6 +20,7 @@ from mirrorshot.cli.terminal import (
     say_json,
     wrong_usage,
 )
+from mirrorshot.files.texts import few
 
 if TYPE_CHECKING:
     from mirrorshot.data.benchmarks import Dataset
@@ -98,7 +99,7 @@ def report(
         shown = _collect(runs, wanted, again=again, n_cards=cards, quiet=given.quiet)
         found = {name: run.evaluation for name, run in shown.items()}
         gate = None if max_ece is None else check_gate(found, max_ece, gate_on)  # type: ignore[arg-type]
-        sections = write_comparison(output, " and ".join(_few(list(shown))), shown, gate)
+        sections = write_comparison(output, few(list(shown)), shown, gate)
         record = comparison_record(shown, gate)
         write_json(output.with_suffix(".json"), record)
     if given.as_json:
@@ -121,10 +122,6 @@ def _judge(gate: "Gate | None") -> None:
         kind = "ECE" if gate.on == "raw" else "ECE at its temperature"
         say(f"Gate: {name} has an {kind} of {gate.ece[name]:.4f}, above {gate.max_ece:g}.", err=True)
     raise typer.Exit(FINDINGS)
-
-
-def _few(names: Sequence[str]) -> list[str]:
-    return [*names] if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
 
 
 def _collect(

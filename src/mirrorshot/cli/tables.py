@@ -62,7 +62,7 @@ def print_rows(
 ) -> None:
     """Print a table of texts; columns of `numbers` are flush right, column `shorten` is cut if there is no room."""
     console, drawn = HarmlessConsole(width=width), _empty_table("", columns, numbers)
-    cells = [list(row) for row in rows]
+    cells = [[_encodable(cell, console.encoding) for cell in row] for row in rows]
     if shorten is not None:
         _shorten(columns, cells, shorten, console.width)
     for c in numbers:
@@ -78,6 +78,16 @@ def print_rows(
 def terminal_width() -> int:
     """Columns of the terminal."""
     return HarmlessConsole().width
+
+
+def _encodable(text: str, encoding: str) -> str:
+    """The text with escapes for what the terminal cannot show, here because they count for the width of a column."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        plain = text.replace("≤", "<=").replace("…", "...")
+        return plain.encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def _shorten(columns: Sequence[str], rows: list[list[str]], place: int, width: int) -> None:

@@ -1,6 +1,7 @@
 """Maps of two-dimensional data: predicted class, aleatoric and epistemic uncertainty."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ _MAX_LEGEND, _MAX_NAME = 12, 24  # classes, and letters of a name, that leave th
 _PANELS = ("predicted class", "aleatoric, nats", "epistemic, nats")
 
 
+@dataclass(eq=False)
 class UncertaintyMapDisplay:
     """Three maps of the plane: predicted class (paler where less sure), aleatoric and epistemic uncertainty.
 
@@ -45,19 +47,14 @@ class UncertaintyMapDisplay:
         ((10, 10, 2), (10, 10))
     """
 
-    def __init__(
-        self,
-        x: NDArray[np.float64],
-        y: NDArray[np.float64],
-        prob: NDArray[np.float64],
-        aleatoric: NDArray[np.float64],
-        epistemic: NDArray[np.float64],
-        support_x: NDArray[np.float64],
-        support_y: NDArray[np.int64],
-        class_names: Sequence[str],
-    ) -> None:
-        self.x, self.y, self.prob, self.aleatoric, self.epistemic = x, y, prob, aleatoric, epistemic
-        self.support_x, self.support_y, self.class_names = support_x, support_y, tuple(class_names)
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    prob: NDArray[np.float64]
+    aleatoric: NDArray[np.float64]
+    epistemic: NDArray[np.float64]
+    support_x: NDArray[np.float64]
+    support_y: NDArray[np.int64]
+    class_names: Sequence[str]
 
     @classmethod
     def from_estimator(
