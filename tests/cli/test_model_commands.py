@@ -260,6 +260,14 @@ def test_a_model_refuses_options_that_it_would_ignore(run, fitted, pictures, lin
     assert f"Expected options for a model, but got {line[1]}, for runs only" in result.stderr
 
 
+def test_a_long_name_of_a_class_is_not_taken_for_a_file(run, fitted, pictures):
+    result = run("add", fitted, f"{'long' * 100}={pictures / 'query' / 'bar' / '0.png'}", "--json")
+    assert result.exit_code == 0, result.output
+    assert "long" * 100 in records(result)["classes"]
+    missing = run("evaluate", f"{'long' * 100}.mirrorshot", pictures / "query")
+    assert (missing.exit_code, missing.stderr.startswith("Error: Expected a model at long")) == (2, True)
+
+
 def test_a_missing_model_is_called_that(run, pictures):
     for command in ("evaluate", "report"):
         result = run(command, "nowhere.mirrorshot", pictures / "query")

@@ -1,5 +1,6 @@
 """A model on labelled items: leaks left out, scores, and how they are printed."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,8 +53,8 @@ class Assessment(NamedTuple):
 def refuse_missing(paths: Sequence[Path]) -> None:
     """Refuse a missing file that is named like a model, or stands before a folder that is no run."""
     path, *others = paths
-    before_items = len(others) == 1 and others[0].exists() and not (others[0] / "config.json").exists()
-    if not path.exists() and (path.suffix == ".mirrorshot" or before_items):
+    before_items = len(others) == 1 and os.path.exists(others[0]) and not (others[0] / "config.json").exists()
+    if not os.path.exists(path) and (path.suffix == ".mirrorshot" or before_items):
         refuse(f"Expected a model at {path}, but there is none. Make one with `mirrorshot fit`, or check the path.")
 
 

@@ -79,7 +79,7 @@ def _groups(images: Sequence[str], label: str | None) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for argument in images:
         name, equals, path = argument.partition("=")
-        if Path(argument).is_file() and not equals:
+        if not equals and os.path.isfile(argument):
             name, path = "", argument
         elif not equals or not name.strip() or not path:
             refuse(f"Expected CLASS=PATH, a table with labels, or --label for all images, but got {argument!r}.")

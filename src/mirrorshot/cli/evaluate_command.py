@@ -93,7 +93,7 @@ def evaluate(
     A run is a folder and gets the file evaluation.json. Its temperature is fitted on validation classes.
     """
     refuse_missing(runs)
-    is_model = runs[0].is_file()
+    is_model = os.path.isfile(runs[0])
     options.refuse_other_options(context, is_model=is_model)
     if is_model:
         _evaluate_model(runs, given, keep_copies=keep_copies)

@@ -1,5 +1,6 @@
 """`mirrorshot report`."""
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -77,7 +78,7 @@ def report(
     again, unless the options ask for other tasks.
     """
     refuse_missing(runs)
-    is_model = runs[0].is_file()
+    is_model = os.path.isfile(runs[0])
     options.refuse_other_options(context, is_model=is_model)
     if is_model:
         prepare_page("--output", output)
