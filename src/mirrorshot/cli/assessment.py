@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import typer
+
 from mirrorshot.cli.models import load_model
-from mirrorshot.cli.options import Reading
+from mirrorshot.cli.options import Reading, refuse_other_options
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import note, refuse, say, shown
 from mirrorshot.files.texts import count, few
@@ -50,12 +52,15 @@ class Assessment(NamedTuple):
         return f"{some}, left out: {named}. --keep-copies keeps them."
 
 
-def refuse_missing(paths: Sequence[Path]) -> None:
-    """Refuse a missing file that is named like a model, or stands before a folder that is no run."""
+def is_of_model(paths: Sequence[Path], context: typer.Context) -> bool:
+    """Whether a model is named first, and not a run; refuse a missing model, and options of the other kind."""
     path, *others = paths
     before_items = len(others) == 1 and os.path.exists(others[0]) and not (others[0] / "config.json").exists()
     if not os.path.exists(path) and (path.suffix == ".mirrorshot" or before_items):
         refuse(f"Expected a model at {path}, but there is none. Make one with `mirrorshot fit`, or check the path.")
+    is_model = os.path.isfile(path)
+    refuse_other_options(context, is_model=is_model)
+    return is_model
 
 
 def assess(paths: Sequence[Path], given: Reading, *, keep_copies: bool) -> Assessment:

@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from mirrorshot.cli import options
-from mirrorshot.cli.assessment import assess, print_assessment, refuse_missing
+from mirrorshot.cli.assessment import assess, is_of_model, print_assessment
 from mirrorshot.cli.models import end_with_damaged
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
@@ -24,8 +23,6 @@ from mirrorshot.cli.terminal import (
 if TYPE_CHECKING:
     from mirrorshot.training.config import Config
     from mirrorshot.training.evaluation import Evaluation
-
-_of_runs = partial(typer.Option, rich_help_panel=options.OF_RUNS)
 
 
 class _Sizes(NamedTuple):
@@ -69,20 +66,20 @@ def evaluate(
             help="Name or path of other data.", show_default="those of the run", rich_help_panel=options.OF_RUNS
         ),
     ] = None,
-    n_way: Annotated[int | None, _of_runs(help="Classes of a task.", min=2, show_default="as trained")] = None,
+    n_way: Annotated[int | None, options.of_runs(help="Classes of a task.", min=2, show_default="as trained")] = None,
     n_shot: Annotated[
         int | None, options.n_shot_option(min=1, show_default="as trained", rich_help_panel=options.OF_RUNS)
     ] = None,
-    checkpoint: Annotated[str, _of_runs(help="Weights to use: best or last.")] = "best",
+    checkpoint: Annotated[str, options.of_runs(help="Weights to use: best or last.")] = "best",
     average_flips: Annotated[
         bool | None,
-        _of_runs(
+        options.of_runs(
             "--average-flips/--one-view",
             help="Features are the mean over an image and its mirror image: for photographs, not for characters.",
             show_default="as trained",
         ),
     ] = None,
-    report: Annotated[Path | None, _of_runs(help="Also write a report.", metavar="FILE.html")] = None,
+    report: Annotated[Path | None, options.of_runs(help="Also write a report.", metavar="FILE.html")] = None,
     skip_corrupt: options.SkipCorrupt = False,
     keep_copies: options.KeepCopies = False,
 ) -> None:
@@ -92,10 +89,7 @@ def evaluate(
 
     A run is a folder and gets the file evaluation.json. Its temperature is fitted on validation classes.
     """
-    refuse_missing(runs)
-    is_model = os.path.isfile(runs[0])
-    options.refuse_other_options(context, is_model=is_model)
-    if is_model:
+    if is_of_model(runs, context):
         _evaluate_model(runs, given, keep_copies=keep_copies)
         return
     protocol = wanted.protocol() | {"two_temperatures": wanted.two_temperatures}

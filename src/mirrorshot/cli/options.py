@@ -60,7 +60,7 @@ labelled_argument = partial(
     readable=False,
 )
 _reading = partial(typer.Option, rich_help_panel=READING)
-_of_runs = partial(typer.Option, rich_help_panel=OF_RUNS)
+of_runs = partial(typer.Option, rich_help_panel=OF_RUNS)
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -131,10 +131,10 @@ class Evaluating(NamedTuple):
     """Options of commands that evaluate runs."""
 
     n_query: Annotated[int | None, n_query_option(min=1, show_default="15", rich_help_panel=OF_RUNS)] = None
-    n_tasks: Annotated[int | None, _of_runs(help="Tasks for each seed.", min=1, show_default="600")] = None
-    seeds: Annotated[str | None, _of_runs(help="Seeds of the tasks, a pass for each.", show_default="1,2,3,4,5")] = None
+    n_tasks: Annotated[int | None, of_runs(help="Tasks for each seed.", min=1, show_default="600")] = None
+    seeds: Annotated[str | None, of_runs(help="Seeds of the tasks, a pass for each.", show_default="1,2,3,4,5")] = None
     two_temperatures: Annotated[
-        bool, _of_runs("--two-temperatures", help="Also calibrate as the paper's released code does.")
+        bool, of_runs("--two-temperatures", help="Also calibrate as the paper's released code does.")
     ] = False
     device: Annotated[str, device_option(rich_help_panel=OF_RUNS)] = "auto"
 

@@ -1,6 +1,5 @@
 """`mirrorshot report`."""
 
-import os
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrorshot.cli import options
-from mirrorshot.cli.assessment import refuse_missing
+from mirrorshot.cli.assessment import is_of_model
 from mirrorshot.cli.evaluate_command import read_configs
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from mirrorshot.training.evaluation import Evaluation
     from mirrorshot.training.runs import Run
     from mirrorshot.views import EpisodeDisplay, Gate, ReportedRun
-
-
-_of_runs = partial(typer.Option, rich_help_panel=options.OF_RUNS)
 
 
 @options.examples(
@@ -56,11 +52,11 @@ def report(
         "report.html"
     ),
     max_ece: Annotated[
-        float | None, _of_runs(help="Exit with code 3 if a run has a larger ECE.", show_default="no gate")
+        float | None, options.of_runs(help="Exit with code 3 if a run has a larger ECE.", show_default="no gate")
     ] = None,
-    gate_on: Annotated[str, _of_runs(help="Which ECE: raw, or calibrated (at one temperature).")] = "raw",
-    again: Annotated[bool, _of_runs("--again", help="Evaluate evaluated runs again.")] = False,
-    cards: Annotated[int, _of_runs(help="Test tasks of each run to draw.", min=0, max=20)] = 1,
+    gate_on: Annotated[str, options.of_runs(help="Which ECE: raw, or calibrated (at one temperature).")] = "raw",
+    again: Annotated[bool, options.of_runs("--again", help="Evaluate evaluated runs again.")] = False,
+    cards: Annotated[int, options.of_runs(help="Test tasks of each run to draw.", min=0, max=20)] = 1,
     pool: Annotated[
         Path | None,
         typer.Option(
@@ -77,10 +73,7 @@ def report(
     A model of `fit` is a file; a run is a folder. A run that `mirrorshot evaluate` has evaluated is not evaluated
     again, unless the options ask for other tasks.
     """
-    refuse_missing(runs)
-    is_model = os.path.isfile(runs[0])
-    options.refuse_other_options(context, is_model=is_model)
-    if is_model:
+    if is_of_model(runs, context):
         prepare_page("--output", output)
         from mirrorshot.cli.model_report import report_model
 
