@@ -25,8 +25,6 @@ import atexit  # noqa: E402 - a file of that name in the working folder is not t
 import threading  # noqa: E402
 from typing import NoReturn  # noqa: E402
 
-from mirrorshot.cli import main  # noqa: E402
-
 
 def run() -> None:
     """Run the command, and end at once when it is done.
@@ -36,10 +34,14 @@ def run() -> None:
     process that is done but still shutting down (https://github.com/pytorch/pytorch/issues/179291), and `torchrun`
     would then call a finished run a failure.
     """
-    for name in ("stdout", "stderr"):  # None where the parent has closed them
-        setattr(sys, name, getattr(sys, name) or open(os.devnull, "w"))  # noqa: SIM115 (until the end)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # None where the parent has closed them
+        setattr(sys, name, getattr(sys, name) or open(os.devnull, mode))  # noqa: SIM115 (until the end)
     try:
+        from mirrorshot.cli import main  # here, because Ctrl-C can come while it is imported
+
         main(prog_name="mirrorshot")
+    except KeyboardInterrupt:  # before the command has begun
+        _leave(130)
     except SystemExit as end:
         is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
         if is_alone and any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread()):

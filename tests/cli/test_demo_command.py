@@ -42,16 +42,11 @@ def test_a_second_demo_replaces_the_first_and_prints_json(run, folder):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--episodes", 0), "Error: Expected --episodes to be at least 1, but got 0.\n"),
-        (("--seed", -1), "Error: Expected --seed not to be negative, but got -1.\n"),
-    ],
-)
-def test_wrong_options_get_one_line_and_exit_code_2(run, tmp_path, arguments, message):
-    result = run("demo", "--output", tmp_path, *arguments)
-    assert (result.exit_code, result.stderr, result.stdout) == (2, message, "")
+@pytest.mark.parametrize("option", [("--episodes", 0), ("--seed", -1)])
+def test_wrong_options_have_exit_code_2(run, tmp_path, option):
+    result = run("demo", "--output", tmp_path, *option)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Invalid value for '{option[0]}'" in result.stderr
 
 
 def test_a_folder_that_cannot_be_made_is_explained_before_the_work(run, tmp_path):

@@ -95,6 +95,8 @@ def test_a_single_file_of_embeddings_is_tested_without_a_temperature(train, run,
         (["--seeds", "1,1"], "Expected --seeds to be distinct and at least 0, but got '1,1'."),
         (["--checkpoint", "first"], "Expected --checkpoint to be best or last, but got 'first'."),
         (["--device", "tpu"], "but got 'tpu'."),
+        (["--keep-copies"], "Expected options for runs, but got --keep-copies, for models only."),
+        (["--text-column", "body", "--download"], "but got --download, --text-column, for models only."),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(train, run, tmp_path, arguments, message):

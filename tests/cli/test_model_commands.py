@@ -203,6 +203,12 @@ def test_images_that_the_model_has_learned_from_are_left_out(run, fitted, pictur
     assert "of 14 images" in kept.stdout
 
 
+def test_a_confusion_matrix_without_room_for_its_numbers_is_not_printed(run, fitted, pictures, monkeypatch):
+    assert "Confusion matrix" in run("evaluate", fitted, pictures / "query").stdout
+    monkeypatch.setenv("COLUMNS", "30")
+    assert "Confusion matrix" not in run("evaluate", fitted, pictures / "query").stdout
+
+
 def test_the_same_image_under_two_classes_is_refused(run, pictures, tmp_path):
     folder = shutil.copytree(pictures / "support", tmp_path / "two")
     shutil.copy(folder / "bar" / "0.png", folder / "ring" / "wrong.png")
@@ -251,6 +257,15 @@ def test_a_model_has_a_report(run, fitted, pictures):
     assert run("report", fitted).exit_code == 2
 
 
+def test_a_report_names_images_of_the_pool_that_cannot_be_read(run, fitted, pictures, tmp_path):
+    pool = shutil.copytree(pictures / "query" / "bar", tmp_path / "pool")
+    (pool / "broken.png").write_bytes(b"\x89PNG")
+    result = run("report", fitted, pictures / "query", "--pool", pool, "--keep-copies")
+    assert result.exit_code == 3, result.output
+    assert "broken.png cannot be read and is left out" in result.stderr
+    assert "in the pool" in Path("report.html").read_text()
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -264,6 +279,14 @@ def test_a_model_refuses_options_that_it_would_ignore(run, fitted, pictures, lin
     result = run(line[0], fitted, pictures / "test", *line[1:])
     assert result.exit_code == 2
     assert f"Expected options for a model, but got {line[1]}, for runs only" in result.stderr
+
+
+def test_a_long_name_of_a_class_is_not_taken_for_a_file(run, fitted, pictures):
+    result = run("add", fitted, f"{'long' * 100}={pictures / 'query' / 'bar' / '0.png'}", "--json")
+    assert result.exit_code == 0, result.output
+    assert "long" * 100 in records(result)["classes"]
+    missing = run("evaluate", f"{'long' * 100}.mirrorshot", pictures / "query")
+    assert (missing.exit_code, missing.stderr.startswith("Error: Expected a model at long")) == (2, True)
 
 
 def test_a_missing_model_is_called_that(run, pictures):

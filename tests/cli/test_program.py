@@ -32,6 +32,18 @@ def test_help_of_a_command_has_examples(run, command):
     assert f"mirrorshot {command} " in result.stdout
 
 
+@pytest.mark.parametrize("command", COMMANDS + IMAGES)
+def test_help_fits_a_narrow_terminal(run, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = run(command, "-h").stdout
+    assert "…" not in text  # no name of an option or an encoder is cut
+
+
+def test_help_fills_a_wide_terminal(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "220")
+    assert "both are shares of the largest possible uncertainty." in run("predict", "-h").stdout
+
+
 @pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS + IMAGES)])
 def test_no_help_waits_for_heavy_imports(in_subprocess, command):
     code = (

@@ -1,4 +1,4 @@
-from mirrorshot.cli.tables import cut, print_rows, print_tables
+from mirrorshot.cli.tables import print_rows, print_tables
 from mirrorshot.views import Table
 
 
@@ -32,8 +32,3 @@ def test_words_are_not_broken_in_80_columns(capsys, monkeypatch):
     for word in [*columns[1:], "0.123", "…", "120000.jpg", "blackbird,", "starling", "0.91 > 0.88"]:
         assert word in text
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_the_middle_of_a_long_name_is_cut():
-    assert cut("short", 20) == "short"
-    assert cut("a" * 30 + "b" * 30, 20) == "a" * 10 + "…" + "b" * 9

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorshot.files.texts import checked_class_name, checked_class_names, csv_cell, harmless
+from mirrorshot.files.texts import checked_class_name, checked_class_names, csv_cell, cut, harmless
 from mirrorshot.types import InvalidInputError
 
 FAMILY, RAINBOW = "👨\u200d👩\u200d👧", "🏳\ufe0f\u200d🌈"
@@ -57,3 +57,8 @@ def test_cells_are_no_formulas(text):
 @pytest.mark.parametrize("text", ["owl", "", "a=1", "1-2", "é"])
 def test_other_cells_stay(text):
     assert csv_cell(text) == text
+
+
+def test_the_middle_of_a_long_name_is_cut():
+    assert cut("short", 20) == "short"
+    assert cut("a" * 30 + "b" * 30, 20) == "a" * 10 + "…" + "b" * 9

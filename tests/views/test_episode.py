@@ -37,6 +37,15 @@ def framed(ax):
     return ax.spines["left"].get_visible()
 
 
+def test_long_names_and_formulas_do_not_overlap():
+    figure = drawn(class_names=[r"$\frac_of_a_long_name_1", "A_rather_long_bird_name_2", "A_rather_long_bird_name_3"])
+    figure.canvas.draw()
+    boxes = [ax.title.get_window_extent() for ax in figure.axes if ax.get_title()]
+    assert len(boxes) == 3
+    assert boxes[0].x1 < boxes[1].x0
+    assert boxes[1].x1 < boxes[2].x0
+
+
 def test_classes_head_their_columns():
     figure = drawn()
     assert [ax.get_title() for ax in figure.axes if ax.get_title()] == NAMES
@@ -87,7 +96,7 @@ def test_many_support_pictures_are_shown_in_part(n_shot, tmp_path):
 def test_long_names_are_shortened():
     names = ["a name that nobody could read here", "dog", "cow"]
     figure = drawn(class_names=names)
-    assert figure.axes[0].get_title() == "a name that nob…"
+    assert figure.axes[0].get_title() == "a name …ad here"
 
 
 @pytest.mark.parametrize(

@@ -86,3 +86,11 @@ def test_a_bound_has_a_panel_of_its_own_beside_the_loss_of_others():
     assert titles(figure)[:2] == ["ELBO of training tasks, nats per point", "training loss, nats per point"]
     assert len(figure.axes[0].lines) == len(figure.axes[1].lines)
     assert with_elbo([{"step": 1, "loss": None}]) == [{"step": 1, "elbo": None}]
+
+
+def test_runs_with_long_names_differ_and_their_legend_fits():
+    figure = learning_curve_figure({f"{'long-name-' * 8}{i}": history() for i in range(8)})
+    assert len({(line.get_color(), line.get_marker()) for line in figure.axes[1].get_lines()}) == 8
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert figure.bbox.x0 <= legend.get_window_extent().x0 < legend.get_window_extent().x1 <= figure.bbox.x1

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views import Image, Section, Table, learning_curve_figure, write_report
+from mirrorshot.views import Card, Gallery, Image, Section, Table, learning_curve_figure, write_report
 
 EVIL = '<script>alert("x")</script> & more'
 
@@ -171,4 +171,19 @@ def test_names_break_between_their_words(tmp_path):
     write_report(tmp_path / "r.html", title="t", intro="", sections=[Section("s", [table])])
     page = (tmp_path / "r.html").read_text()
     assert ">1 Red_<wbr>legged_<wbr>Kittiwake &amp; co</th>" in page
-    assert "<dd>a/<wbr>b_<wbr>c.csv</dd>" in page
+    assert "<dd>a/<wbr>b_<wbr>c<wbr>.csv</dd>" in page
+
+
+def test_names_break_and_do_not_reorder_what_stands_beside_them(tmp_path):
+    card = Card(None, "birds/owl_1.png", ["اسم الطائر 91%", "says a/b, 5%"])
+    write_report(tmp_path / "r.html", title="t", intro="", sections=[Section("s", [Gallery("g", [card])])])
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert "birds/<wbr>owl_<wbr>1<wbr>.png" in page
+    assert "<bdi>اسم الطائر</bdi> 91%" in page
+    assert "says a/<wbr>b, 5%" in page
+
+
+def test_a_wide_figure_is_scrolled_and_not_shrunk(tmp_path):
+    wide = Image(Figure(figsize=(40, 3)), "wide")
+    write_report(tmp_path / "r.html", title="t", intro="", sections=[Section("s", [wide])])
+    assert "min-width:2480px" in (tmp_path / "r.html").read_text()

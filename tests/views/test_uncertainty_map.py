@@ -44,6 +44,21 @@ def test_three_panels_have_the_examples_with_markers_of_their_class(display):
     assert [t.get_text() for t in display.axes_[0].get_legend().get_texts()] == ["a", "b"]
 
 
+def test_many_classes_differ_and_have_no_legend_over_the_map():
+    X, y = np.stack([np.arange(14.0), np.arange(14.0) % 3], 1), [f"class_{c:02d}" for c in range(14)]
+    display = UncertaintyMapDisplay.from_estimator(FewShotClassifier(kernel="rbf").fit(X, y), X, y, n_points=10).plot()
+    points = [c for c in display.axes_[1].collections if len(c.get_offsets()) == 1]
+    looks = {(tuple(c.get_facecolor()[0]), c.get_paths()[0].vertices.tobytes()) for c in points}
+    assert len(looks) == len(points) == 14
+    assert display.axes_[0].get_legend() is None
+
+
+def test_names_are_no_formulas():
+    y = np.where(Y == "a", r"$\frac", "b")
+    display = UncertaintyMapDisplay.from_estimator(FewShotClassifier(kernel="rbf").fit(X, y), X, y, n_points=10)
+    display.plot().figure_.canvas.draw()
+
+
 def test_given_axes_are_drawn_on(display):
     axes = Figure().subplots(1, 3)
     assert display.plot(axes).figure_ is axes[0].get_figure()

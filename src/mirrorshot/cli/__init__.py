@@ -4,33 +4,27 @@ torch, scikit-learn and matplotlib are imported inside the commands, so that `--
 answer at once. Results go to stdout, progress and errors to stderr; `mirrorshot --help` lists the exit codes.
 """
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from mirrorshot.cli.add_command import ADD_EXAMPLES, add
-from mirrorshot.cli.demo_command import DEMO_EXAMPLES, demo
-from mirrorshot.cli.doctor_command import DOCTOR_EXAMPLES, doctor
-from mirrorshot.cli.evaluate_command import EVALUATE_EXAMPLES, evaluate
-from mirrorshot.cli.explain_command import EXPLAIN_EXAMPLES, explain
-from mirrorshot.cli.export_command import EXPORT_EXAMPLES, export
-from mirrorshot.cli.fit_command import FIT_EXAMPLES, fit
-from mirrorshot.cli.list_command import LIST_EXAMPLES, list_names
-from mirrorshot.cli.options import examples, unfolded
-from mirrorshot.cli.predict_command import PREDICT_EXAMPLES, predict
-from mirrorshot.cli.prior_command import PRIOR_EXAMPLES, prior
-from mirrorshot.cli.remove_command import REMOVE_EXAMPLES, remove
-from mirrorshot.cli.report_command import REPORT_EXAMPLES, report
-from mirrorshot.cli.reproduce_command import REPRODUCE_EXAMPLES, reproduce
-from mirrorshot.cli.serve_command import SERVE_EXAMPLES, serve
-from mirrorshot.cli.suggest_command import SUGGEST_EXAMPLES, suggest
+from mirrorshot.cli.demo_command import demo
+from mirrorshot.cli.doctor_command import doctor
+from mirrorshot.cli.edit_commands import add, export, remove
+from mirrorshot.cli.evaluate_command import evaluate
+from mirrorshot.cli.fit_command import fit, prior
+from mirrorshot.cli.list_command import list_names
+from mirrorshot.cli.options import EPILOGS, in_help, unfolded
+from mirrorshot.cli.predict_command import explain, predict, suggest
+from mirrorshot.cli.report_command import report
+from mirrorshot.cli.reproduce_command import reproduce
+from mirrorshot.cli.serve_command import serve
 from mirrorshot.cli.terminal import Commands
-from mirrorshot.cli.train_command import TRAIN_EXAMPLES, train
+from mirrorshot.cli.train_command import train
 
 __all__ = ["main"]
 
-_EXAMPLES = examples(
+_EXAMPLES = in_help(
     {
         "mirrorshot fit support/\nmirrorshot predict model.mirrorshot new-images/": "Learn classes from a folder with "
         "a few images for each, and classify others.",
@@ -79,17 +73,13 @@ def _mirrorshot(
     """Few-shot classification with probabilities that mean what they say."""
 
 
-_PANELS: dict[str, list[tuple[Callable[..., None], str]]] = {  # of the help, with the examples of each command
-    "Models": [
-        (fit, FIT_EXAMPLES), (predict, PREDICT_EXAMPLES), (evaluate, EVALUATE_EXAMPLES), (prior, PRIOR_EXAMPLES),
-        (add, ADD_EXAMPLES), (remove, REMOVE_EXAMPLES), (suggest, SUGGEST_EXAMPLES), (explain, EXPLAIN_EXAMPLES),
-        (doctor, DOCTOR_EXAMPLES), (export, EXPORT_EXAMPLES), (serve, SERVE_EXAMPLES),
-    ],
-    "Models and meta-training": [(report, REPORT_EXAMPLES), (list_names, LIST_EXAMPLES)],
-    "Meta-training": [(demo, DEMO_EXAMPLES), (train, TRAIN_EXAMPLES), (reproduce, REPRODUCE_EXAMPLES)],
-}  # fmt: skip
+_PANELS = {  # of the help
+    "Models": (fit, predict, evaluate, prior, add, remove, suggest, explain, doctor, export, serve),
+    "Models and meta-training": (report, list_names),
+    "Meta-training": (demo, train, reproduce),
+}
 
 for _panel, _commands in _PANELS.items():
-    for _command, _epilog in _commands:
+    for _command in _commands:
         _name = "list" if _command is list_names else None
-        main.command(_name, epilog=_epilog, rich_help_panel=_panel)(unfolded(_command))
+        main.command(_name, epilog=EPILOGS[_command], rich_help_panel=_panel)(unfolded(_command))

@@ -1,13 +1,14 @@
 """A model on labelled items: leaks left out, scores, and how they are printed."""
 
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from mirrorshot.cli.models import load_model
-from mirrorshot.cli.options import Reading
+from mirrorshot.cli.options import Reading, refuse_other_options
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import note, refuse, say, shown
 from mirrorshot.files.texts import count, few
@@ -15,7 +16,7 @@ from mirrorshot.files.texts import count, few
 if TYPE_CHECKING:
     from mirrorshot.tool import Encoded, Model, Scores
 
-_MAX_MATRIX = 12  # classes of a confusion matrix on the terminal
+_MAX_MATRIX, _LEAST_NAME = 12, 12  # classes of a confusion matrix on the terminal, columns for their names
 
 
 class Assessment(NamedTuple):
@@ -51,25 +52,15 @@ class Assessment(NamedTuple):
         return f"{some}, left out: {named}. --keep-copies keeps them."
 
 
-def refuse_missing(paths: Sequence[Path]) -> None:
-    """Refuse a missing file that is named like a model, or stands before a folder that is no run."""
+def is_of_model(paths: Sequence[Path], context: typer.Context) -> bool:
+    """Whether a model is named first, and not a run; refuse a missing model, and options of the other kind."""
     path, *others = paths
-    before_items = len(others) == 1 and others[0].exists() and not (others[0] / "config.json").exists()
-    if not path.exists() and (path.suffix == ".mirrorshot" or before_items):
+    before_items = len(others) == 1 and os.path.exists(others[0]) and not (others[0] / "config.json").exists()
+    if not os.path.exists(path) and (path.suffix == ".mirrorshot" or before_items):
         refuse(f"Expected a model at {path}, but there is none. Make one with `mirrorshot fit`, or check the path.")
-
-
-def refuse_options_of_runs(context: typer.Context, of_models: Collection[str] = ()) -> None:
-    """Refuse options that a model has no use for; the options of `Reading` and a few others it takes."""
-    taken = {"runs", "keep_copies", "skip_corrupt", "as_json", *Reading._fields, *of_models}
-    typed = [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name not in taken
-        and getattr(context.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE"
-    ]
-    if typed:
-        refuse(f"Expected options for a model, but got {', '.join(typed)}, for runs only. Leave it out; -h says more.")
+    is_model = os.path.isfile(path)
+    refuse_other_options(context, is_model=is_model)
+    return is_model
 
 
 def assess(paths: Sequence[Path], given: Reading, *, keep_copies: bool) -> Assessment:
@@ -141,16 +132,18 @@ def novelty_in_words(scores: "Scores", items: str) -> str:
 
 
 def _print_confusion(scores: "Scores") -> None:
-    from mirrorshot.cli.tables import print_rows
+    """Print the confusion matrix; where it has no room for its numbers, the most frequent mistakes."""
+    from mirrorshot.cli.tables import print_rows, terminal_width
 
-    if len(scores.classes) > _MAX_MATRIX:
-        for right, answer, n in scores.confusions:
-            say(f"{n} of {shown(right)} were taken for {shown(answer)}.")
-        return
     columns = ["class \\ answer", *(f"({i + 1})" for i in range(len(scores.classes))), "right"]
     rows = [
         [f"({i + 1}) {shown(label)}", *map(str, counts), f"{scores.accuracy_of[label]:.1%}"]
         for i, (label, counts) in enumerate(zip(scores.classes, scores.confusion, strict=True))
         if label in scores.accuracy_of
     ]
+    needed = sum(max(map(len, cells)) + 3 for cells in list(zip(columns, *rows, strict=True))[1:])
+    if len(scores.classes) > _MAX_MATRIX or needed + _LEAST_NAME > terminal_width():
+        for right, answer, n in scores.confusions:
+            say(f"{n} of {shown(right)} were taken for {shown(answer)}.")
+        return
     print_rows(columns, rows, title="Confusion matrix", numbers=range(1, len(columns)))

@@ -8,20 +8,21 @@ import typer
 
 from mirrorshot.cli.options import AsJson, Quiet, examples
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import check_folder, refuse, say, say_json, short_work
+from mirrorshot.cli.terminal import check_folder, say, say_json, short_work
 
-DEMO_EXAMPLES = examples(
+
+@examples(
     {
         "mirrorshot demo": "One or two minutes on two cores; then open demo-output/report.html.",
         "mirrorshot demo --episodes 3000 --seed 2 --output longer": "Longer training from other weights.",
         "mirrorshot demo --quick": "Some seconds, to check that everything works. The numbers mean nothing.",
     }
 )
-
-
 def demo(
-    episodes: Annotated[int | None, typer.Option(help="Tasks that each method trains on.", show_default="700")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of weights and training tasks.")] = 1,
+    episodes: Annotated[
+        int | None, typer.Option(help="Tasks that each method trains on.", min=1, show_default="700")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and training tasks.", min=0)] = 1,
     output: Annotated[Path, typer.Option(help="Folder for report, numbers and runs.", readable=False)] = Path(
         "demo-output"
     ),
@@ -35,10 +36,6 @@ def demo(
     Files of an earlier demo in that folder are replaced.
     """
     started = time.perf_counter()
-    if episodes is not None and episodes < 1:
-        refuse(f"Expected --episodes to be at least 1, but got {episodes}.")
-    if seed < 0:
-        refuse(f"Expected --seed not to be negative, but got {seed}.")
     check_folder("--output", output)
     with short_work():
         from mirrorshot.files.freed_memory import keep_freed_memory

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorshot.cli.options import AsJson, Encoding, examples
+from mirrorshot.cli.options import Encoding, examples
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import FINDINGS, say_json, short_work, shown
 from mirrorshot.files.texts import count
@@ -13,7 +13,10 @@ from mirrorshot.files.texts import count
 if TYPE_CHECKING:
     from mirrorshot.tool.doctor import Report
 
-DOCTOR_EXAMPLES = examples(
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+
+
+@examples(
     {
         "mirrorshot doctor support/": "Damaged and tiny images, copies, wrong labels, classes that look alike.",
         "mirrorshot doctor texts.csv --text-column body --label-column topic": "Copies, near-copies and wrong labels.",
@@ -21,27 +24,25 @@ DOCTOR_EXAMPLES = examples(
     },
     "[bold]Exit codes[/bold]: 0 no errors (there may be warnings), 1 failed, 2 wrong usage, 3 errors were found.",
 )
-
-_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-
-
 def doctor(
-    folder: Annotated[Path, typer.Argument(help="Folder of class folders, of images, or a table.", readable=False)],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of class folders, of images, or a table.", metavar="FOLDER", readable=False)
+    ],
     given: Encoding,
     against: Annotated[
         Path | None,
         typer.Option(help="Another one, whose items should not be in the first.", metavar="PATH"),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Find damaged images, copies, wrong labels and classes that look alike; every finding says what to do."""
     with short_work():
         from mirrorshot.tool.doctor import examine
 
         options = given._asdict()
-        with progress_bar(quiet=options.pop("quiet")) as stage:
+        del options["quiet"], options["as_json"]
+        with progress_bar(quiet=given.quiet) as stage:
             report = examine(folder, against, **options, progress=stage("Examining"))
-    if as_json:
+    if given.as_json:
         say_json({**report._asdict(), "findings": [finding._asdict() for finding in report.findings]})
     else:
         _print(report)

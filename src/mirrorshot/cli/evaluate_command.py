@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mirrorshot.cli import options
-from mirrorshot.cli.assessment import assess, print_assessment, refuse_missing, refuse_options_of_runs
+from mirrorshot.cli.assessment import assess, is_of_model, print_assessment
 from mirrorshot.cli.models import end_with_damaged
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
     errors_as_messages,
-    numbers,
     prepare_page,
     refuse,
     say_json,
@@ -25,7 +24,16 @@ if TYPE_CHECKING:
     from mirrorshot.training.config import Config
     from mirrorshot.training.evaluation import Evaluation
 
-EVALUATE_EXAMPLES = options.examples(
+
+class _Sizes(NamedTuple):
+    """Data and size of the tasks, the same for all runs."""
+
+    data: str
+    n_way: int
+    n_shot: int
+
+
+@options.examples(
     {
         "mirrorshot evaluate model.mirrorshot test/": "A model of `mirrorshot fit`, on a folder of labelled images, or "
         "on a table as for `fit`.",
@@ -40,16 +48,6 @@ EVALUATE_EXAMPLES = options.examples(
         "temperatures, chosen by validation ECE and MCE, beside the raw numbers.",
     }
 )
-
-
-class _Sizes(NamedTuple):
-    """Data and size of the tasks, the same for all runs."""
-
-    data: str
-    n_way: int
-    n_shot: int
-
-
 def evaluate(
     runs: Annotated[
         list[Path],
@@ -60,44 +58,41 @@ def evaluate(
         ),
     ],
     given: options.Reading,
+    wanted: options.Evaluating,
     context: typer.Context,
     data: Annotated[
-        str | None, options.data_option(help="Name or path of other data.", show_default="those of the run")
+        str | None,
+        options.data_option(
+            help="Name or path of other data.", show_default="those of the run", rich_help_panel=options.OF_RUNS
+        ),
     ] = None,
-    n_way: Annotated[int | None, typer.Option(help="Classes of a task.", min=2, show_default="as trained")] = None,
-    n_shot: Annotated[int | None, options.n_shot_option(min=1, show_default="as trained")] = None,
-    n_query: Annotated[int, options.n_query_option(min=1)] = 15,
-    n_tasks: Annotated[int, typer.Option(help="Tasks for each seed.", min=1)] = 600,
-    seeds: Annotated[str, typer.Option(help="Seeds of the tasks, a pass for each.")] = "1,2,3,4,5",
-    checkpoint: Annotated[str, typer.Option(help="Weights to use: best or last.")] = "best",
-    device: options.Device = "auto",
-    two_temperatures: options.TwoTemperatures = False,
+    n_way: Annotated[int | None, options.of_runs(help="Classes of a task.", min=2, show_default="as trained")] = None,
+    n_shot: Annotated[
+        int | None, options.n_shot_option(min=1, show_default="as trained", rich_help_panel=options.OF_RUNS)
+    ] = None,
+    checkpoint: Annotated[str, options.of_runs(help="Weights to use: best or last.")] = "best",
     average_flips: Annotated[
         bool | None,
-        typer.Option(
+        options.of_runs(
             "--average-flips/--one-view",
             help="Features are the mean over an image and its mirror image: for photographs, not for characters.",
             show_default="as trained",
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Also write a report.", metavar="FILE.html")] = None,
+    report: Annotated[Path | None, options.of_runs(help="Also write a report.", metavar="FILE.html")] = None,
     skip_corrupt: options.SkipCorrupt = False,
     keep_copies: options.KeepCopies = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a model on labelled images, or trained runs on classes they have never seen.
 
-    A model of `fit` is a file, and takes --keep-copies, --trust-encoder, --download, --quiet and --json. Images that
-    the model has learned from are left out.
+    A model of `fit` is a file. Images that it has learned from are left out.
 
     A run is a folder and gets the file evaluation.json. Its temperature is fitted on validation classes.
     """
-    refuse_missing(runs)
-    if runs[0].is_file():
-        refuse_options_of_runs(context)
-        _evaluate_model(runs, given, keep_copies=keep_copies, as_json=as_json)
+    if is_of_model(runs, context):
+        _evaluate_model(runs, given, keep_copies=keep_copies)
         return
-    protocol = {"n_query": n_query, "n_tasks": n_tasks, "seeds": numbers("--seeds", seeds)}
+    protocol = wanted.protocol() | {"two_temperatures": wanted.two_temperatures}
     if checkpoint not in ("best", "last"):
         refuse(f"Expected --checkpoint to be best or last, but got {checkpoint!r}.")
     if report is not None:
@@ -108,15 +103,15 @@ def evaluate(
         configs = read_configs(runs)
         sizes = _common_sizes(configs, data, n_way, n_shot)
         weights = {"checkpoint": checkpoint, "average_flips": average_flips}
-        protocol |= {"n_way": sizes.n_way, "n_shot": sizes.n_shot, "two_temperatures": two_temperatures}
+        protocol |= {"n_way": sizes.n_way, "n_shot": sizes.n_shot}
         found = _evaluate_runs(
-            runs, sizes.data, weights, protocol, device=device, skip_corrupt=skip_corrupt, quiet=given.quiet
+            runs, sizes.data, weights, protocol, device=wanted.device, skip_corrupt=skip_corrupt, quiet=given.quiet
         )
         results = Results(sizes.data, checkpoint, configs, found, average_flips)
         record = write_evaluations(results)
         if report is not None:
             write_html(report, results)
-    if as_json:
+    if given.as_json:
         say_json(record)
     else:
         print_results(results, report)
@@ -169,11 +164,11 @@ def _evaluate_runs(
         }
 
 
-def _evaluate_model(paths: list[Path], given: options.Reading, *, keep_copies: bool, as_json: bool) -> None:
+def _evaluate_model(paths: list[Path], given: options.Reading, *, keep_copies: bool) -> None:
     """Evaluate a model; `paths` are its file and labelled items as `fit` takes them."""
     with short_work():
         found = assess(paths, given, keep_copies=keep_copies)
-    if as_json:
+    if given.as_json:
         say_json(found.record())
     else:
         print_assessment(found)

@@ -1,4 +1,4 @@
-"""`mirrorshot fit`."""
+"""`mirrorshot fit` and `mirrorshot prior`: learn from labelled items."""
 
 import time
 from pathlib import Path
@@ -8,7 +8,6 @@ import typer
 
 from mirrorshot.cli.models import read_examples, report_copies, summary
 from mirrorshot.cli.options import (
-    AsJson,
     Contradictions,
     Encoding,
     SkipCorrupt,
@@ -17,14 +16,17 @@ from mirrorshot.cli.options import (
     output_option,
 )
 from mirrorshot.cli.progress import progress_bar
-from mirrorshot.cli.terminal import note, prepare_file, quoted, refuse, say, say_json, short_work, shown
+from mirrorshot.cli.terminal import note, prepare_file, quoted, refuse, say, say_json, say_result, short_work, shown
 from mirrorshot.files.texts import few
 
 if TYPE_CHECKING:
     from mirrorshot.classifier.prior import Prior
     from mirrorshot.tool import Model
 
-FIT_EXAMPLES = examples(
+_KERNELS = ("auto", "cosine", "rbf", "matern", "linear", "polynomial")
+
+
+@examples(
     {
         "mirrorshot fit letters/": "A folder for each class with a few images each. Writes model.mirrorshot.",
         "mirrorshot fit texts.csv --text-column body --label-column topic": "A table of texts: CSV, JSON Lines or "
@@ -36,10 +38,6 @@ FIT_EXAMPLES = examples(
     },
     "Then: [cyan]mirrorshot predict model.mirrorshot new-images/[/cyan]",
 )
-
-_KERNELS = ("auto", "cosine", "rbf", "matern", "linear", "polynomial")
-
-
 def fit(
     support: Annotated[Path, labelled_argument(metavar="SUPPORT")],
     given: Encoding,
@@ -54,7 +52,6 @@ def fit(
     thumbnails: Annotated[bool, typer.Option(help="Keep small images of the examples in the model.")] = True,
     skip_corrupt: SkipCorrupt = False,
     allow_contradictions: Contradictions = False,
-    as_json: AsJson = False,
 ) -> None:
     """Learn classes from a few labelled images, texts or embeddings each, and write a model. It takes seconds.
 
@@ -88,7 +85,7 @@ def fit(
         copies, quiet = copies_in_model(model), given.quiet
         report_copies(copies, model.names, model.labels, model, allow_contradictions=allow_contradictions, quiet=quiet)
         model.save(output)
-    _print(model, output, time.perf_counter() - started, as_json)
+    _print(model, output, time.perf_counter() - started, given.as_json)
 
 
 def _read_prior(path: Path, encoder: str) -> "Prior":
@@ -116,3 +113,33 @@ def _print(model: "Model", path: Path, seconds: float, as_json: bool) -> None:
     say(f"Model: {path}")
     kinds = {"picture": "IMAGES", "text": "TEXTS.csv", "embedding": "TABLE"}
     say(f"Next:  mirrorshot predict {quoted(path)} {kinds[model.encoder.kind]}")
+
+
+@examples(
+    {
+        "mirrorshot prior background/ -e efficientnet-lite2 -o photos.prior": "A folder for each of ten classes or "
+        "more, with ten images or more each; other classes than those you will classify.",
+        "mirrorshot prior embeddings.npz -o mine.prior": "Embeddings X and labels y of an encoder of your own.",
+    },
+    "Then: [cyan]mirrorshot fit support/ --prior photos.prior[/cyan], or in Python "
+    "[cyan]FewShotClassifier(prior=Prior.load('photos.prior'))[/cyan]",
+)
+def prior(
+    background: Annotated[Path, labelled_argument(metavar="BACKGROUND")],
+    given: Encoding,
+    output: Annotated[Path, output_option(help="File to write.")] = Path("background.prior"),
+) -> None:
+    """Learn what many labelled images show of an encoder, for classifiers of other classes.
+
+    Images are also encoded blurred and in shades of grey: the prior holds on worse images than its own.
+    """
+    prepare_file("--output", output, inputs=(background,))
+    with short_work():
+        from mirrorshot.tool.background import background_prior
+
+        items, chosen = read_examples(background, given)
+        with progress_bar(quiet=given.quiet) as stage:
+            found = background_prior(items, chosen, learned_on=background.name, progress=stage("Encoding"))
+        found.save(output)
+    record = {"output": str(output), "encoder": found.encoder, "centre": found.centre, **found.temperature._asdict()}
+    say_result(record, f"Prior of {found.encoder}: {output}", as_json=given.as_json)

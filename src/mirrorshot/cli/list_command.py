@@ -15,14 +15,6 @@ from mirrorshot.cli.terminal import errors_as_messages, note, refuse, say_json
 
 Row = dict[str, Any]
 
-LIST_EXAMPLES = examples(
-    {
-        "mirrorshot list methods": "Their papers, and their options for --set method_options.NAME=VALUE.",
-        "mirrorshot list data": "Which of them are on this machine, in the folder MIRRORSHOT_DATA.",
-        "mirrorshot list settings --json": "All settings with their defaults, for a program.",
-    }
-)
-
 _NOTES = {
     "methods": "Options: mirrorshot train --set method_options.NAME=VALUE",
     "data": "Classes are those of training, validation and test. A data set is here if its files are in the folder "
@@ -147,10 +139,19 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
 }
 
 
+@examples(
+    {
+        "mirrorshot list methods": "Their papers, and their options for --set method_options.NAME=VALUE.",
+        "mirrorshot list data": "Which of them are on this machine, in the folder MIRRORSHOT_DATA.",
+        "mirrorshot list settings --json": "All settings with their defaults, for a program.",
+    }
+)
 def list_names(
     topic: Annotated[
         str | None,
-        typer.Argument(help=f"{', '.join(LISTS)}.", show_default="all of them", autocompletion=complete_topic),
+        typer.Argument(
+            help=f"{', '.join(LISTS)}.", metavar="TOPIC", show_default="all of them", autocompletion=complete_topic
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirrorshot.cli.assessment import Assessment, assess, novelty_in_words, score_rows
-from mirrorshot.cli.models import end_with_damaged
+from mirrorshot.cli.models import end_with_damaged, read_unlabelled
 from mirrorshot.cli.options import Reading
+from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import note, say_result, short_work, shown
 
 if TYPE_CHECKING:
-    from mirrorshot.tool import Encoded, Prediction
+    from mirrorshot.tool import Encoded, Model, Prediction
     from mirrorshot.views import Card, ModelResults
 
 _SHOWN, _SUGGESTED = 24, 12  # mistakes and suggestions
 _SIDE = 160  # pixels of an image
 
 
-def report_model(
-    paths: Sequence[Path], output: Path, pool: Path | None, given: Reading, *, keep_copies: bool, as_json: bool
-) -> None:
+def report_model(paths: Sequence[Path], output: Path, pool: Path | None, given: Reading, *, keep_copies: bool) -> None:
     """Write the report on a model; `paths` are its file and labelled items."""
     with short_work():
         from mirrorshot.files.writing import write_json
@@ -33,15 +32,27 @@ def report_model(
         note(f"Warning: {found.leak_in_words()}", quiet=not found.shared)
         intro = f"{verdict(found.scores, found.items)}\n\n{found.leak_in_words()}"
         title = f"{paths[0].name} on {paths[1].name}"
-        write_report(output, title=title, intro=intro, sections=model_sections(_results(found, paths, pool)))
+        unlabelled = None if pool is None else _read_pool(found.model, pool, given)
+        write_report(output, title=title, intro=intro, sections=model_sections(_results(found, paths, unlabelled)))
         numbers = output.with_suffix(".json")
         write_json(numbers, found.record())
     text = f"{verdict(found.scores, found.items)}\nReport:  {output}\nNumbers: {numbers}"
-    say_result(found.record(), text, as_json=as_json)
-    end_with_damaged(found.encoded)
+    say_result(found.record(), text, as_json=given.as_json)
+    end_with_damaged(found.encoded, *([] if unlabelled is None else [unlabelled]))
 
 
-def _results(found: Assessment, paths: Sequence[Path], pool: Path | None) -> "ModelResults":
+def _read_pool(model: "Model", pool: Path, given: Reading) -> "Encoded":
+    """The unlabelled items that the model does not have as examples."""
+    from mirrorshot.tool import encode_items
+    from mirrorshot.tool.copies import copies_of_examples, without
+
+    with progress_bar(quiet=given.quiet) as stage:
+        items = read_unlabelled([str(pool)], given, model)
+        encoded = encode_items(model.encoder, items, thumbnails=True, progress=stage("Reading the pool"))
+    return without(encoded, [copy.row for copy in copies_of_examples(model, encoded)])
+
+
+def _results(found: Assessment, paths: Sequence[Path], pool: "Encoded | None") -> "ModelResults":
     from mirrorshot.tool.scores import calibration_in_words
     from mirrorshot.views import ModelResults
 
@@ -79,22 +90,16 @@ def _mistake(answer: "Prediction", label: str) -> list[str]:
     return [f"{label}", sure, *(["and calls it none of these"] if answer.is_novel else [])]
 
 
-def _suggestions(found: Assessment, pool: Path | None) -> "tuple[str, list[Card]]":
+def _suggestions(found: Assessment, pool: "Encoded | None") -> "tuple[str, list[Card]]":
     """The items whose labels would help most: of the pool, or of those that were tested on."""
-    from mirrorshot.tool import encode_items, read_unlabelled
-    from mirrorshot.tool.copies import copies_of_examples, without
-
-    model = found.model
+    model, encoded = found.model, found.encoded if pool is None else pool
     if pool is None:
-        encoded = found.encoded
         about = (
             f"Of these {found.items}, the ones whose labels would teach the model most, the most useful first. Test on "
             "others after they are added, or name unlabelled ones with --pool."
         )
     else:
-        encoded = encode_items(model.encoder, read_unlabelled([str(pool)], numbers=model.columns), thumbnails=True)
-        encoded = without(encoded, [copy.row for copy in copies_of_examples(model, encoded)])
-        about = f"Of the {len(encoded.embeddings)} in {pool.name}, the ones whose labels would teach the model most."
+        about = f"Of the {len(pool.embeddings)} in the pool, the ones whose labels would teach the model most."
     if not len(encoded.embeddings):
         return "", []
     rows = model.suggest_rows(encoded.embeddings, _SUGGESTED)

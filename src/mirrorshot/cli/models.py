@@ -63,10 +63,11 @@ def report_damaged(found: "Encoded") -> None:
         say(f"Warning: {shown(name)} cannot be read and is left out: {why}", err=True)
 
 
-def end_with_damaged(found: "Encoded") -> None:
+def end_with_damaged(*parts: "Encoded") -> None:
     """If items could not be read, print a line for each and exit with the code for findings."""
-    report_damaged(found)
-    if found.damaged:
+    for found in parts:
+        report_damaged(found)
+    if any(found.damaged for found in parts):
         raise typer.Exit(FINDINGS)
 
 

@@ -1,23 +1,30 @@
-"""`mirrorshot predict`."""
+"""`mirrorshot predict`, `suggest` and `explain`: questions to a model."""
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mirrorshot.cli.models import end_with_damaged, read_queries
-from mirrorshot.cli.options import AsJson, ModelFile, Queries, Reading, examples
-from mirrorshot.cli.terminal import note, prepare_file, refuse, say, say_json, short_work, shown
+from mirrorshot.cli.options import ModelFile, Queries, Reading, examples
+from mirrorshot.cli.terminal import note, prepare_file, refuse, say, say_json, say_result, short_work, shown
 from mirrorshot.files.lazy import need
-from mirrorshot.files.texts import csv_cell
+from mirrorshot.files.texts import csv_cell, cut
 
 if TYPE_CHECKING:
-    from mirrorshot.tool import Prediction
+    from mirrorshot.tool import Prediction, Reason, Word
 
-PREDICT_EXAMPLES = examples(
+_NONE = "none of these"
+_NUMBERS = ("novelty", "novelty_threshold", "epistemic", "aleatoric", "epistemic_share", "aleatoric_share")
+_WIDE = 110  # columns of a terminal from which on the parts of the uncertainty are shown
+_NARROW_NAME = 20  # characters of the name of a class below that
+_ENDLESS = 100_000
+
+
+@examples(
     {
         "mirrorshot predict model.mirrorshot scan.png": "One image.",
         "mirrorshot predict model.mirrorshot new/ --csv > answers.csv": "All images in and below a folder, as a table "
@@ -27,14 +34,6 @@ PREDICT_EXAMPLES = examples(
     },
     "[bold]Exit codes[/bold]: 0 done, 1 failed, 2 wrong usage, 3 done, but some images could not be read.",
 )
-
-_NONE = "none of these"
-_NUMBERS = ("novelty", "novelty_threshold", "epistemic", "aleatoric", "epistemic_share", "aleatoric_share")
-_WIDE = 110  # columns of a terminal from which on the parts of the uncertainty are shown
-_NARROW_NAME = 20  # characters of the name of a class below that
-_ENDLESS = 100_000
-
-
 def predict(
     model: ModelFile,
     queries: Queries,
@@ -48,14 +47,15 @@ def predict(
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file.", metavar="FILE")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Classify images: class, probability, the set of classes to consider, or "none of these".
 
     More examples would remove the "epistemic" part of the uncertainty, but not the "aleatoric" part; both are shares of
     the largest possible uncertainty.
     """
-    formats = [name for name, is_given in (("--csv", as_csv), ("--json", as_json), ("--parquet", parquet)) if is_given]
+    formats = [
+        name for name, is_given in (("--csv", as_csv), ("--json", given.as_json), ("--parquet", parquet)) if is_given
+    ]
     if len(formats) > 1:
         refuse(f"Expected one of --csv, --json and --parquet, but got {' and '.join(formats)}. Choose one.")
     if not 0.0 < coverage < 1.0:
@@ -70,7 +70,7 @@ def predict(
         if parquet is not None:
             _write_parquet(parquet, answers)
             say(f"Answers: {parquet}")
-    if as_json:
+    if given.as_json:
         say_json([_record(answer) for answer in answers])
     elif as_csv:
         _print_csv(answers)
@@ -119,7 +119,7 @@ def is_terminal() -> bool:
 
 
 def _print_table(answers: Sequence["Prediction"], kind: str, quiet: bool) -> None:
-    from mirrorshot.cli.tables import cut, print_rows, terminal_width
+    from mirrorshot.cli.tables import print_rows, terminal_width
 
     width = terminal_width() if is_terminal() else None  # in a pipe, a line for each item
     is_wide = width is None or width >= _WIDE
@@ -145,3 +145,81 @@ def _print_table(answers: Sequence["Prediction"], kind: str, quiet: bool) -> Non
         note("? (no set): too few examples for sets of this coverage. Add examples, or lower --coverage.", quiet=quiet)
     if any(answer.labels == () and not answer.is_novel for answer in answers):
         note("- (empty set): no class is as plausible as it usually is for the examples. Look at it.", quiet=quiet)
+
+
+@examples(
+    {
+        "mirrorshot suggest model.mirrorshot unlabelled/ -k 10": "The ten images whose labels would help most, one "
+        "path a line.",
+    }
+)
+def suggest(
+    model: ModelFile,
+    pool: Annotated[list[str], typer.Argument(help="Unlabelled images, as for `predict`.", metavar="POOL")],
+    given: Reading,
+    k: Annotated[int, typer.Option("-k", help="Number of images.", min=1)] = 10,
+) -> None:
+    """List the images to label next: those whose labels would make the predictions for all of them surest."""
+    with short_work():
+        fitted, found = read_queries(model, pool, given, "Reading")
+        names = [shown(name) for name in fitted.suggest(found, k)]
+    say_result(names, "\n".join(names), as_json=given.as_json)
+    end_with_damaged(found)
+
+
+@examples(
+    {
+        "mirrorshot explain model.mirrorshot scan.png": "The examples for and against the class that was predicted.",
+        "mirrorshot explain model.mirrorshot scan.png --label owl": "Why is it an owl, or why not?",
+    }
+)
+def explain(
+    model: ModelFile,
+    queries: Queries,
+    given: Reading,
+    label: Annotated[
+        str | None, typer.Option("--label", "-l", help="Class to explain.", show_default="the most probable one")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", help="Number of examples.", min=1)] = 5,
+) -> None:
+    """Show which examples (and words of a text) speak for a class, and which against it.
+
+    The contributions of all examples add up to the score of the class. For texts also the words that count most: how
+    much the log-odds of the class would fall without each.
+    """
+    with short_work():
+        fitted, found = read_queries(model, queries, given, "Reading")
+        answers, reasons = fitted.predict_encoded(found), fitted.explain(found, label, n)
+        words = fitted.words(found, label, n) if found.items.kind == "text" else [None] * len(answers)
+    parts = zip(answers, reasons, words, strict=True)
+    records = [_reasons(answer, examples_, label or answer.label, own) for answer, examples_, own in parts]
+    if given.as_json:
+        say_json(records)
+    else:
+        _print_reasons(records)
+    end_with_damaged(found)
+
+
+def _reasons(
+    answer: "Prediction", reasons: "Iterable[Reason]", label: str, words: "Iterable[Word] | None"
+) -> dict[str, Any]:
+    own = {} if words is None else {"words": [{**word._asdict(), "word": shown(word.word)} for word in words]}
+    return {
+        "name": shown(answer.name),
+        "label": label,
+        "probability": answer.probabilities[label],
+        "reasons": [{**reason._asdict(), "name": shown(reason.name)} for reason in reasons],
+        **own,
+    }
+
+
+def _print_reasons(records: list[dict[str, Any]]) -> None:
+    from mirrorshot.cli.tables import print_rows
+
+    for record in records:
+        rows = [(reason["name"], reason["label"], f"{reason['added']:+.2f}") for reason in record["reasons"]]
+        title = f"{record['name']}: {record['label']} with probability {record['probability']:.3f}"
+        print_rows(["example", "its class", "adds"], rows, title=title, numbers=(2,), shorten=0)
+        words = [(word["word"], f"{word['added']:+.2f}") for word in record.get("words", [])]
+        if words:
+            print_rows(["word", "adds"], words, numbers=(1,))

@@ -3,32 +3,24 @@
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorshot.cli.assessment import refuse_missing, refuse_options_of_runs
+from mirrorshot.cli import options
+from mirrorshot.cli.assessment import is_of_model
 from mirrorshot.cli.evaluate_command import read_configs
-from mirrorshot.cli.options import (
-    AsJson,
-    Device,
-    KeepCopies,
-    Reading,
-    TwoTemperatures,
-    examples,
-    n_query_option,
-)
 from mirrorshot.cli.progress import progress_bar
 from mirrorshot.cli.terminal import (
     FINDINGS,
     errors_as_messages,
-    numbers,
     prepare_page,
     refuse,
     say,
     say_json,
     wrong_usage,
 )
+from mirrorshot.files.texts import few
 
 if TYPE_CHECKING:
     from mirrorshot.data.benchmarks import Dataset
@@ -36,7 +28,8 @@ if TYPE_CHECKING:
     from mirrorshot.training.runs import Run
     from mirrorshot.views import EpisodeDisplay, Gate, ReportedRun
 
-REPORT_EXAMPLES = examples(
+
+@options.examples(
     {
         "mirrorshot report model.mirrorshot test/ -o model.html": "A model of `mirrorshot fit` on labelled images: the "
         "verdict first, then the mistakes as images, and the images to label next.",
@@ -47,71 +40,46 @@ REPORT_EXAMPLES = examples(
         "fitted on validation classes; also show the paper's two temperatures.",
     }
 )
-
-
-class _Wanted(NamedTuple):
-    """Requested protocol of the evaluations; None: as stored, else the defaults."""
-
-    n_query: int | None
-    n_tasks: int | None
-    seeds: tuple[int, ...] | None
-    two_temperatures: bool
-
-    @property
-    def protocol(self) -> dict[str, Any]:
-        """The values that were given."""
-        given = {"n_query": self.n_query, "n_tasks": self.n_tasks, "seeds": self.seeds}
-        return {name: value for name, value in given.items() if value is not None}
-
-    def is_met_by(self, found: "Evaluation") -> bool:
-        """Whether a stored evaluation serves."""
-        has_all = all(getattr(found.protocol, name) == value for name, value in self.protocol.items())
-        return has_all and (bool(found.tempered) or not self.two_temperatures)
-
-
 def report(
     runs: Annotated[
         list[Path],
         typer.Argument(help="A model and labelled images; or folders of runs.", metavar="RUN", readable=False),
     ],
-    given: Reading,
+    given: options.Reading,
+    wanted: options.Evaluating,
     context: typer.Context,
     output: Annotated[Path, typer.Option("--output", "-o", help="The report.", metavar="FILE.html")] = Path(
         "report.html"
     ),
     max_ece: Annotated[
-        float | None, typer.Option(help="Exit with code 3 if a run has a larger ECE.", show_default="no gate")
+        float | None, options.of_runs(help="Exit with code 3 if a run has a larger ECE.", show_default="no gate")
     ] = None,
-    gate_on: Annotated[str, typer.Option(help="Which ECE: raw, or calibrated (at one temperature).")] = "raw",
-    n_query: Annotated[int | None, n_query_option(min=1)] = None,
-    n_tasks: Annotated[int | None, typer.Option(help="Tasks for each seed.", min=1)] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds of the tasks.", show_default="1,2,3,4,5")] = None,
-    two_temperatures: TwoTemperatures = False,
-    again: Annotated[bool, typer.Option("--again", help="Evaluate evaluated runs again.")] = False,
-    cards: Annotated[int, typer.Option(help="Test tasks of each run to draw.", min=0, max=20)] = 1,
-    device: Device = "auto",
+    gate_on: Annotated[str, options.of_runs(help="Which ECE: raw, or calibrated (at one temperature).")] = "raw",
+    again: Annotated[bool, options.of_runs("--again", help="Evaluate evaluated runs again.")] = False,
+    cards: Annotated[int, options.of_runs(help="Test tasks of each run to draw.", min=0, max=20)] = 1,
     pool: Annotated[
         Path | None,
-        typer.Option(help="Unlabelled images, for those to label next.", metavar="FOLDER", show_default="the labelled"),
+        typer.Option(
+            help="Unlabelled images, for those to label next.",
+            metavar="FOLDER",
+            show_default="the labelled",
+            rich_help_panel=options.OF_MODELS,
+        ),
     ] = None,
-    keep_copies: KeepCopies = False,
-    as_json: AsJson = False,
+    keep_copies: options.KeepCopies = False,
 ) -> None:
     """Write a report on a model or on trained runs: one self-contained HTML file, and a JSON file beside it.
 
-    A model of `fit` is a file, and takes --pool, --keep-copies, --trust-encoder, --download, --quiet and --json.
-
-    A run that `mirrorshot evaluate` has evaluated is not evaluated again, unless the options ask for other tasks.
+    A model of `fit` is a file; a run is a folder. A run that `mirrorshot evaluate` has evaluated is not evaluated
+    again, unless the options ask for other tasks.
     """
-    refuse_missing(runs)
-    if runs[0].is_file():
-        refuse_options_of_runs(context, ("output", "pool"))
+    if is_of_model(runs, context):
         prepare_page("--output", output)
         from mirrorshot.cli.model_report import report_model
 
-        report_model(runs, output, pool, given, keep_copies=keep_copies, as_json=as_json)
+        report_model(runs, output, pool, given, keep_copies=keep_copies)
         return
-    wanted = _Wanted(n_query, n_tasks, None if seeds is None else numbers("--seeds", seeds), two_temperatures)
+    wanted.protocol()  # refuses wrong seeds
     if max_ece is not None and not 0.0 < max_ece < 1.0:
         refuse(f"Expected --max-ece to be between 0 and 1, but got {max_ece}.")
     if gate_on not in ("raw", "calibrated"):
@@ -122,19 +90,19 @@ def report(
         from mirrorshot.files.writing import write_json
         from mirrorshot.views import Table, check_gate, comparison_record
 
-        shown = _collect(runs, wanted, again=again, n_cards=cards, device=device, quiet=given.quiet)
+        shown = _collect(runs, wanted, again=again, n_cards=cards, quiet=given.quiet)
         found = {name: run.evaluation for name, run in shown.items()}
         gate = None if max_ece is None else check_gate(found, max_ece, gate_on)  # type: ignore[arg-type]
-        sections = write_comparison(output, " and ".join(_few(list(shown))), shown, gate)
+        sections = write_comparison(output, few(list(shown)), shown, gate)
         record = comparison_record(shown, gate)
         write_json(output.with_suffix(".json"), record)
-    if as_json:
+    if given.as_json:
         say_json(record)
     else:
         from mirrorshot.cli.tables import print_tables
 
         print_tables([block for block in sections[0].blocks if isinstance(block, Table)])
-        for line in (row["not_paired"] for row in record["differences"] if "not_paired" in row):
+        for line in dict.fromkeys(row["not_paired"] for row in record["differences"] if "not_paired" in row):
             say(f"Not paired: {line}")
         say(f"Report:  {output}\nNumbers: {output.with_suffix('.json')}")
     _judge(gate)
@@ -150,12 +118,8 @@ def _judge(gate: "Gate | None") -> None:
     raise typer.Exit(FINDINGS)
 
 
-def _few(names: Sequence[str]) -> list[str]:
-    return [*names] if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
-
-
 def _collect(
-    folders: Sequence[Path], wanted: _Wanted, *, again: bool, n_cards: int, device: str, quiet: bool
+    folders: Sequence[Path], wanted: options.Evaluating, *, again: bool, n_cards: int, quiet: bool
 ) -> dict[str, "ReportedRun"]:
     """All runs with their evaluations, stored or made now."""
     from mirrorshot.cli.results import Results, read_stored, shown_names, write_evaluations
@@ -166,21 +130,27 @@ def _collect(
 
     configs = read_configs(folders)
     with wrong_usage():
-        place = choose_device(device)
+        place = choose_device(wanted.device)
     shown = {}
     with progress_bar(quiet=quiet) as stage:
         load_data = cache(lambda name: load_test_data(name, progress=stage("Loading data")))
         load = cache(lambda folder: load_run(folder, load_data(configs[folder].data), device=place))
         for name, (folder, config) in zip(shown_names(configs), configs.items(), strict=True):
             evaluation = None if again else read_stored(folder)
-            if evaluation is None or not wanted.is_met_by(evaluation):
-                run, dataset = load(folder), load_data(config.data)
-                options = {"two_temperatures": wanted.two_temperatures, **wanted.protocol}
-                evaluation = evaluate_run(run, dataset, progress=stage(f"Evaluating {folder.name}"), **options)
+            if evaluation is None or not _serves(evaluation, wanted):
+                protocol = wanted.protocol() | {"two_temperatures": wanted.two_temperatures}
+                progress = stage(f"Evaluating {folder.name}")
+                evaluation = evaluate_run(load(folder), load_data(config.data), progress=progress, **protocol)
                 write_evaluations(Results(config.data, "best", {folder: config}, {folder: evaluation}))
             cards, note = _cards(partial(load_data, config.data), partial(load, folder), evaluation, n_cards)
             shown[name] = ReportedRun(folder, config, config.data, evaluation, read_log(folder), cards, note)
     return shown
+
+
+def _serves(found: "Evaluation", wanted: options.Evaluating) -> bool:
+    """Whether a stored evaluation has everything that the options ask for."""
+    has_all = all(getattr(found.protocol, name) == value for name, value in wanted.protocol().items())
+    return has_all and (bool(found.tempered) or not wanted.two_temperatures)
 
 
 def _cards(

@@ -19,20 +19,7 @@ if TYPE_CHECKING:
 _TARGETS = "\n".join(
     f"[cyan]{name:<11}[/cyan]{target.what} [dim]({target.cost})[/dim]\n" for name, target in TARGETS.items()
 )
-_EXAMPLES = options.examples(
-    {
-        "mirrorshot reproduce table1 --budget smoke --shots 1": "Every method of table 1 on the glyphs.",
-        "mirrorshot reproduce table1 --dataset cub --method mirror_gp,dkt --seeds 1,2,3 --jobs 6": "Six trainings at a "
-        "time, each a process of its own; they may share one GPU. Cells that have a result are not run again. A "
-        "stopped training is resumed. Machines that share the folders of --results and --runs share the work.",
-        "mirrorshot reproduce table1 --dataset cub --method 'ove_gp*' --seconds 500": "All rows of a method; no "
-        "further training begins after 500 seconds.",
-        "mirrorshot reproduce figure3 --dataset cub --shots 1": "Bound over steps for mirror descent, gradient "
-        "descent, GPyTorch's natural gradient and the released formula.",
-        "mirrorshot reproduce tables": "docs/results.md and docs/results_details.md from all results in --results.",
-    }
-)
-REPRODUCE_EXAMPLES = f"""[bold]Targets[/bold], and their cost at the paper's budget
+_CHOICES = f"""[bold]Targets[/bold], and their cost at the paper's budget
 
 {_TARGETS}
 [bold]Budgets[/bold]
@@ -43,15 +30,31 @@ REPRODUCE_EXAMPLES = f"""[bold]Targets[/bold], and their cost at the paper's bud
 
 [cyan]paper[/cyan]  the paper's episodes: 40,000 to 80,000 a cell; 5 x 600 test tasks.
 
-{_EXAMPLES}"""
+"""
 
 _what = partial(typer.Option, rich_help_panel="What")
 _how = partial(typer.Option, rich_help_panel="How")
 _where = partial(typer.Option, rich_help_panel="Where")
 
 
+@options.examples(
+    {
+        "mirrorshot reproduce table1 --budget smoke --shots 1": "Every method of table 1 on the glyphs.",
+        "mirrorshot reproduce table1 --dataset cub --method mirror_gp,dkt --seeds 1,2,3 --jobs 6": "Six trainings at a "
+        "time, each a process of its own; they may share one GPU. Cells that have a result are not run again. A "
+        "stopped training is resumed. Machines that share the folders of --results and --runs share the work.",
+        "mirrorshot reproduce table1 --dataset cub --method 'ove_gp*' --seconds 500": "All rows of a method; no "
+        "further training begins after 500 seconds.",
+        "mirrorshot reproduce figure3 --dataset cub --shots 1": "Bound over steps for mirror descent, gradient "
+        "descent, GPyTorch's natural gradient and the released formula.",
+        "mirrorshot reproduce tables": "docs/results.md and docs/results_details.md from all results in --results.",
+    },
+    before=_CHOICES,
+)
 def reproduce(
-    target: Annotated[str, typer.Argument(help="Table or figure; see below.", autocompletion=complete_target)],
+    target: Annotated[
+        str, typer.Argument(help="Table or figure; see below.", metavar="TARGET", autocompletion=complete_target)
+    ],
     dataset: Annotated[
         str,
         options.data_option(
@@ -92,8 +95,8 @@ def reproduce(
             show_default="reproduction; docs/results.md",
         ),
     ] = None,
-    quiet: Annotated[bool, options.quiet_option(rich_help_panel="Where")] = False,
-    as_json: Annotated[bool, options.json_option(rich_help_panel="Where")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Reproduce a table or figure of the paper: run the cells that have no result yet, then compare.
 

@@ -10,7 +10,8 @@ import typer
 from mirrorshot.cli.options import Download, EncoderName, Trust, examples
 from mirrorshot.cli.terminal import check_folder, errors_as_messages, say, wrong_usage
 
-SERVE_EXAMPLES = examples(
+
+@examples(
     {
         "mirrorshot serve": "Open http://127.0.0.1:8000, drop images into classes, see answers. Only this machine can "
         "reach it.",
@@ -19,8 +20,6 @@ SERVE_EXAMPLES = examples(
         "the one in MIRRORSHOT_TOKEN.",
     }
 )
-
-
 def serve(
     model: Annotated[
         Path | None,

@@ -62,7 +62,7 @@ def print_rows(
 ) -> None:
     """Print a table of texts; columns of `numbers` are flush right, column `shorten` is cut if there is no room."""
     console, drawn = HarmlessConsole(width=width), _empty_table("", columns, numbers)
-    cells = [list(row) for row in rows]
+    cells = [[_encodable(cell, console.encoding) for cell in row] for row in rows]
     if shorten is not None:
         _shorten(columns, cells, shorten, console.width)
     for c in numbers:
@@ -80,6 +80,16 @@ def terminal_width() -> int:
     return HarmlessConsole().width
 
 
+def _encodable(text: str, encoding: str) -> str:
+    """The text with escapes for what the terminal cannot show, here because they count for the width of a column."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        plain = text.replace("≤", "<=").replace("…", "...")
+        return plain.encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
 def _shorten(columns: Sequence[str], rows: list[list[str]], place: int, width: int) -> None:
     """Cut the beginning of the texts in a column, as far as the others need the room; their ends tell paths apart."""
     natural = [max(map(cell_len, texts)) for texts in zip(columns, *rows, strict=True)]
@@ -88,17 +98,6 @@ def _shorten(columns: Sequence[str], rows: list[list[str]], place: int, width: i
     for row in rows:
         if cell_len(row[place]) > room:
             row[place] = f"…{row[place][-(room - 1) :]}"
-
-
-def cut(text: str, most: int) -> str:
-    """The text, without its middle if it is longer than `most` characters.
-
-    Example:
-        >>> cut("Red_legged_Kittiwake", 11)
-        'Red_l…iwake'
-    """
-    half = (most - 1) // 2
-    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
 
 
 def print_text(text: str, style: str = "") -> None:

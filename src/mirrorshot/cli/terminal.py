@@ -73,23 +73,34 @@ def refuse(message: str) -> NoReturn:
 class Commands(TyperGroup):
     """Commands whose output fits any encoding, and that name a missing extra or a full disk in one line."""
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command."""
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the command line, which prints the help if that is wanted."""
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # "≤" and most names are not in cp1252 or ASCII
-        try:
+        with _missing_or_full():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with _missing_or_full():
             return super().invoke(ctx)
-        except OSError as error:
-            if error.errno == errno.EPIPE:  # the reader, for instance `head`, has seen enough
-                raise
-            _complain(f"Expected to write the results, but got: {error}.")
-            raise typer.Exit(1) from error
-        except ModuleNotFoundError as error:
-            explained = missing_package(error)
-            if explained is None:
-                raise
-            _complain(f"{explained}")
-            raise typer.Exit(1) from error
+
+
+@contextmanager
+def _missing_or_full() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # the reader, for instance `head`, has seen enough
+            raise
+        _complain(f"Expected to write the results, but got: {error}.")
+        raise typer.Exit(1) from error
+    except ModuleNotFoundError as error:
+        explained = missing_package(error)
+        if explained is None:
+            raise
+        _complain(f"{explained}")
+        raise typer.Exit(1) from error
 
 
 @contextmanager

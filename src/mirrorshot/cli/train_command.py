@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from mirrorshot.training import TrainResult
     from mirrorshot.training.config import Config
 
-TRAIN_EXAMPLES = options.examples(
+_task = partial(typer.Option, rich_help_panel="Tasks")
+_training = partial(typer.Option, rich_help_panel="Training")
+_run = partial(typer.Option, rich_help_panel="Run")
+
+
+@options.examples(
     {
         "mirrorshot train --episodes 2000": "On the glyphs, which need no download; some minutes on two cores.",
         "mirrorshot train --data cub --n-shot 5 --preset paper": "As in the paper, with the images in the folder "
@@ -41,12 +46,6 @@ TRAIN_EXAMPLES = options.examples(
         "mirrorshot list settings": "All settings. Later sources win: defaults, preset, TOML file, command line.",
     }
 )
-
-_task = partial(typer.Option, rich_help_panel="Tasks")
-_training = partial(typer.Option, rich_help_panel="Training")
-_run = partial(typer.Option, rich_help_panel="Run")
-
-
 def train(
     data: Annotated[
         str | None,
@@ -73,13 +72,11 @@ def train(
         _run(help="Folder of the run.", metavar="FOLDER", show_default="runs/<data>-<method>-<n>shot"),
     ] = None,
     resume: Annotated[Path | None, _run(help="Run to resume.", metavar="FOLDER")] = None,
-    device: Annotated[
-        str | None, options.device_option(metavar="NAME", show_default="auto", rich_help_panel="Run")
-    ] = None,
-    skip_corrupt: Annotated[bool, options.skip_corrupt_option(rich_help_panel="Run")] = False,
+    device: Annotated[str | None, options.device_option(show_default="auto", rich_help_panel="Run")] = None,
+    skip_corrupt: options.SkipCorrupt = False,
     tensorboard: Annotated[bool, _run("--tensorboard", help="Also write TensorBoard files.")] = False,
-    quiet: Annotated[bool, options.quiet_option(rich_help_panel="Run")] = False,
-    as_json: Annotated[bool, options.json_option(rich_help_panel="Run")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Meta-train a method on many small tasks, and keep the weights that are best on validation tasks."""
     flags = {

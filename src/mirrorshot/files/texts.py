@@ -119,3 +119,14 @@ def count(n: int, noun: str) -> str:
     """
     singular = {"classes": "class"}.get(noun, noun.removesuffix("s"))
     return f"{n} {singular if n == 1 else noun}"
+
+
+def cut(text: str, most: int) -> str:
+    """The text, without its middle if it is longer than `most` characters.
+
+    Example:
+        >>> cut("Red_legged_Kittiwake", 11)
+        'Red_l…iwake'
+    """
+    half = (most - 1) // 2
+    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"

@@ -13,6 +13,7 @@ from mirrorshot.classifier import decisions
 from mirrorshot.classifier.decisions import Uncertainty
 from mirrorshot.data import EpisodeSampler
 from mirrorshot.data.benchmarks import Dataset
+from mirrorshot.files.texts import cut
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.training import build_preprocess
 from mirrorshot.training.evaluation import Prepare, predict_latents, predict_tasks
@@ -23,7 +24,7 @@ from mirrorshot.views.figures import BLUE, GAP, GREY, INK, ORANGE, PURPLE, SKY, 
 _COLUMN, _ROW, _LABEL, _HEADER = 1.35, 0.62, 1.15, 0.95  # inches: a class, a query, their column, at most a header
 _VERDICT, _UNCERTAINTY = 0.75, 1.65  # inches: right or wrong, and the column of uncertainty
 _MAX_SHOTS = 6  # support images shown of a class
-_MAX_NAME = 16  # letters of a name that fit
+_MAX_NAME = 15  # letters of a name that fit
 
 
 class EpisodeDisplay:
@@ -133,8 +134,7 @@ class EpisodeDisplay:
         for c, (name, image) in enumerate(zip(self.class_names, shots, strict=True)):
             ax = figure.add_subplot(grid[0, c + 1])
             _draw_image(ax, image)
-            short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
-            ax.set_title(short, fontsize="medium", fontweight="bold", color=INK, pad=5)
+            ax.set_title(cut(name, _MAX_NAME), fontsize=9, fontweight="bold", color=INK, pad=5, parse_math=False)
         prob = self.log_prob.detach().exp().cpu().double().numpy()
         for i, row in enumerate(rows):
             _draw_image(figure.add_subplot(grid[i + 1, 0]), queries[row])

@@ -3,6 +3,7 @@
 import html
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrorshot.files.lazy import need
+from mirrorshot.files.texts import cut
 from mirrorshot.softmax.arrays import is_tensor
 from mirrorshot.types import InvalidInputError
 
@@ -22,7 +24,8 @@ FORMATS = (".png", ".svg")
 SKY, BLUE, VERMILION, INK, GREY = "#9BD0F0", "#0072B2", "#D55E00", "#222222", "#6E6E6E"
 GREEN, ORANGE, PURPLE = "#009E73", "#E69F00", "#CC79A7"
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, INK)
-MARKERS = ("o", "s", "^", "D", "v", "P")
+_MAX_NAME = 40
+_MARKERS = ("o", "s", "^", "D", "v", "P")
 BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": GREY, "alpha": 0.92}
 # A shade and a hatch, drawn one upon the other: in one, SVG would make the hatch as faint as the shade.
 GAP = (
@@ -39,6 +42,16 @@ _THEMED = {
     BLUE: "--blue",
     SKY: "--bar",
 }
+
+
+def look(i: int, colours: Sequence[str] = LINES) -> dict[str, str]:
+    """Colour and marker of line or class `i`, another pair for each of the first 36."""
+    return {"color": colours[i % len(colours)], "marker": _MARKERS[(i + i // len(colours)) % len(_MARKERS)]}
+
+
+def short(name: str) -> str:
+    """A name for the legend or the title of one panel, cut so that it fits there."""
+    return "\n".join(cut(line, _MAX_NAME) for line in name.splitlines())
 
 
 def axes_to_draw_on(

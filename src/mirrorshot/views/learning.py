@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mirrorshot.files.lazy import need
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import LINES, MARKERS, draw_grid, hide_frame, set_panel_title
+from mirrorshot.views.figures import draw_grid, hide_frame, look, set_panel_title, short
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
@@ -61,7 +61,7 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
     entries = {
         label: handle for ax in figure.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
     }
-    columns = min(len(entries), 4)
+    columns = max(1, min(len(entries), 4, int(size[0] / (0.6 + 0.085 * max(map(len, entries))))))  # inches of a letter
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
@@ -102,13 +102,11 @@ def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) 
         x, y = _series(history, key, axis)
         if not len(x):
             continue
-        style = {"color": LINES[i % len(LINES)], "label": name, "linewidth": 1.9}
-        every = max(1, len(x) // 8)
+        style = {"label": short(name), "linewidth": 1.9, "markersize": 6, "markeredgecolor": "white"}
         if len(x) > _MANY and key in ("elbo", "loss"):
-            ax.plot(x, y, color=style["color"], alpha=0.22, linewidth=0.7)
+            ax.plot(x, y, color=look(i)["color"], alpha=0.22, linewidth=0.7)
             y = smooth(y, len(x) // _SMOOTHED)
-        marker = {"marker": MARKERS[i % len(MARKERS)], "markersize": 6, "markeredgecolor": "white"}
-        ax.plot(x, y, markevery=every, **marker, **style)
+        ax.plot(x, y, markevery=max(1, len(x) // 8), **look(i), **style)
     set_panel_title(ax, title)
     ax.set_xlabel(f"training {axis}" if axis == "episodes" else "training steps")
     draw_grid(ax)

@@ -20,6 +20,8 @@ from mirrorshot.views.figures import figure_svg
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
 
+_RIGHT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]"  # letters of Hebrew, Arabic and their relatives
+_FROM_RIGHT = re.compile(f"{_RIGHT}(?:[^<>&;,()%]*{_RIGHT})?")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -174,8 +176,8 @@ def _image(image: Image, prefix: str) -> str:
     caption = f"<figcaption>{escape(image.caption)}</figcaption>" if image.caption else ""
     svg = figure_svg(image.figure, prefix=prefix, alt=image.alt)
     inches = image.figure.get_size_inches()[0]
-    # on a small screen a wide figure is scrolled, and not shrunk until it is illegible
-    scroll = f'<div class="scroll" tabindex="0"><div style="min-width:{min(inches * 62, 720):.0f}px">{svg}</div></div>'
+    # where there is no room a figure is scrolled, and not shrunk until it is illegible
+    scroll = f'<div class="scroll" tabindex="0"><div style="min-width:{inches * 62:.0f}px">{svg}</div></div>'
     return f'<figure class="image" style="max-width:{inches * 92 + 48:.0f}px">{scroll}{caption}</figure>'
 
 
@@ -187,7 +189,7 @@ def _table(table: Table, shown: set[str]) -> str:
     aside = _once(f'<aside aria-label="Protocol"><h3>Protocol</h3><dl>{facts}</dl></aside>', shown)
     note = _once(f'<p class="note">{escape(table.note)}</p>', shown) if table.note else ""
     return f"""<div class="result{"" if aside else " wide"}">
-<div class="numbers"><div class="scroll" tabindex="0"><table>
+<div class="numbers"><div class="scroll" tabindex="0" role="group" aria-label="{escape(table.caption)}"><table>
 <caption>{escape(table.caption)}</caption>
 <thead><tr>{head}</tr></thead>
 <tbody>
@@ -206,8 +208,12 @@ def _row(cells: Sequence[str], best: Collection[int]) -> str:
 
 
 def _name(text: str) -> str:
-    """A name of a class or file, which breaks behind _ and / where there is no room."""
-    return re.sub("([_/])", r"\1<wbr>", escape(text))
+    """A name of a class or file, which breaks behind _ and /, and before an ending, where there is no room.
+
+    Scripts that are written from right to left do not reorder what stands beside them.
+    """
+    breaking = re.sub(r"(?<=[_/])|(?=\.[a-z])", "<wbr>", escape(text))
+    return _FROM_RIGHT.sub(r"<bdi>\g<0></bdi>", breaking)
 
 
 def _check_table(table: Table) -> None:

@@ -17,7 +17,7 @@ from mirrorshot.metrics import (
     wilson_interval,
 )
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY, axes_to_draw_on, hide_frame, to_array
+from mirrorshot.views.figures import BLUE, BOX, GAP, GREY, INK, SKY, axes_to_draw_on, hide_frame, short, to_array
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
@@ -97,7 +97,7 @@ class ReliabilityDisplay:
         self.share_ax_ = ax.inset_axes((0.0, -0.25, 1.0, 0.19), sharex=ax)
         self._draw_accuracy(ax)
         self._draw_share(self.share_ax_)
-        ax.set_title(self.name or "", fontsize="medium")
+        ax.set_title(short(self.name or ""), fontsize="medium")
         errors = f"ECE {self.ece:.3f}\nMCE {self.mce:.3f}"
         ax.text(0.97, 0.04, errors, transform=ax.transAxes, ha="right", va="bottom", bbox=BOX, zorder=6)
         if legend:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from mirrorshot.files.lazy import need
 from mirrorshot.metrics import RiskCoverage, aurc, risk_coverage
 from mirrorshot.types import InvalidInputError
-from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, draw_grid, hide_frame, to_array
+from mirrorshot.views.figures import BLUE, GREY, LINES, axes_to_draw_on, draw_grid, hide_frame, short, to_array
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
@@ -68,7 +68,7 @@ class RiskCoverageDisplay:
         ax = axes_to_draw_on(ax, (4.3, 3.9))
         self.ax_, self.figure_ = ax, ax.get_figure(root=True)
         coverage, risk = map(to_array, self.curve)
-        label = f"{self.name or 'by confidence'}, AURC {self.area:.3f}"
+        label = f"{short(self.name or 'by confidence')}, AURC {self.area:.3f}"
         ax.plot(coverage, risk, color=color, linestyle=linestyle, linewidth=2.0, label=label)
         if alone:
             error = float(risk[-1])

@@ -1,14 +1,16 @@
 """Maps of two-dimensional data: predicted class, aleatoric and epistemic uncertainty."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrorshot.files.lazy import need
+from mirrorshot.files.texts import cut
 from mirrorshot.types import InvalidInputError, check_at_least
-from mirrorshot.views.figures import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, VERMILION, set_panel_title
+from mirrorshot.views.figures import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILION, look, set_panel_title
 
 if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.axes
@@ -16,14 +18,16 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, INK)
 _MARGIN = 0.4  # beyond the examples, as a share of their range
+_MAX_LEGEND, _MAX_NAME = 12, 24  # classes, and letters of a name, that leave the map visible
 _PANELS = ("predicted class", "aleatoric, nats", "epistemic, nats")
 
 
+@dataclass(eq=False)
 class UncertaintyMapDisplay:
     """Three maps of the plane: predicted class (paler where less sure), aleatoric and epistemic uncertainty.
 
     Aleatoric uncertainty is where classes overlap; epistemic uncertainty is where there are no examples. Support points
-    are drawn on all three; classes differ in colour and in marker.
+    are drawn on all three; classes differ in colour and in marker. Up to twelve classes are named in a legend.
 
     Args:
         x, y: coordinates of the columns and rows of the maps.
@@ -44,19 +48,14 @@ class UncertaintyMapDisplay:
         ((10, 10, 2), (10, 10))
     """
 
-    def __init__(
-        self,
-        x: NDArray[np.float64],
-        y: NDArray[np.float64],
-        prob: NDArray[np.float64],
-        aleatoric: NDArray[np.float64],
-        epistemic: NDArray[np.float64],
-        support_x: NDArray[np.float64],
-        support_y: NDArray[np.int64],
-        class_names: Sequence[str],
-    ) -> None:
-        self.x, self.y, self.prob, self.aleatoric, self.epistemic = x, y, prob, aleatoric, epistemic
-        self.support_x, self.support_y, self.class_names = support_x, support_y, tuple(class_names)
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    prob: NDArray[np.float64]
+    aleatoric: NDArray[np.float64]
+    epistemic: NDArray[np.float64]
+    support_x: NDArray[np.float64]
+    support_y: NDArray[np.int64]
+    class_names: Sequence[str]
 
     @classmethod
     def from_estimator(
@@ -95,7 +94,10 @@ class UncertaintyMapDisplay:
             set_panel_title(panel, title)
             panel.set(xticks=[], yticks=[], xlim=(self.x[0], self.x[-1]), ylim=(self.y[0], self.y[-1]))
             panel.spines[:].set_visible(False)
-        ax[0].legend(loc="upper left", fontsize="small", framealpha=0.9, edgecolor="white")
+        if len(self.class_names) <= _MAX_LEGEND:
+            names = ax[0].legend(loc="upper left", fontsize="small", framealpha=0.9, edgecolor="white").get_texts()
+            for name in names:
+                name.set_parse_math(False)
         return self
 
     def _draw_classes(self, ax: Any) -> None:
@@ -122,8 +124,8 @@ class UncertaintyMapDisplay:
     def _draw_support(self, ax: Any) -> None:
         for c, name in enumerate(self.class_names):
             points = self.support_x[self.support_y == c]
-            look = {"marker": MARKERS[c % len(MARKERS)], "color": _COLOURS[c % len(_COLOURS)], "label": name}
-            ax.scatter(*points.T, s=44, edgecolor="white", linewidth=1.1, zorder=3, **look)
+            label = cut(name, _MAX_NAME)
+            ax.scatter(*points.T, s=44, edgecolor="white", linewidth=1.1, zorder=3, label=label, **look(c, _COLOURS))
 
     def _extent(self) -> tuple[float, float, float, float]:
         return float(self.x[0]), float(self.x[-1]), float(self.y[0]), float(self.y[-1])
