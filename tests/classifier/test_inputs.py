@@ -11,7 +11,8 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from mirrorshot import FewShotClassifier
-from mirrorshot.types import InvalidInputError
+from mirrorshot.gp.kernels import RBF
+from mirrorshot.types import InvalidInputError, NumericalError
 
 RNG = np.random.default_rng(0)
 Y = np.arange(24) % 3
@@ -136,3 +137,27 @@ def test_columns_of_different_units_are_pointed_out():
         warnings.simplefilter("error")
         FewShotClassifier().fit(StandardScaler().fit_transform(X[::9]), y[::9])
         FewShotClassifier().fit(load_digits().data[:40], load_digits().target[:40])
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "UInt8", "boolean"])
+def test_labels_of_a_frames_own_types_stay_integers_and_truth_values(dtype):
+    labels = pd.Series([0, 1, 0, 1], dtype=dtype)
+    few = FewShotClassifier().fit([[0.0, 1.0], [1.0, 0.0], [0.1, 1.0], [1.0, 0.1]], labels)
+    assert few.classes_.dtype.kind in "iub"
+    assert few.predict([[0.0, 2.0]]).tolist() == [0]
+
+
+def test_weights_and_scales_beyond_the_accuracy_of_inference_are_refused():
+    X, y = [[0.0, 1.0], [1.0, 0.0]], ["a", "b"]
+    with pytest.raises(InvalidInputError, match=r"`sample_weight` to be at most 1e\+08, .* got 1e\+15 at row 1"):
+        FewShotClassifier().fit(X, y, sample_weight=[1.0, 1e15])
+    with pytest.raises(InvalidInputError, match="None"):
+        FewShotClassifier().partial_fit(X, y, classes=["a", "b", None])
+    with pytest.raises(InvalidInputError, match=r"`outputscale` .* between 1e-12 and 1e\+12, but got 1e\+300"):
+        FewShotClassifier(outputscale=1e300).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore:Inference stopped")
+def test_a_kernel_whose_bound_is_not_finite_is_refused():
+    with pytest.raises(NumericalError, match="Choose a smaller output scale"):
+        FewShotClassifier(RBF(outputscale=1e300)).fit([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])

@@ -231,3 +231,23 @@ def test_a_header_that_promises_too_much_is_refused_before_anything_is_read(tmp_
     (tmp_path / "head").write_bytes(struct.pack("<Q", 2**62) + b"{}")
     with pytest.raises(CheckpointError, match="do not begin as one"):
         FewShotClassifier.load(tmp_path / "head")
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "matern"])
+@pytest.mark.parametrize("size", [1e-90, 1e90])
+def test_a_classifier_of_embeddings_of_any_size_can_be_read_again(tmp_path, kernel, size):
+    few = FewShotClassifier(kernel).fit(size * X[:20], Y[:20])
+    few.save(tmp_path / "head")
+    again = FewShotClassifier.load(tmp_path / "head")
+    assert np.array_equal(again.predict_proba(size * X[20:30]), few.predict_proba(size * X[20:30]))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.where(Y > 4, 2**63 + 3, 1).astype(np.uint64), np.array(["a\0" if y > 4 else "a" for y in Y], dtype=object)],
+)
+def test_nothing_is_written_that_could_not_be_read_again(tmp_path, labels):
+    few = FewShotClassifier().fit(X[:20], labels[:20])
+    with pytest.raises(InvalidInputError, match="Expected a classifier that a file can hold, but its"):
+        few.save(tmp_path / "head")
+    assert not any(tmp_path.iterdir())

@@ -251,14 +251,6 @@ def test_a_batch_equals_a_loop_over_tasks_and_classes():
             torch.testing.assert_close(kl[t, c], kl_to_prior(one)[0, 0])
 
 
-def test_one_task_can_be_taken_out_of_a_batch():
-    K, sites = random_case()
-    got = condition(K, sites).task(1)
-    expected = condition(K[1:2], GaussianSites(*(s[1:2] for s in sites)))
-    for a, b in zip((*got.sites, *got[1:]), (*expected.sites, *expected[1:]), strict=True):
-        torch.testing.assert_close(a, b)
-
-
 def test_a_shared_kernel_equals_one_copy_per_class():
     K, sites = random_case()
     shared, copied = condition(K, sites), condition(K.repeat(1, 4, 1, 1), sites)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrorshot.classifier.inputs import LARGEST_SCALE, SMALLEST_SCALE
 from mirrorshot.classifier.prior import FeatureMap
 
 POSITIVE, FINITE, COUNTS = ("outputscale_", "temperature_"), ("loo_log_likelihood_", "elbo_"), ("n_iter_",)
@@ -17,8 +18,6 @@ LABEL_TYPES: dict[str, tuple[type, Any]] = {
     "text": (str, np.str_), "integer": (int, np.int64), "number": (float, np.float64), "boolean": (bool, np.bool_),
 }  # fmt: skip
 _LARGEST = 1e100  # squares and products of such numbers are finite
-_LARGEST_POSITIVE = 1e12
-_SMALLEST_POSITIVE = 1e-12
 _LARGEST_SPREAD = 10.0  # of the logarithm of a temperature
 _MAX_LABEL_CHARACTERS = 2**26  # of the labels of all examples, each as long as the longest
 
@@ -31,7 +30,7 @@ def checked_classes(labels: Any, kind: Any) -> NDArray[Any]:
     if not isinstance(labels, list) or not all(type(label) is wanted for label in labels) or len(labels) < 2:
         raise ValueError(f"its classes are not a list of at least two labels, each {kind}")
     if kind == "integer" and not all(-(2**63) <= label < 2**63 for label in labels):
-        raise ValueError("its labels are integers of more than 64 bits")
+        raise ValueError("its labels are integers outside of the range of int64")
     if kind == "number" and not all(map(math.isfinite, labels)):
         raise ValueError("its labels are not finite")
     if kind == "text" and len(labels) * max(map(len, labels)) > _MAX_LABEL_CHARACTERS:
@@ -87,8 +86,8 @@ def checked_numbers(numbers: Any, n_features: int) -> dict[str, Any]:
         if not _is_number(numbers[name]):
             raise ValueError(f"{name} is {str(numbers[name])[:40]!r}, not a finite number")
     for name in POSITIVE:
-        if not _SMALLEST_POSITIVE <= numbers[name] <= _LARGEST_POSITIVE:
-            raise ValueError(f"{name} is {numbers[name]}, not between {_SMALLEST_POSITIVE} and {_LARGEST_POSITIVE}")
+        if not SMALLEST_SCALE * (1 - 1e-9) <= numbers[name] <= LARGEST_SCALE * (1 + 1e-9):
+            raise ValueError(f"{name} is {numbers[name]}, not between {SMALLEST_SCALE:g} and {LARGEST_SCALE:g}")
     for name in COUNTS:
         if type(numbers[name]) is not int or not 0 <= numbers[name] < 2**63:
             raise ValueError(f"{name} is {str(numbers[name])[:40]!r}, not a count")
@@ -113,7 +112,7 @@ def _checked_link(numbers: dict[str, Any]) -> dict[str, Any]:
     std, moderation = numbers.get("temperature_std_", 0.0), numbers.get("moderation_")
     if not (_is_number(std) and 0.0 <= std <= _LARGEST_SPREAD):
         raise ValueError(f"temperature_std_ is {str(std)[:40]!r}, not a number from 0 to {_LARGEST_SPREAD:g}")
-    if moderation is not None and not (_is_number(moderation) and 0.0 <= moderation <= _LARGEST_POSITIVE):
+    if moderation is not None and not (_is_number(moderation) and 0.0 <= moderation <= LARGEST_SCALE):
         raise ValueError(f"moderation_ is {str(moderation)[:40]!r}, not a number from 0 on")
     return {"temperature_std_": float(std), "moderation_": None if moderation is None else float(moderation)}
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from mirrorshot.classifier import decisions
 from mirrorshot.classifier.decisions import Uncertainty
-from mirrorshot.classifier.fitted import Fitted, few_threads
+from mirrorshot.classifier.fitted import Fitted, PriorMeans, Queries, few_threads
 from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.memory import check_pool_memory
 from mirrorshot.classifier.predict import latents, loo_proba
@@ -34,18 +34,14 @@ class Suspects(NamedTuple):
     label: NDArray[Any]
 
 
-def uncertainty(
-    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
-) -> Uncertainty:
+def uncertainty(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> Uncertainty:
     """Return the uncertainty of the label of each query, before the temperature."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
         return decisions.uncertainty(mean, var)
 
 
-def novelty(
-    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
-) -> NDArray[np.float64]:
+def novelty(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.float64]:
     """Return how much each query looks like none of the classes."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
@@ -110,7 +106,7 @@ def suspects(fitted: Fitted) -> Suspects:
     return Suspects(np.flatnonzero(fitted.used)[order], own[order], fitted.classes[best])
 
 
-def suggest(fitted: Fitted, pool: Float[NDArray[np.float64], "1 M D"], k: int) -> NDArray[np.intp]:
+def suggest(fitted: Fitted, pool: Queries, k: int) -> NDArray[np.intp]:
     """Return the indices of the `k` queries of a pool whose labels would teach most."""
     if fitted.support.prior_mean is not None:
         raise InvalidInputError("Expected a classifier without prior scores, which `suggest` does not support.")

@@ -29,6 +29,7 @@ from mirrorshot.classifier.inputs import (
     check_labels,
     check_scores,
     check_share,
+    check_weights,
     differ_in_units,
     to_numpy,
 )
@@ -563,7 +564,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if sample_weight is None:
             return Examples(x, targets, np.ones(len(x)), None)
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-        return Examples(x, targets, weight, None)
+        return Examples(x, targets, check_weights(weight), None)
 
     def _editable(self) -> Fitted:
         check_is_fitted(self, msg="%(name)s has no examples yet. Call `fit`, or `partial_fit` with all classes, first.")
@@ -607,7 +608,7 @@ def _declared(known: NDArray[Any] | None, classes: ArrayLike | None, targets: ND
     """Return the classes of `partial_fit`: those of the first call, which must contain all labels."""
     if known is None and classes is None:
         raise InvalidInputError("Expected `classes` in the first call of partial_fit, but got None. Name all labels.")
-    named = None if classes is None else np.unique(np.asarray(classes))
+    named = None if classes is None else np.unique(check_labels(to_numpy(classes)))
     if known is not None and named is not None and not np.array_equal(named, known):
         raise InvalidInputError(
             f"Expected `classes` to be those of the first call, {known.tolist()}, but got {named.tolist()}."

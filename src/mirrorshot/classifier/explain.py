@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mirrorshot.classifier import decisions
-from mirrorshot.classifier.fitted import Fitted, few_threads
+from mirrorshot.classifier.fitted import Fitted, PriorMeans, Queries, few_threads
 from mirrorshot.classifier.inputs import check_count
 from mirrorshot.classifier.predict import log_proba
 from mirrorshot.gp.gaussian import predict_latent
@@ -27,16 +27,14 @@ class Evidence(NamedTuple):
     influence: NDArray[np.float64]
 
 
-def contributions(fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"]) -> NDArray[np.float64]:
+def contributions(fitted: Fitted, x: Queries) -> NDArray[np.float64]:
     """Return the contribution of each example to the latent of each class, (M, C, n_examples)."""
     with few_threads(x.shape[1] * fitted.support.n_way):
         added = decisions.contributions(fitted.posterior, fitted.cross(x)[0])[0].transpose(2, 0, 1)
     return _for_all_examples(fitted, added)
 
 
-def influence(
-    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
-) -> NDArray[np.float64]:
+def influence(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.float64]:
     """Return the probability of each class minus the one without each example, (M, C, n_examples)."""
     with few_threads(x.shape[1] * fitted.support.n_way * len(fitted.support.y)):
         cross, prior_var = fitted.cross(x)
@@ -49,9 +47,7 @@ def influence(
     return _for_all_examples(fitted, (whole - without).transpose(0, 2, 1))
 
 
-def evidence(
-    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"], k: int
-) -> Evidence:
+def evidence(fitted: Fitted, x: Queries, prior_mean: PriorMeans, k: int) -> Evidence:
     """Return the `k` examples that speak most for the predicted class of each query."""
     check_count("k", k, len(fitted.used), "the number of examples")
     best = log_proba(fitted, x, prior_mean).argmax(1)[:, None, None]

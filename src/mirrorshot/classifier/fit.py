@@ -8,7 +8,7 @@ import numpy as np
 
 from mirrorshot.classifier.examples import Examples, support_of
 from mirrorshot.classifier.fitted import Fitted, few_threads
-from mirrorshot.classifier.inputs import check_not_tiny
+from mirrorshot.classifier.inputs import LARGEST_SCALE, SMALLEST_SCALE, check_not_tiny
 from mirrorshot.classifier.memory import check_memory
 from mirrorshot.classifier.prior import FeatureMap, Prior, broad_map, broad_outputscale, has_few_features
 from mirrorshot.classifier.selection import (
@@ -26,7 +26,7 @@ from mirrorshot.gp.gaussian import GaussianSites
 from mirrorshot.gp.kernels import FAMILIES, Kernel, Linear, as_value, is_own
 from mirrorshot.gp.linalg import check_kernel_matrix
 from mirrorshot.softmax.arrays import diagonal
-from mirrorshot.types import InvalidInputError
+from mirrorshot.types import InvalidInputError, NumericalError
 
 _LOG_ODDS = math.log(2.0)  # of cosine to rbf, before any example is left out
 
@@ -48,10 +48,14 @@ class Settings(NamedTuple):
             value = getattr(self, name)
             is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
             words = ("auto", "loo") if name == "outputscale" else ("loo",)
-            valid = 0 < value < math.inf if is_number else isinstance(value, str) and value in words
+            low, high = (1e-300, 1e300) if name == "lengthscale" else (SMALLEST_SCALE, LARGEST_SCALE)
+            valid = low <= value <= high if is_number else isinstance(value, str) and value in words
             if not valid:
                 known = " or ".join(map(repr, words))
-                raise InvalidInputError(f"Expected `{name}` to be {known} or a positive number, but got {value!r}.")
+                raise InvalidInputError(
+                    f"Expected `{name}` to be {known} or a positive number between {low:g} and {high:g}, but got "
+                    f"{value!r}."
+                )
         if self.centre not in ("auto", "mean", "none"):
             raise InvalidInputError(f"Expected `centre` to be 'auto', 'mean' or 'none', but got {self.centre!r}.")
         prior: object = self.prior
@@ -115,6 +119,11 @@ def _infer(settings: Settings, examples: Examples, start: GaussianSites | None) 
     solved = [solve(support, candidate.K, start) for candidate in candidates]
     choice = select(support, candidates, [found.posterior for found in solved], fixed, belief)
     candidate, best = candidates[choice.chosen], solved[choice.chosen]
+    if not math.isfinite(best.elbo + best.gap):
+        raise NumericalError(
+            f"Expected a finite bound, but that of {candidate.kernel!r} is not. Choose a smaller output scale, or "
+            "smaller prior scores."
+        )
     fitted = Fitted(
         examples=examples,
         classes=examples.classes(),

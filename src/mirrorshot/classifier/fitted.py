@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +15,10 @@ from mirrorshot.gp.kernels import Kernel
 from mirrorshot.gp.threads import one_blas_thread
 from mirrorshot.gp.weight_space import Posterior
 from mirrorshot.softmax.arrays import NDArray
+
+Queries: TypeAlias = Float[NDArray[np.float64], "1 M D"]
+PriorMeans: TypeAlias = Float[NDArray[np.float64], "1 C M"]
+"""Means of the prior of the latents at queries."""
 
 _SMALL = 2**12  # latents that one thread computes fastest
 
@@ -69,13 +73,11 @@ class Fitted(NamedTuple):
         """Which examples count: those of positive weight."""
         return self.examples.weight > 0
 
-    def cross(
-        self, x: Float[NDArray[np.float64], "1 M D"]
-    ) -> tuple[Float[NDArray[np.float64], "1 _ N M"], Float[NDArray[np.float64], "1 _ M"]]:
+    def cross(self, x: Queries) -> tuple[Float[NDArray[np.float64], "1 _ N M"], Float[NDArray[np.float64], "1 _ M"]]:
         """Return the prior covariances of the support with queries, and the prior variances of these."""
         return self.kernel.cross(self.support.x, self.map(x), centre=self.centre)
 
-    def prior_var(self, x: Float[NDArray[np.float64], "1 M D"]) -> Float[NDArray[np.float64], "1 _ M"]:
+    def prior_var(self, x: Queries) -> Float[NDArray[np.float64], "1 _ M"]:
         """Return the prior variances of queries."""
         return self.kernel.diagonal(self.map(x), centre=self.centre)
 

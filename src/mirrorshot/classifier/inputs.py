@@ -10,6 +10,8 @@ from mirrorshot.softmax.arrays import NDArray, is_tensor
 from mirrorshot.types import InvalidInputError
 
 LARGEST = 1e100  # absolute value of an embedding; squares of larger ones overflow, of smaller than its inverse vanish
+SMALLEST_SCALE, LARGEST_SCALE = 1e-12, 1e12  # of output scales and temperatures
+LARGEST_WEIGHT = 1e8  # of an example; the error of the quadrature times a larger one is more than a nat
 
 _FEW_COLUMNS = 64  # of measurements rather than of an embedding
 _UNLIKE = 30.0  # ratio of the scales of columns from which they are of different units
@@ -67,15 +69,17 @@ def to_numpy(data: Any) -> Any:
 
 
 def check_labels(labels: Any) -> Any:
-    """Labels that are objects or times as an array: none is missing, and all sort together; others as they are.
+    """Labels as an array: none is missing, and all sort together; those of other shapes as they are.
 
     Example:
         >>> check_labels(np.array([2, 1], dtype=object)).dtype.kind
         'i'
     """
     array = np.asarray(labels)
-    if array.dtype.kind not in "OM" or array.ndim != 1:
+    if array.ndim != 1 or array.dtype.kind not in "OMmbiuf":
         return labels
+    if array.dtype.kind in "biuf":
+        return array  # scikit-learn would make floats of the integers and truth values of a frame
     missing = [i for i, label in enumerate(array) if _is_missing(label)]
     if missing:
         raise InvalidInputError(
@@ -150,6 +154,16 @@ def check_embeddings(X: NDArray[np.float64], original: Any) -> NDArray[np.float6
             "Remove or impute them."
         )
     return np.ascontiguousarray(X)
+
+
+def check_weights(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Refuse weights that are too large for the accuracy of the expectations."""
+    if weight.max(initial=0.0) > LARGEST_WEIGHT:
+        raise InvalidInputError(
+            f"Expected `sample_weight` to be at most {LARGEST_WEIGHT:g}, because an example of weight 2 counts as two, "
+            f"but got {weight.max():g} at row {weight.argmax()}. Divide all weights by a number."
+        )
+    return weight
 
 
 def check_not_tiny(X: NDArray[np.float64]) -> None:

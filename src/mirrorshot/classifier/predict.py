@@ -5,7 +5,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from mirrorshot.classifier import decisions
-from mirrorshot.classifier.fitted import Fitted, few_threads
+from mirrorshot.classifier.fitted import Fitted, PriorMeans, Queries, few_threads
 from mirrorshot.classifier.inputs import query_prior_mean
 from mirrorshot.gp.gaussian import predict_latent
 from mirrorshot.softmax.arrays import NDArray
@@ -13,9 +13,7 @@ from mirrorshot.softmax.arrays import NDArray
 _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many covariances
 
 
-def queries(
-    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_scores: ArrayLike | None
-) -> tuple[Fitted, Float[NDArray[np.float64], "1 M D"], Float[NDArray[np.float64], "1 C M"]]:
+def queries(fitted: Fitted, x: Queries, prior_scores: ArrayLike | None) -> tuple[Fitted, Queries, PriorMeans]:
     """Return the arguments of the functions below: a fit, checked queries, and their prior means."""
     support = fitted.support
     is_wanted = support.prior_mean is not None
@@ -23,7 +21,7 @@ def queries(
 
 
 def latents(
-    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
+    fitted: Fitted, x: Queries, prior_mean: PriorMeans
 ) -> tuple[Float[NDArray[np.float64], "M C"], Float[NDArray[np.float64], "M C"]]:
     """Return mean and variance of the latents at queries, in chunks of bounded memory."""
     n_way = fitted.support.n_way
@@ -35,18 +33,14 @@ def latents(
         return np.ascontiguousarray((mean + prior_mean)[0].T), np.ascontiguousarray(var[0].T)
 
 
-def log_proba(
-    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
-) -> Float[NDArray[np.float64], "M C"]:
+def log_proba(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> Float[NDArray[np.float64], "M C"]:
     """Return the logarithm of the class probabilities of queries."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
         return fitted.link.log_proba(mean, var)
 
 
-def proba(
-    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
-) -> NDArray[np.float64]:
+def proba(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.float64]:
     """Return the class probabilities of queries, (M, C)."""
     return np.asarray(np.exp(log_proba(fitted, x, prior_mean)))
 

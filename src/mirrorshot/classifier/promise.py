@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mirrorshot.classifier import decisions
-from mirrorshot.classifier.fitted import Fitted, few_threads
+from mirrorshot.classifier.fitted import Fitted, PriorMeans, Queries, few_threads
 from mirrorshot.classifier.predict import loo_proba, proba
 from mirrorshot.classifier.selection import Candidate, centre_leak
 from mirrorshot.gp.gaussian import predict_latent
@@ -55,8 +55,8 @@ class _Countable(NamedTuple):
 
 def predict_set(
     fitted: Fitted,
-    x: Float[NDArray[np.float64], "1 M D"],
-    prior_mean: Float[NDArray[np.float64], "1 C M"],
+    x: Queries,
+    prior_mean: PriorMeans,
     coverage: float,
     *,
     guarantee: bool,
@@ -78,8 +78,8 @@ def predict_set(
 
 def reject(
     fitted: Fitted,
-    x: Float[NDArray[np.float64], "1 M D"],
-    prior_mean: Float[NDArray[np.float64], "1 C M"],
+    x: Queries,
+    prior_mean: PriorMeans,
     target_risk: float,
     delta: float | None,
 ) -> Rejection:
@@ -130,9 +130,7 @@ def _loo_scores(fitted: Fitted) -> tuple[NDArray[np.float64], NDArray[np.float64
     return loo_proba(fitted, fraction, leak)[np.arange(len(y)), y][kept], weight[kept]
 
 
-def _scores(
-    fitted: Fitted, x: Float[NDArray[np.float64], "1 M D"], prior_mean: Float[NDArray[np.float64], "1 C M"]
-) -> NDArray[np.float64]:
+def _scores(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.float64]:
     """Return the probability of each label at each query, without one (average) example of its class."""
     y, weight, kept, fraction = _countable(fitted)
     C = fitted.support.n_way

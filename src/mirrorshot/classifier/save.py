@@ -33,6 +33,7 @@ _NUMBERS = {  # name in the file, field of `Fitted`
 _LINK = {"temperature_": "temperature", "temperature_std_": "temperature_std", "moderation_": "moderation"}
 _LABEL_KINDS = {"U": "text", "i": "integer", "u": "integer", "f": "number", "b": "boolean"}
 _PROBED = 4  # examples that a classifier from a file has to classify
+_REFUSALS = (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError, ArithmeticError)
 
 
 class HeadState(NamedTuple):
@@ -43,10 +44,10 @@ class HeadState(NamedTuple):
 
 
 def head_state(learned: Learned) -> HeadState:
-    """Return the state of a fitted classifier.
+    """Return the state of a fitted classifier, after the checks that reading makes of it.
 
     Raises:
-        InvalidInputError: labels or kernel cannot be written.
+        InvalidInputError: labels, kernel or a number cannot be written.
     """
     fitted, settings, feature_names = learned
     examples = fitted.examples
@@ -82,7 +83,12 @@ def head_state(learned: Learned) -> HeadState:
         **{f"prior.{name}": array for name, array in prior_arrays.items()},
         **{f"kernel.{name}": array for name, array in kernel_state(fitted.kernel).items()},
     }
-    return HeadState({name: np.ascontiguousarray(array) for name, array in tensors.items()}, info)
+    state = HeadState({name: np.ascontiguousarray(array) for name, array in tensors.items()}, info)
+    try:
+        _checked(*state)
+    except _REFUSALS as error:
+        raise InvalidInputError(f"Expected a classifier that a file can hold, but {error}.") from error
+    return state
 
 
 def restore_head(state: HeadState, where: str) -> Learned:
@@ -97,12 +103,22 @@ def restore_head(state: HeadState, where: str) -> Learned:
     """
     try:
         return _restored(*state)
-    except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError, ArithmeticError) as error:
+    except _REFUSALS as error:
         reason = f"a part of it is missing: {error}" if isinstance(error, KeyError) else str(error)
         raise CheckpointError(f"Expected {where} to hold a classifier, but {reason}. Make the file again.") from error
 
 
 def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> Learned:
+    fields, settings, names = _checked(tensors, info)
+    fitted = Fitted(**fields, posterior=_posterior(tensors, fields["kernel"], fields["support"]))
+    _check_answers(fitted)
+    return Learned(fitted, settings, names)
+
+
+def _checked(
+    tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]
+) -> tuple[dict[str, Any], Settings, list[str] | None]:
+    """Return the fields of `Fitted` but for the posterior, the settings, and the names of the features."""
     classes = checks.checked_classes(info["classes"], info["class_kind"])
     checks.check_examples(tensors, classes)
     n_features = tensors["rows.x"].shape[-1]
@@ -115,20 +131,17 @@ def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> L
     settings = Settings(**parameters, kernel=info["given_kernel"] or kernel, prior=prior).check()
     examples = _examples(tensors, classes, checks.checked_declared(info["declared"], len(classes)))
     feature_map = checks.checked_map(info.get("map")) if prior is None else prior.map
-    support = support_of(examples, feature_map)
-    fitted = Fitted(
-        examples=examples,
-        classes=classes,
-        map=feature_map,
-        support=support,
-        kernel=kernel,
-        centre=tensors["centre"],
-        posterior=_posterior(tensors, kernel, support),
-        link=Link(**{field: numbers[name] for name, field in _LINK.items()}),
+    fields = {
+        "examples": examples,
+        "classes": classes,
+        "map": feature_map,
+        "support": support_of(examples, feature_map),
+        "kernel": kernel,
+        "centre": tensors["centre"],
+        "link": Link(**{field: numbers[name] for name, field in _LINK.items()}),
         **{field: numbers[name] for name, field in _NUMBERS.items()},
-    )
-    _check_answers(fitted)
-    return Learned(fitted, settings, names)
+    }
+    return fields, settings, names
 
 
 def _prior(tensors: Mapping[str, NDArray[Any]], info: Any) -> Prior | None:

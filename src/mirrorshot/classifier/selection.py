@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from mirrorshot.classifier.decisions import loo_latents
 from mirrorshot.classifier.link import Link, moderated, moderation_of
 from mirrorshot.classifier.prior import (
     BROAD_TEMPERATURE,
@@ -22,7 +23,6 @@ from mirrorshot.classifier.prior import (
     TemperaturePrior,
     has_few_features,
 )
-from mirrorshot.gp.gaussian import loo_latent
 from mirrorshot.gp.kernels import Cosine, Kernel, ScaledKernel, make_kernel
 from mirrorshot.gp.linalg import one_hot
 from mirrorshot.gp.weight_space import Posterior
@@ -208,11 +208,11 @@ def select(
     # a point counts only if its class keeps an example without it
     counted = weight * (counts[y] - weight * removed > 1e-9)
     moderation = moderation_of(candidates[0].kernel, n_features)
-    scores = [
-        moderated(*_loo_latents(support, c, posterior, removed), moderation)
-        for c, posterior in zip(candidates, posteriors, strict=True)
-    ]
-    tempered = [_tempered(each, y, grid) for each in scores]
+    tempered = []
+    for candidate, posterior in zip(candidates, posteriors, strict=True):
+        leak = centre_leak(support, candidate, posterior)
+        mean, var = loo_latents(posterior, removed[None], leak=leak, prior_mean=support.prior_mean)
+        tempered.append(_tempered(moderated(mean[0], var[0], moderation), y, grid))
     likelihood = np.stack([each @ counted for each in tempered])  # (G, K)
     chosen = int((logsumexp(likelihood + prior) + log_prior).argmax())
     share = np.exp(log_softmax(likelihood[chosen] + prior[chosen]))
@@ -262,16 +262,6 @@ def _log_spread(support: Support, candidate: Candidate) -> float:
     if not isinstance(candidate.kernel, Cosine):
         return 0.0
     return log_spread(candidate.K[0, 0] / candidate.outputscale, support.y, support.weight)
-
-
-def _loo_latents(
-    support: Support, candidate: Candidate, posterior: Posterior, removed: NDArray[np.float64]
-) -> tuple[Float[NDArray[np.float64], "N C"], Float[NDArray[np.float64], "N C"]]:
-    mean, var = loo_latent(posterior, removed[None])
-    mean = mean + centre_leak(support, candidate, posterior)
-    if support.prior_mean is not None:
-        mean = mean + support.prior_mean
-    return mean[0].T, var[0].T
 
 
 def _tempered(

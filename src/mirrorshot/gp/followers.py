@@ -4,7 +4,7 @@ When precisions change by `dw`, variances change by `-(Sigma * Sigma) dw` to fir
 exactly: with the cavity `s = v / (1 - w v)`, which its site has no part in, `v = s / (1 + w s)`.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -12,14 +12,6 @@ from jaxtyping import Float
 from mirrorshot.gp.shared_model import SharedModel
 
 _LEAST, _MOST = 0.3, 3.0  # factors between which a variance follows the sites of other points
-
-
-@runtime_checkable
-class Follower(Protocol):
-    """Variances near precisions for which they are known."""
-
-    def at(self, new: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N C"]:
-        """Return the variances at new precisions."""
 
 
 class Alone(NamedTuple):

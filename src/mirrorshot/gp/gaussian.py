@@ -83,11 +83,6 @@ class GaussianPosterior(NamedTuple):
     slack: Float[Array, "T C N"]
     info: Int[Array, "T C"]
 
-    def task(self, index: int) -> "GaussianPosterior":
-        """The posterior of one task, still with a task dimension (of size one)."""
-        part = slice(index, index + 1)
-        return GaussianPosterior(GaussianSites(*(t[part] for t in self.sites)), *(t[part] for t in self[1:]))
-
     def gain_at(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
         """Return `G = L^-1 S k*`: the data reduce the prior covariance of new points by `G^T G`."""
         return solve_lower(self.chol, root_of(self.sites.precision)[..., None] * K_cross)

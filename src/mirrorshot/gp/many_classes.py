@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from mirrorshot.gp.followers import ByModel, BySquares, Follower
+from mirrorshot.gp.followers import ByModel, BySquares
 from mirrorshot.gp.gaussian import GaussianSites
 from mirrorshot.gp.objective import make_problem
 from mirrorshot.gp.shared_model import SharedModel, shared_model
@@ -117,14 +117,14 @@ def _begin(
     return _settle(task, follower, model, _looked_at(task, follower, u, w), _BEGUN, secants)
 
 
-def _looked_at(task: Task, follower: Follower, u: NDArray[np.float64], w: NDArray[np.float64]) -> _Place:
+def _looked_at(task: Task, follower: ByModel | BySquares, u: NDArray[np.float64], w: NDArray[np.float64]) -> _Place:
     phi = task.features.phi
     now = expect(task, phi @ u.T, follower.at(w))
     return _Place(u, w, now, (task.weight[:, None] * task.Y - now.prob).T @ phi - u)
 
 
 def _settle(
-    task: Task, follower: Follower, model: SharedModel, place: _Place, enough: float, secants: list[_Secant]
+    task: Task, follower: ByModel | BySquares, model: SharedModel, place: _Place, enough: float, secants: list[_Secant]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Find weights and precisions that are at rest, as far as the model knows the variances; return the best seen."""
     scale, before = task.max_std**2, None

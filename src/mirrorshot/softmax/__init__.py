@@ -12,7 +12,6 @@ from mirrorshot.softmax.moments import (
     log_predictive,
     softmax_hessian,
     softmax_moments,
-    softmax_moments_error,
 )
 
 __all__ = [
@@ -21,5 +20,4 @@ __all__ = [
     "log_predictive",
     "softmax_hessian",
     "softmax_moments",
-    "softmax_moments_error",
 ]

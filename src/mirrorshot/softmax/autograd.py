@@ -14,14 +14,15 @@ class SoftmaxIntegrals(torch.autograd.Function):
     """(mean, var) (P, C) -> E[p] (P, C), E[p (1 - p)] (P, C), E[log sum exp] (P,)."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor, max_std: float, refine: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Integrate with a rule for latents up to `max_std`, `refine` times as fine as necessary."""
+    def forward(ctx: Any, mean: Tensor, var: Tensor, max_std: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Integrate with a rule for latents up to `max_std`."""
         ctx.save_for_backward(mean, var)
-        ctx.options = max_std, refine
-        return integrate_moments(mean, var, max_std, refine)
+        ctx.max_std = max_std
+        return integrate_moments(mean, var, max_std)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients in means and variances: integrals over the same grids."""
-        return (*pull_back(Latents.make(*ctx.saved_tensors, *ctx.options), *grads), None, None)
+        mean, var = ctx.saved_tensors
+        return (*pull_back(Latents.make(mean, var, ctx.max_std), *grads), None)

@@ -93,21 +93,21 @@ def _at_most_bernoulli(curvature: Array, prob: Array) -> Array:
     return namespace(prob).minimum(curvature, prob * at_least(1 - prob, 0.0))
 
 
-def _fine_grid(mean: Array, std: Array, rule: Rule, refine: float, order: int) -> FineGrid:
+def _fine_grid(mean: Array, std: Array, rule: Rule, order: int) -> FineGrid:
     start = grid_start(mean, std, rule)
     ratios = gumbel_ratios(mean, std, start, rule, order)
     return FineGrid(start, rule.spacing * namespace(mean).exp(ratios.log_cdf.sum(1)), ratios, rule.spacing)
 
 
-def _wide_grid(mean: Array, std: Array, rule: Rule, refine: float, order: int) -> WideGrid:
-    xp, n = namespace(mean), int(WIDE_NODES * refine)
+def _wide_grid(mean: Array, std: Array, rule: Rule, order: int) -> WideGrid:
+    xp = namespace(mean)
     sigma = xp.sqrt(std * std + math.pi**2 / 6)
     centre = mean + EULER_GAMMA
     low, high = xp.amax(centre - rule.n_std * sigma, -1), xp.amax(centre + rule.n_std * sigma, -1)
     width = (high - low)[:, None]
-    u = low[:, None] + width * (counts(mean, n) / (n - 1))
+    u = low[:, None] + width * (counts(mean, WIDE_NODES) / (WIDE_NODES - 1))
     ratios = wide_ratios(mean, std, u, order)
-    return WideGrid(u, width / (n - 1) * xp.exp(ratios.log_cdf.sum(1)), ratios)
+    return WideGrid(u, width / (WIDE_NODES - 1) * xp.exp(ratios.log_cdf.sum(1)), ratios)
 
 
 class Latents(NamedTuple):
@@ -116,14 +116,13 @@ class Latents(NamedTuple):
     mean: Float[Array, "P C"]
     var: Float[Array, "P C"]
     rule: Rule
-    refine: float
     may_be_wide: bool
 
     @classmethod
-    def make(cls, mean: Array, var: Array, max_std: float, refine: float = 1.0) -> "Latents":
+    def make(cls, mean: Array, var: Array, max_std: float) -> "Latents":
         """Take out the largest mean, which the softmax ignores and which would cost the grid its digits."""
-        rule = choose_rule(max_std, mean.shape[-1], mean.dtype, refine)
-        return cls(mean - namespace(mean).amax(mean, -1, keepdims=True), var, rule, refine, max_std > WIDE_STD)
+        rule = choose_rule(max_std, mean.shape[-1], mean.dtype)
+        return cls(mean - namespace(mean).amax(mean, -1, keepdims=True), var, rule, max_std > WIDE_STD)
 
     def integrate(self, compute: Callable[[Grid, Any], tuple[Array, ...]], order: int) -> tuple[Array, ...]:
         """Concatenate the results of `compute` on the grid of each chunk of points; it also gets their index."""
@@ -131,7 +130,7 @@ class Latents(NamedTuple):
         pieces = []
         for index, grid in chunks:
             mean, std = self.mean[index], namespace(self.var).sqrt(self.var[index])
-            pieces.append(compute(grid(mean, std, self.rule, self.refine, order), index))
+            pieces.append(compute(grid(mean, std, self.rule, order), index))
         if len(pieces) == 1:
             return pieces[0]
         wholes = tuple(new_empty(piece, (len(self.var), *piece.shape[1:])) for piece in pieces[0])
@@ -155,17 +154,16 @@ class Latents(NamedTuple):
         return [(index[i : i + size], grid) for index, grid in indices for i in range(0, len(index), size)]
 
 
-def integrate_moments(mean: Array, var: Array, max_std: float, refine: float = 1.0) -> tuple[Array, Array, Array]:
+def integrate_moments(mean: Array, var: Array, max_std: float) -> tuple[Array, Array, Array]:
     """`E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,) for latents (P, C).
 
     Args:
         mean: means of the latents.
         var: their variances.
         max_std: largest standard deviation, for the choice of the rule.
-        refine: nodes are this many times as fine as necessary.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        latents = Latents.make(mean, var, max_std, refine)
+        latents = Latents.make(mean, var, max_std)
         prob, curvature, logsumexp = latents.integrate(lambda grid, _: grid.moments(), order=1)
         return prob, curvature, logsumexp + namespace(mean).amax(mean, -1)
 

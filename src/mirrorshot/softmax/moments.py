@@ -97,14 +97,14 @@ def softmax_moments(
     return SoftmaxMoments(prob, prob - curvature, logsumexp.reshape(shape[:-1]))
 
 
-def _integrals(mean: Array, var: Array, max_std: float, refine: float = 1.0) -> tuple[Array, Array, Array]:
+def _integrals(mean: Array, var: Array, max_std: float) -> tuple[Array, Array, Array]:
     """`integrate_moments`, which torch can differentiate if it gets tensors."""
     if not is_tensor(mean):
-        return integrate_moments(mean, var, max_std, refine)
+        return integrate_moments(mean, var, max_std)
     from mirrorshot.softmax.autograd import SoftmaxIntegrals
 
     apply: Callable[..., tuple[Array, Array, Array]] = SoftmaxIntegrals.apply
-    return apply(mean, var, max_std, refine)
+    return apply(mean, var, max_std)
 
 
 def _without_absent(mean: Array, var: Array, mask: Array | None, max_std: float) -> tuple[Array, Array]:
@@ -134,17 +134,6 @@ def log_predictive(
         log_prob = xp.where(mask, log_prob, -math.inf)
     scale = temperature if isinstance(temperature, float | int) else temperature[..., None]
     return log_softmax(log_prob / scale)
-
-
-def softmax_moments_error(mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"]) -> Float[Array, "*batch"]:
-    """Estimate the quadrature error per point: the largest change of any moment when the nodes are doubled."""
-    max_std = _checked_max_std(mean, var)
-    flat = mean.reshape(-1, mean.shape[-1]), var.reshape(-1, mean.shape[-1])
-    xp = namespace(mean)
-    coarse, fine = (_integrals(*flat, max_std, refine) for refine in (1.0, 2.0))
-    prob, curvature, logsumexp = (a - b for a, b in zip(coarse, fine, strict=True))
-    change = [xp.amax(abs(prob), -1), xp.amax(abs(prob - curvature), -1), abs(logsumexp)]
-    return xp.amax(xp.stack(change), 0).reshape(mean.shape[:-1])
 
 
 class SoftmaxHessian(NamedTuple):

@@ -65,24 +65,22 @@ class Ratios(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def choose_rule(max_std: float, n_classes: int, dtype: Any, refine: float = 1.0) -> Rule:
+def choose_rule(max_std: float, n_classes: int, dtype: Any) -> Rule:
     """Choose the nodes that keep the promised accuracy for standard deviations up to `max_std`.
 
-    `max_std` is rounded up to a power of the fourth root of two, so that few different rules exist. `refine` > 1
-    divides the spacing, for error estimates.
+    `max_std` is rounded up to a power of the fourth root of two, so that few different rules exist.
     """
     rounded = 2.0 ** (math.ceil(4 * math.log2(max(min(max_std, WIDE_STD), 2.0**-4))) / 4)
     # errors of about 2e-8 and 4e-6: the trapezoid loses |Gamma(1 + 2 pi i / spacing)|, each form its own at narrow_std
     choice = (0.45, 0.5, 6.0, 9.0, 12) if dtype.itemsize == 8 else (0.6, 0.65, 4.6, 7.4, 8)
     spacing, narrow_std, n_std, u_right, n_hermite = choice
-    spacing = spacing / refine
     # the tail beyond is summed as the geometric series of A e^{-u}; G differs from that by exp(2 s^2 - 2 u) / 2 at most
     right = min(rounded, n_std) * rounded + u_right
     width = U_LEFT + n_std * rounded + right + math.log(n_classes)
     return Rule(
         spacing=spacing,
         n_nodes=math.ceil(width / spacing) + 1,
-        n_hermite=math.ceil(n_hermite * refine),
+        n_hermite=n_hermite,
         narrow_std=narrow_std,
         n_std=n_std,
         has_broad=rounded > narrow_std,

@@ -58,18 +58,9 @@ class Value:
         """Without an axis of length one."""
         return self.graph.op("Squeeze", self, self.graph.integers([axis]))
 
-    def columns(self, start: int, stop: int) -> "Value":
-        """Part of the last axis."""
-        limits = [self.graph.integers([number]) for number in (start, stop, -1)]
-        return self.graph.op("Slice", self, *limits)
-
     def at_least(self, low: float) -> "Value":
         """The larger of the value and a number."""
         return self.graph.op("Max", self, low)
-
-    def at_most(self, high: float) -> "Value":
-        """The smaller of the value and a number."""
-        return self.graph.op("Min", self, high)
 
 
 class Graph:

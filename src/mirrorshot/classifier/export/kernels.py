@@ -1,6 +1,8 @@
 """Covariances of queries with the examples, as nodes of a graph; the formulas are those of `mirrorshot.gp.kernels`."""
 
+import functools
 import math
+import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +17,10 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 class Covariances(NamedTuple):
-    """Covariances (H, n, N) of queries with examples, variances (H, n) of queries, and the largest these can be."""
+    """Covariances (H, n, N) of queries with examples, and variances (H, n) of queries."""
 
     cross: Value
     diagonal: Value
-    bound: float
 
 
 def covariances(
@@ -31,11 +32,9 @@ def covariances(
         InvalidInputError: a kernel that is not of this package.
     """
     if isinstance(kernel, (Sum, Product)):
-        parts = [covariances(graph, part, x, support, centre) for part in kernel.parts]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = _combined(whole, part, is_sum=isinstance(kernel, Sum))
-        return whole
+        parts = zip(*(covariances(graph, part, x, support, centre) for part in kernel.parts), strict=True)
+        combine = operator.add if isinstance(kernel, Sum) else operator.mul
+        return Covariances(*(functools.reduce(combine, values) for values in parts))
     if not isinstance(kernel, ScaledKernel):
         raise InvalidInputError(
             f"Expected a kernel of mirrorshot, but got {type(kernel).__name__}, which has no ONNX form."
@@ -46,30 +45,15 @@ def covariances(
     if isinstance(kernel, Stationary):
         cross = _stationary(graph, kernel, prepared, examples)
         ones = prepared.total(-1).unsqueeze(0) * 0.0 + np.ones((len(scale), 1))
-        return Covariances(cross * scale[:, None, None], ones * scale[:, None], float(scale.max()))
+        return Covariances(cross * scale[:, None, None], ones * scale[:, None])
     inner, square = (prepared @ examples.T).unsqueeze(0), (prepared * prepared).total(-1).unsqueeze(0)
-    length = 1.0 if kernel.normalise else math.inf
     if isinstance(kernel, Polynomial):
         offset = kernel.offset.astype(np.float64)
-        inner, square = (_power(v + c, kernel.power) for v, c in (
+        inner, square = (functools.reduce(operator.mul, [v + c] * kernel.power) for v, c in (
             (inner, offset[:, None, None]), (square, offset[:, None])))  # fmt: skip
-        length = (length + float(offset.max())) ** kernel.power
     elif not isinstance(kernel, Linear):
         raise InvalidInputError(f"Expected a kernel with an ONNX form, but got {type(kernel).__name__}.")
-    return Covariances(inner * scale[:, None, None], square * scale[:, None], float(scale.max()) * length)
-
-
-def _combined(a: Covariances, b: Covariances, *, is_sum: bool) -> Covariances:
-    if is_sum:
-        return Covariances(a.cross + b.cross, a.diagonal + b.diagonal, a.bound + b.bound)
-    return Covariances(a.cross * b.cross, a.diagonal * b.diagonal, a.bound * b.bound)
-
-
-def _power(value: Value, power: int) -> Value:
-    result = value
-    for _ in range(power - 1):
-        result = result * value
-    return result
+    return Covariances(inner * scale[:, None, None], square * scale[:, None])
 
 
 def _prepare(graph: Graph, kernel: ScaledKernel, x: Value, centre: NDArray[np.float64]) -> Value:

@@ -13,7 +13,7 @@ from mirrorshot.types import InvalidInputError
 
 _COMBINATIONS: dict[str, type[Combination]] = {"sum": Sum, "product": Product}
 _MAX_DEPTH, _MAX_PARTS, _MAX_POWER = 8, 8, 100
-_LARGEST_LOGARITHM = 80.0  # of a scale; its exponential is finite in single precision
+_LARGEST_LOGARITHM = {4: 80.0, 8: 700.0}  # of a scale, by bytes of its type; the exponential is finite
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
@@ -83,7 +83,8 @@ def _check_state(state: Mapping[str, NDArray[Any]]) -> None:
     if not state or len({array.dtype for array in state.values()}) > 1:
         raise ValueError("its parameters are missing, or of several types")
     for name, array in state.items():
-        if array.dtype not in (np.float32, np.float64) or not bool((abs(array) <= _LARGEST_LOGARITHM).all()):
+        largest = _LARGEST_LOGARITHM[array.itemsize] if array.dtype in (np.float32, np.float64) else 0.0
+        if not largest or not bool((abs(array) <= largest).all()):
             raise ValueError(f"{name} is not made of logarithms of scales")
 
 

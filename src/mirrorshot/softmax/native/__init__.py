@@ -51,13 +51,13 @@ class _Rule(ctypes.Structure):
 
 
 def integrate_moments(
-    mean: Float[Array, "P C"], var: Float[Array, "P C"], max_std: float, refine: float = 1.0
+    mean: Float[Array, "P C"], var: Float[Array, "P C"], max_std: float
 ) -> tuple[Float[Array, "P C"], Float[Array, "P C"], Float[Array, " P"]]:
     """`integrals.integrate_moments`, by the library if it can."""
     n, c = mean.shape
-    found = _call("moments", mean, var, ((n, c), (n, c), (n,)), max_std, refine) if _takes(mean, var) else None
+    found = _call("moments", mean, var, ((n, c), (n, c), (n,)), max_std) if _takes(mean, var) else None
     if found is None:
-        return integrals.integrate_moments(mean, var, max_std, refine)
+        return integrals.integrate_moments(mean, var, max_std)
     prob, curvature, logsumexp = found
     return prob, curvature, logsumexp
 
@@ -65,7 +65,7 @@ def integrate_moments(
 def class_pairs(mean: Float[Array, "P C"], var: Float[Array, "P C"], max_std: float) -> tuple[Array, ...]:
     """`integrals.class_pairs`, by the library if it can."""
     n, c = mean.shape
-    found = _call("hessian", mean, var, ((n, c), *3 * ((n, c, c),)), max_std, 1.0) if _takes(mean, var) else None
+    found = _call("hessian", mean, var, ((n, c), *3 * ((n, c, c),)), max_std) if _takes(mean, var) else None
     return integrals.class_pairs(mean, var, max_std) if found is None else tuple(found)
 
 
@@ -76,14 +76,14 @@ def _takes(mean: Array, var: Array) -> bool:
 
 
 def _call(
-    name: str, mean: Array, var: Array, shapes: tuple[tuple[int, ...], ...], max_std: float, refine: float
+    name: str, mean: Array, var: Array, shapes: tuple[tuple[int, ...], ...], max_std: float
 ) -> list[Array] | None:
     """The arrays that a function of the library writes; None if a latent is wider than announced."""
     if is_tensor(mean):
-        parts = _call(name, mean.detach().numpy(), var.detach().numpy(), shapes, max_std, refine)
+        parts = _call(name, mean.detach().numpy(), var.detach().numpy(), shapes, max_std)
         return None if parts is None else [namespace(mean).from_numpy(part) for part in parts]
     (n, c), is_single = shapes[0], _IS_SINGLE[mean.dtype]
-    rule = native_rule(max_std, c, mean.dtype, refine)
+    rule = native_rule(max_std, c, mean.dtype)
     mean, var = np.ascontiguousarray(mean), np.ascontiguousarray(var)
     outputs = [np.empty(shape, mean.dtype) for shape in shapes]
     pointers = [address(x) for x in (mean, var, *outputs)]
@@ -117,18 +117,18 @@ class NativeRule(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def native_rule(max_std: float, n_classes: int, dtype: Any, refine: float = 1.0) -> NativeRule:
+def native_rule(max_std: float, n_classes: int, dtype: Any) -> NativeRule:
     """Rule for standard deviations up to `max_std`, as the library reads it.
 
     Design note: callers hold the value while the library reads it. Threads that ask for a rule at the same time make
     one each, and the cache keeps one of them.
     """
-    rule = choose_rule(max_std, n_classes, dtype, refine)
-    return _native(rule, max_std > WIDE_STD, refine, _IS_SINGLE[dtype])
+    rule = choose_rule(max_std, n_classes, dtype)
+    return _native(rule, max_std > WIDE_STD, _IS_SINGLE[dtype])
 
 
 @functools.cache
-def _native(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> NativeRule:
+def _native(rule: Rule, may_be_wide: bool, is_single: bool) -> NativeRule:
     nodes = hermite(rule.n_hermite, np.dtype(np.float64), None)
     table = knots(rule, is_single)
     places = (_Knot * len(table))(*(_Knot(k.var, k.left, k.values.shape[1], k.values.ctypes.data) for k in table))
@@ -136,7 +136,7 @@ def _native(rule: Rule, may_be_wide: bool, refine: float, is_single: bool) -> Na
     native = _Rule(
         **fields,
         **{name: array.ctypes.data for name, array in zip(("z", "w"), nodes, strict=True)},
-        n_wide=int(WIDE_NODES * refine) * may_be_wide,
+        n_wide=WIDE_NODES * may_be_wide,
         wide_std=WIDE_STD,
         n_knots=len(table),
         order=ORDER,
