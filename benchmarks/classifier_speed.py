@@ -37,8 +37,7 @@ from sklearn.linear_model import LogisticRegression
 from _common import save
 from mirrorshot import FewShotClassifier
 from mirrorshot.classifier.selection import Support
-from mirrorshot.classifier.solve import Solved
-from mirrorshot.classifier.solve import _task as task_of
+from mirrorshot.classifier.solve import Solved, task_of
 from mirrorshot.gp.visits import visit
 from mirrorshot.gp.weight_space import condition_on, weight_posterior
 

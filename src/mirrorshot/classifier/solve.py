@@ -51,7 +51,7 @@ def solve(support: Support, K: Float[NDArray[np.float64], "1 _ N N"], start: Gau
     """
     if K.shape[1] > 1:
         return _safeguarded(support, K, start)
-    task = _task(support, K[0, 0])
+    task = task_of(support, K[0, 0])
     for begin in (None,) if start is None else (start, None):
         found = alternate(task, begin)
         if found.is_proven:
@@ -69,7 +69,8 @@ def _solved(task: Task, found: Found, start: str) -> Solved:
     return Solved(posterior, found.elbo, found.n_rounds, found.gap, start)
 
 
-def _task(support: Support, K: NDArray[np.float64]) -> Task:
+def task_of(support: Support, K: Float[NDArray[np.float64], "N N"]) -> Task:
+    """The task that `gp.alternating` solves, for a covariance that all classes share."""
     prior = None if support.prior_mean is None else np.ascontiguousarray(support.prior_mean[0].T)
     Y = np.ascontiguousarray(one_hot(support.y, support.n_way, K.dtype).T)
     return Task(features_of(K), K, Y, support.weight, prior, float(K.diagonal().max()) ** 0.5)
