@@ -247,8 +247,8 @@ class TestBadInput:
                 "one of auto, cosine, rbf, matern, linear, polynomial, or a Kernel, but got 'cosin'",
             ),
             ({"kernel": 3}, "a name or a mirrorshot Kernel, but got int"),
-            ({"outputscale": -1.0}, "`outputscale` to be 'auto' or 'loo' or a positive number between 1e-12 and 1e.12, but got -1.0"),
-            ({"temperature": "auto"}, "`temperature` to be 'loo' or a positive number between 1e-12 and 1e.12, but got 'auto'"),
+            ({"outputscale": -1.0}, "to be 'auto' or 'loo' or a positive number between 1e-12 and 1e.12, but got -1.0"),
+            ({"temperature": "auto"}, "to be 'loo' or a positive number between 1e-12 and 1e.12, but got 'auto'"),
             ({"centre": "median"}, "'auto', 'mean' or 'none', but got 'median'"),
         ],
     )
