@@ -196,6 +196,8 @@ def test_a_step_size_beyond_one_is_refused(as_for_users):
 
 
 FUSED = """
+import itertools
+
 import torch
 from mirrorshot.gp import fused, predictive, steps
 from mirrorshot.softmax.moments import softmax_hessian
@@ -214,10 +216,10 @@ z = torch.randn(2, 1, 9, 5, generator=generator, dtype=torch.float64)
 K = 4 * z @ z.mT / z.square().sum(-1).amax()
 y, mask = torch.tensor([[0, 1, 2, 0, 1]] * 2), torch.ones(2, 3, dtype=torch.bool)
 query_y = torch.tensor([[0, 1, 2, 2]] * 2)
-for how, start in ((how, start) for how in ("implicit", "unroll") for start in (K, K.float())):
+for (how, n_steps), start in itertools.product((("implicit", 4), ("unroll", 4), ("unroll", 1)), (K, K.float())):
     leaf = start.clone().requires_grad_()
     blocks = leaf[..., :5, :5], leaf[..., :5, 5:], leaf.diagonal(dim1=-2, dim2=-1)[..., 5:]
-    latents = predictive.training_latents(*blocks, y, n_way=3, n_steps=4, gradient=how, class_mask=mask)
+    latents = predictive.training_latents(*blocks, y, n_way=3, n_steps=n_steps, gradient=how, class_mask=mask)
     if start.dtype == torch.float32:
         log_prob = predictive._FusedProb.apply(*latents, mask).log().mT
     else:
@@ -226,7 +228,7 @@ for how, start in ((how, start) for how in ("implicit", "unroll") for start in (
     if start is K:
         expected = gradient
     else:
-        assert (gradient - expected).abs().max() < 5e-5, (how, (gradient - expected).abs().max())
+        assert (gradient - expected).abs().max() < 5e-5, (how, n_steps, (gradient - expected).abs().max())
 print("same")
 """
 
