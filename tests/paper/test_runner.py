@@ -1,5 +1,6 @@
 import _thread
 import json
+import signal
 import subprocess
 import sys
 
@@ -243,6 +244,15 @@ def test_a_resnet_trains_with_our_recipe_for_photographs(places, data, n_shot):
     assert result.evaluation["accuracy"] > 0.2
 
 
+@pytest.fixture
+def heeds_interrupts():
+    """As in a terminal; background jobs of a shell ignore SIGINT, and so would the tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_processes_of_cells_end_with_an_interruption_of_the_command(data, places, monkeypatch):
     started, code = [], "print('trains', flush=True); import time; time.sleep(3600)"
 
