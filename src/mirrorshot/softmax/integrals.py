@@ -140,7 +140,6 @@ class Latents(NamedTuple):
         return wholes
 
     def _chunks(self) -> list[tuple[Any, Callable[..., Grid]]]:
-        """Return the chunks of the points (slices or indices), each with the function that makes its grid."""
         n, c = self.var.shape
         per_point = c * max(self.rule.n_nodes * self.rule.n_hermite, WIDE_NODES if self.may_be_wide else 0)
         size = max(1, CHUNK_ELEMENTS // per_point)
@@ -155,10 +154,7 @@ class Latents(NamedTuple):
 
 
 def integrate_moments(mean: Array, var: Array, max_std: float) -> tuple[Array, Array, Array]:
-    """Return `E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,) for latents (P, C).
-
-    `max_std`, the largest standard deviation, selects the rule.
-    """
+    """Return `E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,) for latents (P, C)."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         latents = Latents.make(mean, var, max_std)
         prob, curvature, logsumexp = latents.integrate(lambda grid, _: grid.moments(), order=1)

@@ -67,7 +67,7 @@ def softmax_moments(
     *,
     max_std: float | None = None,
 ) -> SoftmaxMoments:
-    """Compute expectations of the softmax under independent Gaussians by deterministic quadrature.
+    """Return the moments of the softmax under independent Gaussians, by deterministic quadrature.
 
     Args:
         mean: means of the latents, arrays or tensors; the last dimension is the classes.

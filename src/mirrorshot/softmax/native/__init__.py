@@ -118,11 +118,7 @@ class NativeRule(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def native_rule(max_std: float, n_classes: int, dtype: Any) -> NativeRule:
-    """Return the rule for standard deviations up to `max_std` in the library's layout.
-
-    Design note: callers hold the value while the library reads it. Threads that need a rule at the same time each make
-    one, and the cache keeps one of them.
-    """
+    """Return the rule for standard deviations up to `max_std`; callers hold it while the library reads it."""
     rule = choose_rule(max_std, n_classes, dtype)
     return _native(rule, max_std > WIDE_STD, _IS_SINGLE[dtype])
 
