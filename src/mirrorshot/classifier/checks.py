@@ -59,7 +59,6 @@ def check_examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any]) -
 def _wanted(
     tensors: Mapping[str, NDArray[Any]], n: int, D: int, n_way: int, N: int
 ) -> dict[str, tuple[tuple[int, ...], type]]:
-    """Return the shape and type of each tensor."""
     latent, double = (1, n_way, N), np.float64
     return {
         "rows.x": ((n, D), double),

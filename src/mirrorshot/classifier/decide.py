@@ -51,8 +51,8 @@ def novelty(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.fl
 def novelty_threshold(fitted: Fitted, rate: float) -> float:
     """Return the novelty that a share `rate` of the examples exceeds, each predicted from the others.
 
-    With one example of each class it is the largest of their novelties: single examples do not show how much items of a
-    class differ, but each is novel to the others.
+    With one example of each class it is the largest novelty, because single examples do not show how much items of a
+    class differ.
     """
     y, weight = fitted.support.y, fitted.support.weight
     if len(y) < 3:
@@ -68,9 +68,8 @@ def novelty_threshold(fitted: Fitted, rate: float) -> float:
 def _loo_novelty(fitted: Fitted) -> Float[NDArray[np.float64], " N"]:
     """Return the novelty of each example, predicted from the others.
 
-    The centre contains a share of each example. Relative to that centre, the example lies in the span of the others,
-    and a few examples would explain it almost wholly. Up to `_RECENTRED` examples, the centre is therefore that of the
-    others; their sites stay.
+    The centre contains a share of each example, so that a few others would explain it almost wholly. Up to `_RECENTRED`
+    examples, the centre is therefore that of the others; their sites stay.
     """
     x, y, _, _, prior_mean = fitted.support
     if len(y) <= _RECENTRED:

@@ -63,18 +63,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     """Gaussian-process classifier for a handful of labelled examples per class.
 
     One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class
-    probabilities; mirror descent finds the best Gaussian posterior. Kernel parameters and the temperature of the
-    probabilities are chosen from the examples themselves (leave-one-out predictive likelihood). No validation set is
-    needed, and one example per class is enough. Nothing is random: the same data give the same answer.
+    probabilities; variational inference finds the best Gaussian posterior. Kernel parameters and temperature are chosen
+    from the examples themselves (leave-one-out predictive likelihood), so no validation set is needed, and one example
+    per class is enough. Nothing is random: the same data give the same answer.
 
     Predictions in one thread while another one fits or edits come from one fit, the earlier or the new one. Fits and
-    edits of one classifier in several threads need a lock.
-
-    A fit that would exceed the memory of the machine is refused before it starts; the environment variable
-    `MIRRORSHOT_MAX_MEMORY_GIB` sets another limit. The estimate is `mirrorshot.classifier.memory.bytes_needed`: 1.1 GiB
-    for 5000 examples of 10 classes with 256 features.
-
-    Embeddings must be finite, with absolute values up to 1e100. The largest value must be at least 1e-100, unless all
+    edits of one classifier in several threads need a lock. A fit that would exceed the memory of the machine is refused
+    before it starts: 5000 examples of 10 classes with 256 features need about 1.1 GiB
+    (`mirrorshot.classifier.memory.bytes_needed`). The environment variable `MIRRORSHOT_MAX_MEMORY_GIB` sets another
+    limit. Embeddings must be finite, with absolute values up to 1e100; the largest must be at least 1e-100, unless all
     are zero.
 
     Args:
@@ -432,11 +429,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: embeddings, shape (n_queries, n_features).
-            coverage: between 0 and 1. `n` examples allow at most `n / (n + 1)`; the only example of a class does not
-                count.
+            coverage: between 0 and 1, at most `n / (n + 1)` with `n` examples that are not the only one of their class.
             guarantee: use conservative thresholds, without interpolation, and all examples for the query. Sets are
-                larger and cover more than `coverage`. Even so, a proof would need examples that the classifier has not
-                learned from.
+                larger and cover more than `coverage`. A proof would need examples that the classifier has not learned
+                from.
             prior_scores: as in `predict_latent`.
 
         Returns:
@@ -576,7 +572,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _become(self, fitted: Fitted, X: ArrayLike | None = None) -> Self:
         """Replace all learned attributes at once: other threads see the earlier classifier or the new one.
 
-        With `X`, number and names of the features come from it.
+        Number and names of the features come from `X`, if it is given.
         """
         after = self._snapshot()
         if X is not None:

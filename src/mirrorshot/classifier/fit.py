@@ -95,7 +95,6 @@ def _by_kernel(settings: Settings, n_features: int) -> list[Settings]:
 
 
 def _feature_map(settings: Settings, examples: Examples) -> FeatureMap:
-    """Return the map of the prior; without one, the broad map for the cosine kernel and no map for others."""
     if settings.prior is not None:
         settings.prior.check_features(examples.x.shape[1])
         return settings.prior.map
@@ -155,7 +154,6 @@ def _auto_outputscale(settings: Settings, support: Support) -> float:
 
 
 def _n_candidates(settings: Settings) -> int:
-    """Return the number of kernels to compare, before any is evaluated."""
     if not isinstance(settings.kernel, str):
         return 1
     scales = len(OUTPUTSCALES) if settings.outputscale == "loo" else 1

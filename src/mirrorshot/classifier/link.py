@@ -2,9 +2,9 @@
 
     z_c = (m_c - mean of m over classes) / sqrt(1 + kappa v_c),    p = sum_k h_k softmax(z / (tau exp(sigma x_k)))
 
-`m` and `v` are the means and variances of the latents; `x_k` and `h_k` are the three nodes and weights of Gauss-Hermite
-for a normal log temperature of mean `log tau` and standard deviation `sigma`. With one kernel for all classes, the mean
-over classes is zero unless there are prior scores; subtracting it removes a score that all classes share.
+`m` and `v` are means and variances of the latents; `x_k` and `h_k` are nodes and weights of a Gauss-Hermite rule with
+three nodes, for a normal log temperature of mean `log tau` and standard deviation `sigma`. Subtracting the mean over
+classes removes a score that all classes share. It is zero without prior scores, if all classes share the kernel.
 
 Rejected: `E[softmax]^(1 / tau)`, the form of earlier versions. At the best temperature of each set of embeddings it has
 the higher NLL on almost all sets, above all with many classes (`docs/research.md`).

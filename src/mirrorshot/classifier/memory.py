@@ -87,7 +87,6 @@ def check_pool_memory(size: int) -> None:
 
 
 def _largest(fits: Callable[[int], bool], above: int) -> int:
-    """Return the largest number below `above` that fits, by bisection; 0 if none does."""
     low = 0
     while above - low > 1:
         middle = (low + above) // 2

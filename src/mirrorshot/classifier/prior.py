@@ -145,8 +145,7 @@ _FEW_FEATURES = 100
 def broad_map(x: Float[NDArray[np.float64], "N D"]) -> FeatureMap:
     """Return the map of embeddings of unknown origin: unit length, after square roots if no value is negative.
 
-    Features after a rectifier, counts and pixels are not negative. Their square roots are nearer to normal, and no
-    single large feature dominates.
+    Square roots of rectified features, counts and pixels are nearer to normal, and no single large feature dominates.
     """
     return FeatureMap(root=bool((x >= 0).all()), unit=True)
 

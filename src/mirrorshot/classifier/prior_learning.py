@@ -1,13 +1,12 @@
 """Empirical Bayes over tasks of background classes: learns the prior of an encoder.
 
-One half of the background classes gives mean and within-class covariance of the features. Tasks of the other half
-select shrinkage and centre (lowest NLL at the best temperature), and their temperatures are regressed on shots and
-classes. The map of the result uses all classes. Every domain (the background, and degraded copies that
-`mirrorshot prior` makes) has its own tasks, so the spread of the best temperatures shows how far to trust them on an
-unseen domain.
+Half of the background classes give mean and within-class covariance of the features. Tasks of the others select
+shrinkage and centre (lowest NLL at the best temperature), and their temperatures are regressed on shots and classes.
+The final map uses all classes. Every domain (the background, and degraded copies that `mirrorshot prior` makes) has its
+own tasks, so the spread of the best temperatures shows how far to trust them on an unseen domain.
 
-Rejected: the within-class covariance without shrinkage. On other domains it costs 1 to 4 points of accuracy; shrunk by
-half or more towards a multiple of the identity it gains up to 1.5.
+Rejected: the covariance without shrinkage. On other domains it costs 1 to 4 points of accuracy; shrunk by half or more
+towards a multiple of the identity it gains up to 1.5.
 """
 
 import itertools
@@ -40,10 +39,7 @@ Labels = Int[NDArray[np.int64], " n"]
 
 
 class Statistics(NamedTuple):
-    """Mean and within-class covariance of features.
-
-    `remaining` is the mean of the eigenvalues that are not stored, `average` the mean of all.
-    """
+    """Mean and within-class covariance of features, with the means of the eigenvalues not stored and of all."""
 
     mean: Float[NDArray[np.float64], " D"]
     directions: Float[NDArray[np.float64], "R D"]
@@ -52,10 +48,7 @@ class Statistics(NamedTuple):
     average: float
 
     def map(self, shrinkage: float, *, root: bool) -> FeatureMap:
-        """Return the whitening by the covariance, shrunk towards a multiple of the identity.
-
-        Directions that are not stored keep their scale.
-        """
+        """Return the whitening by the covariance, shrunk towards a multiple of the identity."""
         kept, flat = (
             (1 - shrinkage) * value + shrinkage * self.average for value in (self.eigenvalues, self.remaining)
         )
@@ -73,13 +66,9 @@ def learn_prior(
     learned_on: str = "",
     seed: int = 0,
 ) -> Prior:
-    """Learn a prior from embeddings of many background classes.
+    """Learn a prior from embeddings (n, D) and labels (n,) of many background classes, for each domain.
 
-    Args:
-        domains: embeddings (n, D) and labels (n,) of each domain.
-        encoder: name of the encoder.
-        learned_on: description of the data.
-        seed: random seed of the tasks.
+    `encoder` and `learned_on` describe it; `seed` determines the tasks.
 
     Raises:
         InvalidInputError: too few classes or examples.
@@ -169,7 +158,6 @@ def _scores(
     label: Int[NDArray[np.int64], " N"],
     n_way: int,
 ) -> Float[NDArray[np.float64], "T M C"]:
-    """Return the moderated latents of the cosine kernel for centred features of unit length."""
     K, cross = (OUTPUTSCALE * (x @ other.mT)[:, None] for other in (x, q))
     y = np.tile(label, (len(x), 1))
     posterior, _ = mirror_descent(K, y, n_way=n_way, tol=1e-4, validate=False)
@@ -197,7 +185,6 @@ def regress(rows: Sequence[Row]) -> TemperaturePrior:
 
 
 def _check_domain(X: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[Features, Labels]:
-    """Return the classes with enough examples; raise an error if there are too few."""
     labels, counts = np.unique(y, return_counts=True)
     kept = labels[counts >= _MIN_EXAMPLES]
     if X.ndim != 2 or len(X) != len(y) or len(kept) < _MIN_CLASSES:

@@ -44,11 +44,7 @@ class HeadState(NamedTuple):
 
 
 def head_state(learned: Learned) -> HeadState:
-    """Return the state of a fitted classifier, after the checks that reading performs.
-
-    Raises:
-        InvalidInputError: labels, kernel or a number cannot be written.
-    """
+    """Return the state of a fitted classifier; raise `InvalidInputError` if it could not be read again."""
     fitted, settings, feature_names = learned
     examples = fitted.examples
     classes, kind = _plain_classes(fitted.classes)
@@ -164,7 +160,6 @@ def _examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any], declar
 
 
 def _posterior(tensors: Mapping[str, NDArray[Any]], kernel: Kernel, support: Support) -> Posterior:
-    """Condition on the sites of the file, exactly as a fit does."""
     with few_threads(len(tensors["rows.y"]) * support.n_way):
         K = kernel(support.x, centre=tensors["centre"])
         if not np.isfinite(K).all():
@@ -181,7 +176,6 @@ def _check_answers(fitted: Fitted) -> None:
 
 
 def _plain_classes(classes: NDArray[Any]) -> tuple[list[Any], str]:
-    """Return labels as JSON, and their kind."""
     if classes.dtype == object and all(isinstance(label, str) for label in classes):
         classes = classes.astype(np.str_)
     kind = _LABEL_KINDS.get(classes.dtype.kind)

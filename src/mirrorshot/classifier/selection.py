@@ -40,11 +40,11 @@ class Support(NamedTuple):
     """The labelled examples of one task.
 
     Attributes:
-        x: features, (1, N, D).
-        y: labels 0 .. n_way - 1, (N,).
-        weight: how often each example counts, positive, (N,).
+        x: features.
+        y: labels 0 .. n_way - 1.
+        weight: how often each example counts, positive.
         n_way: number of classes; some may have no example.
-        prior_mean: mean of the prior of the latents, (1, C, N); None is zero.
+        prior_mean: mean of the prior of the latents; None is zero.
     """
 
     x: Float[NDArray[np.float64], "1 N D"]
@@ -263,7 +263,6 @@ def _log_spread(support: Support, candidate: Candidate) -> float:
 def _tempered(
     scores: Float[NDArray[np.float64], "N C"], y: Int[NDArray[np.int64], " N"], grid: Float[NDArray[np.float64], " K"]
 ) -> Float[NDArray[np.float64], "K N"]:
-    """Return the log-probability of each label at each temperature, in chunks of bounded memory."""
     # z_y / tau - log sum_c exp(z_c / tau), relative to the largest score
     highest = scores.max(1)
     own, rest = scores[np.arange(len(y)), y] - highest, scores - highest[:, None]

@@ -108,7 +108,6 @@ def _build(graph: Graph, head: FewShotClassifier, mean_of: NDArray[Any] | None, 
 
 
 def _linked(link: Link, mean: Value, var: Value, n_way: int) -> Value:
-    """Return the probabilities of `Link.log_proba`."""
     assert link.moderation is not None
     z = (mean - mean.total(-1, keep=True) / float(n_way)) / (var * link.moderation + 1.0).Sqrt()
     first, *others = [(z / temperature).Softmax(axis=-1) * weight for temperature, weight in link.terms()]
@@ -118,7 +117,6 @@ def _linked(link: Link, mean: Value, var: Value, n_way: int) -> Value:
 
 
 def _mapped(x: Value, feature_map: FeatureMap) -> Value:
-    """Return the features of `FeatureMap`."""
     if feature_map.root:
         x = x.at_least(0.0).Sqrt()
     x = _unit_length(x) if feature_map.unit else x
