@@ -10,7 +10,7 @@ from mirrorshot.softmax.arrays import NDArray, is_tensor
 from mirrorshot.types import InvalidInputError
 
 LARGEST = 1e100  # absolute value of an embedding; larger squares may overflow, those below 1 / LARGEST may vanish
-SMALLEST_SCALE, LARGEST_SCALE = 1e-12, 1e12  # of output scales and temperatures
+SMALLEST_SCALE, LARGEST_SCALE = 1e-12, 1e12  # of outputscales and temperatures
 LARGEST_WEIGHT = 1e8  # of an example; times a larger one, the error of the quadrature exceeds a nat
 
 _FEW_COLUMNS = 64  # at most this many columns may be measurements instead of an embedding

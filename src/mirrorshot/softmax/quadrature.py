@@ -54,7 +54,7 @@ class Rule(NamedTuple):
     narrow_std: float  # standard deviation up to which the narrow form is used
     n_std: float  # standard deviations of each latent that the grid of `u` covers
     has_broad: bool  # whether any latent may have a standard deviation above `narrow_std`
-    max_std: float  # largest standard deviation that is not wide
+    max_std: float  # upper bound of the standard deviations that are not wide
 
 
 class Ratios(NamedTuple):
