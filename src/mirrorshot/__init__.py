@@ -1,6 +1,6 @@
 """Bayesian few-shot classification with probabilities that mean what they say."""
 
-TYPE_CHECKING = False  # not imported: `python -m mirrorshot` gets here with the working folder still on its path
+TYPE_CHECKING = False  # not imported: under `python -m mirrorshot` the working folder is still on sys.path here
 if TYPE_CHECKING:
     from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["FewShotClassifier", "__version__"]
 
 
 def __getattr__(name: str) -> "Any":
-    """Import the estimator on first use: `import mirrorshot` alone stays free of torch and scikit-learn."""
+    """Import the estimator on first use, so that `import mirrorshot` imports neither torch nor scikit-learn."""
     if name == "FewShotClassifier":
         from mirrorshot.classifier import FewShotClassifier
 
@@ -20,5 +20,5 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    """Names for tab-completion, the lazily imported ones included."""
+    """Return the names for tab-completion, including those imported on first use."""
     return sorted({*globals(), *__all__})

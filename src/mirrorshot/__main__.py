@@ -1,14 +1,14 @@
-"""`python -m mirrorshot` is the command `mirrorshot`; `torchrun -m mirrorshot` runs it in several processes."""
+"""Entry point of `python -m mirrorshot`, and of `torchrun -m mirrorshot` in several processes."""
 
-import os  # these two the interpreter has loaded before any program begins
+import os  # the interpreter has loaded these two before any program starts
 import sys
 
 
 def _leave_out_working_folder() -> None:
-    """Remove the working folder from `sys.path`: files beside somebody's images must not run.
+    """Remove the working folder from `sys.path`, so that Python files beside a user's images never run.
 
-    `python -m` puts it there, and so does an empty entry of PYTHONPATH, as in `PYTHONPATH=$PYTHONPATH:/opt/lib` where
-    the variable was not set. Entries that PYTHONPATH names stay.
+    `python -m` puts it there, and so does an empty entry of PYTHONPATH, as in `PYTHONPATH=$PYTHONPATH:/opt/lib` with an
+    unset variable. Entries that PYTHONPATH names stay.
     """
     is_safe = getattr(sys.flags, "safe_path", False) or sys.flags.isolated
     if __name__ == "__main__" and not is_safe:
@@ -21,26 +21,25 @@ def _leave_out_working_folder() -> None:
 
 _leave_out_working_folder()
 
-import atexit  # noqa: E402 - a file of that name in the working folder is not the one that is meant
+import atexit  # noqa: E402 - not from a file of that name in the working folder
 import threading  # noqa: E402
 from typing import NoReturn  # noqa: E402
 
 
 def run() -> None:
-    """Run the command, and end at once when it is done.
+    """Run the command and end the process at once.
 
-    Taking torch and scikit-learn apart again takes the interpreter most of a second, which whoever waits for a
-    prediction would wait for too. In one of several processes it can do worse: threads of torch's gloo can abort a
-    process that is done but still shutting down (https://github.com/pytorch/pytorch/issues/179291), and `torchrun`
-    would then call a finished run a failure.
+    A normal exit spends most of a second on unloading torch and scikit-learn. With several processes it can also fail:
+    threads of torch's gloo can abort a finished process during shutdown
+    (https://github.com/pytorch/pytorch/issues/179291), and `torchrun` would then report a finished run as a failure.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # None where the parent has closed them
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # None if the parent closed them
         setattr(sys, name, getattr(sys, name) or open(os.devnull, mode))  # noqa: SIM115 (until the end)
     try:
-        from mirrorshot.cli import main  # here, because Ctrl-C can come while it is imported
+        from mirrorshot.cli import main  # inside `try`: Ctrl-C can come during the import
 
         main(prog_name="mirrorshot")
-    except KeyboardInterrupt:  # before the command has begun
+    except KeyboardInterrupt:  # before the command has started
         _leave(130)
     except SystemExit as end:
         is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
@@ -52,12 +51,12 @@ def run() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process: what is registered for its end is done, what is written is flushed, nothing is taken apart."""
+    """Run the exit handlers, flush the streams and end the process without unloading modules."""
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:  # the reader, for instance `head`, has seen enough
+    except BrokenPipeError:  # the reader, for instance `head`, has closed the pipe
         code = code or 1
     os._exit(code)
 

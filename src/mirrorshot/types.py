@@ -1,7 +1,7 @@
-"""Errors, a check of options, the letters of shapes, and `TaskBatch`, in which data and methods meet.
+"""Errors, the check of integer options, and `TaskBatch`, the batch of tasks that data sets give to methods.
 
-Shape letters, everywhere: `T` tasks, `C` classes of a task (n_way), `N` conditioning points, `M` query points,
-`D` features. The task dimension comes first.
+Shape letters, everywhere: `T` tasks, `C` classes of a task (n_way), `N` conditioning points, `M` query points, `D`
+features. The task dimension comes first.
 """
 
 from __future__ import annotations  # the command line needs the errors, but not torch
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MirrorshotError(Exception):
-    """Base of all errors raised by mirrorshot."""
+    """Base class of all errors raised by mirrorshot."""
 
 
 class InvalidInputError(MirrorshotError, ValueError):
@@ -33,7 +33,7 @@ class NumericalError(MirrorshotError, ArithmeticError):
 
 
 def check_at_least(low: int, **options: int) -> None:
-    """Refuse options below `low`, or NaN.
+    """Refuse options that are below `low` or NaN.
 
     Example:
         >>> check_at_least(1, n_steps=0)
@@ -46,17 +46,17 @@ def check_at_least(low: int, **options: int) -> None:
 
 
 class TaskBatch(NamedTuple):
-    """A batch of few-shot tasks. `mirrorshot.data.episodes.make_tasks` builds one.
+    """A batch of few-shot tasks, built by `mirrorshot.data.episodes.make_tasks`.
 
-    Points are class-major: all points of class 0, then all of class 1. Tasks of fewer ways or shots than others
-    are padded: padding has weight zero, label 0 and items of zeros, and its classes are false in `class_mask`.
+    Points are class-major: all points of class 0, then all of class 1. Tasks with fewer classes or shots than others
+    are padded. Padding has weight zero, label 0 and items of zeros; padded classes are false in `class_mask`.
 
-    Design note: the labels of the query are no field. They are passed apart, so that no method can predict from them.
+    Design note: labels of queries are passed separately, so that no method can predict from them.
 
     Attributes:
         support_x, support_y: labelled items and their classes 0 to C - 1.
         query_x: items to classify.
-        n_way: `C`, number of classes, padded ones included.
+        n_way: `C`, number of classes, including padding.
         support_weight, query_weight: one for points, zero for padding.
         class_mask: which classes exist.
 
@@ -83,7 +83,7 @@ class TaskBatch(NamedTuple):
         return self.support_x.shape[0]
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> TaskBatch:
-        """Return the same tasks on another device."""
+        """Return the batch on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def select(self, index: Int[Tensor, " S"] | Bool[Tensor, " T"] | slice) -> TaskBatch:

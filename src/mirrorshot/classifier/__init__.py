@@ -1,8 +1,8 @@
 """`FewShotClassifier`: Bayesian few-shot classification of embeddings with scikit-learn's interface.
 
-`Fitted` is an immutable value with everything that was learned; fitting, predicting, deciding, explaining and editing
-are functions of it. `FewShotClassifier` is the scikit-learn surface over them, and `Learned` the one for arrays. Names
-are imported on first use: only the first needs scikit-learn, whose base takes as long to import as all the others.
+`Fitted` is an immutable value with everything that was learned. Fitting, predicting, deciding, explaining and editing
+are functions of it. `FewShotClassifier` is their scikit-learn interface, `Learned` the one for plain arrays. Names are
+imported on first use, because only `FewShotClassifier` needs scikit-learn, which takes as long to import as all others.
 """
 
 from typing import TYPE_CHECKING
@@ -35,5 +35,5 @@ __getattr__ = lazy_exports(
 
 
 def __dir__() -> list[str]:
-    """Names for tab-completion, the lazily imported ones included."""
+    """Return the names for tab-completion, including those imported on first use."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Predictions of many queries: in chunks of bounded memory, on several cores."""
+"""Predictions of many queries, in chunks of bounded memory and on several cores."""
 
 import os
 from collections.abc import Callable
@@ -14,18 +14,17 @@ from mirrorshot.types import InvalidInputError
 def in_chunks(
     predict: Callable[..., NDArray[Any]], *arrays: NDArray[Any], chunk: int = 2**14, n_jobs: int = 1
 ) -> NDArray[Any]:
-    """Apply a method of a fitted `FewShotClassifier` to chunks of rows, and return the results below each other.
+    """Apply a method of a fitted `FewShotClassifier` to chunks of rows, and concatenate the results.
 
-    Memory beyond the arrays and the result is that of one chunk for each job, so `X` may be larger than the memory of
-    the machine (`numpy.load(path, mmap_mode="r")`). Probabilities are those of one call to rounding, for models of
-    versions before the moderated softmax to about 1e-8: the nodes of their quadrature depend on all queries of a call.
+    Memory beyond arrays and result is that of one chunk per job, so `X` may exceed the memory of the machine
+    (`numpy.load(path, mmap_mode="r")`). Probabilities equal those of one call to rounding; with models of versions
+    before the moderated softmax to about 1e-8, because their quadrature nodes depend on all queries of a call.
 
-    Design note: threads, because the time goes into NumPy's and the native core's loops, which run without the
-    interpreter's lock; nothing is copied to other processes. Rejected: `n_jobs` as a parameter of the estimator, which
-    is part of every model file.
+    Design note: threads are enough, because the loops of NumPy and the native core release the GIL. Rejected: `n_jobs`
+    as a parameter of the estimator, which is part of every model file.
 
     Args:
-        predict: a method that has a row of its result for each query, such as `few.predict_proba`.
+        predict: a method that returns one row for each query, such as `few.predict_proba`.
         arrays: its arguments, with a row for each query.
         chunk: number of rows of a call.
         n_jobs: number of threads; -1 for one on each core.

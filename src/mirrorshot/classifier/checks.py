@@ -1,4 +1,4 @@
-"""Checks of the state of a classifier that comes from a file: types, ranges and shapes, before anything is made of it.
+"""Checks of a classifier's state from a file, before any object is made from it: types, ranges and shapes.
 
 Every function raises ValueError with a reason that completes "Expected ... to hold a classifier, but ...".
 """
@@ -19,11 +19,11 @@ LABEL_TYPES: dict[str, tuple[type, Any]] = {
 }  # fmt: skip
 _LARGEST = 1e100  # squares and products of such numbers are finite
 _LARGEST_SPREAD = 10.0  # of the logarithm of a temperature
-_MAX_LABEL_CHARACTERS = 2**26  # of the labels of all examples, each as long as the longest
+_MAX_LABEL_CHARACTERS = 2**26  # number of labels times the length of the longest
 
 
 def checked_classes(labels: Any, kind: Any) -> NDArray[Any]:
-    """The classes of a file as an array."""
+    """Return the classes as an array."""
     if not isinstance(kind, str) or kind not in LABEL_TYPES:
         raise ValueError(f"its labels are of an unknown kind, {str(kind)[:40]!r}")
     wanted, dtype = LABEL_TYPES[kind]
@@ -39,7 +39,7 @@ def checked_classes(labels: Any, kind: Any) -> NDArray[Any]:
 
 
 def check_examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any]) -> None:
-    """Refuse tensors that do not fit each other or have numbers that cannot be."""
+    """Check the shapes, types and ranges of the tensors."""
     x, y, weight = tensors["rows.x"], tensors["rows.y"], tensors["rows.weight"]
     n_way, N = len(classes), int((weight > 0).sum())
     if x.ndim != 2 or x.shape[1] < 1 or N < 1:
@@ -59,7 +59,6 @@ def check_examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any]) -
 def _wanted(
     tensors: Mapping[str, NDArray[Any]], n: int, D: int, n_way: int, N: int
 ) -> dict[str, tuple[tuple[int, ...], type]]:
-    """Shape and type of each tensor."""
     latent, double = (1, n_way, N), np.float64
     return {
         "rows.x": ((n, D), double),
@@ -79,7 +78,7 @@ def _check_array(name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: 
 
 
 def checked_numbers(numbers: Any, n_features: int) -> dict[str, Any]:
-    """The learned numbers of a file."""
+    """Return the learned numbers."""
     if not isinstance(numbers, dict):
         raise ValueError("its numbers are not a table")
     for name in (*POSITIVE, *FINITE):
@@ -108,7 +107,7 @@ def checked_numbers(numbers: Any, n_features: int) -> dict[str, Any]:
 
 
 def _checked_link(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Spread of the temperature and moderation of a file; files of versions 1 and 2 have neither."""
+    """Return the spread of the temperature and the moderation; files of versions 1 and 2 have neither."""
     std, moderation = numbers.get("temperature_std_", 0.0), numbers.get("moderation_")
     if not (_is_number(std) and 0.0 <= std <= _LARGEST_SPREAD):
         raise ValueError(f"temperature_std_ is {str(std)[:40]!r}, not a number from 0 to {_LARGEST_SPREAD:g}")
@@ -118,7 +117,7 @@ def _checked_link(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_map(found: Any) -> FeatureMap:
-    """The broad map of a file; files of version 1 have none."""
+    """Return the broad map; files of version 1 have none."""
     if found is None:
         return FeatureMap()
     if (
@@ -131,7 +130,7 @@ def checked_map(found: Any) -> FeatureMap:
 
 
 def checked_declared(declared: Any, n_way: int) -> list[int] | None:
-    """Indices of the classes that exist even without an example."""
+    """Return the indices of the classes that exist even without an example, or None."""
     if declared is None:
         return None
     if not isinstance(declared, list) or not all(type(i) is int and 0 <= i < n_way for i in declared):
@@ -140,7 +139,7 @@ def checked_declared(declared: Any, n_way: int) -> list[int] | None:
 
 
 def checked_feature_names(names: Any, n_features: int) -> list[str] | None:
-    """Names of the features, if the file has them."""
+    """Return the names of the features, or None."""
     if names is None:
         return None
     if not isinstance(names, list) or len(names) != n_features or not all(isinstance(name, str) for name in names):
@@ -149,7 +148,7 @@ def checked_feature_names(names: Any, n_features: int) -> list[str] | None:
 
 
 def checked_parameters(parameters: Any, given_kernel: Any) -> dict[str, Any]:
-    """Parameters of the constructor, but for a kernel that is no name; the classifier itself checks their values."""
+    """Return the constructor's parameters, except `kernel` and `prior`; `Settings.check` checks their values."""
     if not isinstance(parameters, dict) or "kernel" in parameters:
         raise ValueError("its parameters are not a table")
     if not all(isinstance(value, str) or _is_number(value) for value in parameters.values()):

@@ -1,4 +1,4 @@
-"""Decisions on the predictions of a fitted classifier: uncertainty, novelty, suspicious labels, what to label next."""
+"""Decisions from predictions: uncertainty, novelty, suspicious labels, and examples to label next."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -17,15 +17,15 @@ from mirrorshot.gp.gaussian import GaussianSites, condition, loo_latent, predict
 from mirrorshot.softmax.arrays import NDArray
 from mirrorshot.types import InvalidInputError
 
-_RECENTRED = 64  # examples up to which each leaves the centre when it is predicted from the others
+_RECENTRED = 64  # up to this many examples, each is left out of the centre when it is predicted from the others
 
 
 class Suspects(NamedTuple):
     """Examples from the most to the least suspicious.
 
     Attributes:
-        row: their indices in the `X` of `fit`.
-        proba: probability of the label they have, predicted from the other examples.
+        row: their indices among the examples.
+        proba: probability of their label, predicted from the other examples.
         label: the most probable label according to the other examples.
     """
 
@@ -42,7 +42,7 @@ def uncertainty(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> Uncertain
 
 
 def novelty(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.float64]:
-    """Return how much each query looks like none of the classes."""
+    """Return the novelty of each query, from 0 (of a known class) to 1."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
         return decisions.novelty(mean, var, fitted.prior_var(x)[0].T)
@@ -51,8 +51,8 @@ def novelty(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.fl
 def novelty_threshold(fitted: Fitted, rate: float) -> float:
     """Return the novelty that a share `rate` of the examples exceeds, each predicted from the others.
 
-    With one example of each class it is the largest of these: single examples do not show how much items of a class
-    differ, but each is novel to the others.
+    With one example of each class it is the largest novelty, because single examples do not show how much items of a
+    class differ.
     """
     y, weight = fitted.support.y, fitted.support.weight
     if len(y) < 3:
@@ -66,10 +66,10 @@ def novelty_threshold(fitted: Fitted, rate: float) -> float:
 
 
 def _loo_novelty(fitted: Fitted) -> Float[NDArray[np.float64], " N"]:
-    """Novelty of each example for the others.
+    """Return the novelty of each example, predicted from the others.
 
-    An example has a share in the centre, and seen from there it lies in the span of the others: a few examples would
-    explain it almost wholly. So few examples are seen from the centre of the others, whose sites are held.
+    The centre contains a share of each example, so that a few others would explain it almost wholly. Up to `_RECENTRED`
+    examples, the centre is therefore that of the others; their sites stay.
     """
     x, y, _, _, prior_mean = fitted.support
     if len(y) <= _RECENTRED:
@@ -81,7 +81,7 @@ def _loo_novelty(fitted: Fitted) -> Float[NDArray[np.float64], " N"]:
 
 
 def _recentred(fitted: Fitted) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
-    """Means, variances and prior variances of the latents at each example, one row each, given the others."""
+    """Yield the mean, variance and prior variance of the latents at each example, given the others and their centre."""
     x, weight, sites = fitted.support.x, fitted.support.weight, fitted.posterior.sites
     total, share = weight @ x[0], centre_share(fitted.support, fitted.centre)
     for i in range(len(weight)):
@@ -107,7 +107,7 @@ def suspects(fitted: Fitted) -> Suspects:
 
 
 def suggest(fitted: Fitted, pool: Queries, k: int) -> NDArray[np.intp]:
-    """Return the indices of the `k` queries of a pool whose labels would teach most."""
+    """Return the indices of the `k` queries of a pool whose labels are the most informative."""
     if fitted.support.prior_mean is not None:
         raise InvalidInputError("Expected a classifier without prior scores, which `suggest` does not support.")
     check_count("k", k, pool.shape[1], "the size of the pool")

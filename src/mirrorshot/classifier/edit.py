@@ -1,10 +1,9 @@
-"""Editing: the examples of a fitted classifier change, and inference starts from the sites that are known.
+"""Edits of a fitted classifier: examples are added or removed, and inference starts from the known sites.
 
 After any sequence of edits, bound and probabilities are those of a fit of the same examples in the same order, with the
-same settings, to 1e-6: centre, kernel and temperature are chosen again. The end of inference is accepted only if the
-gradient of the bound proves that it is the optimum (`mirrorshot.gp.certificate`); otherwise the examples are
-solved anew, exactly as a fit does. `Fitted.start` says which happened. Several kernels to compare ("loo") and latents
-with a prior standard deviation above 16 are always solved anew.
+same settings, to 1e-6. Centre, kernel and temperature are chosen again. The result is accepted only if the gradient of
+the bound proves that it is the optimum (`mirrorshot.gp.certificate`); otherwise inference starts from the prior, as in
+a fit. `Fitted.start` records which.
 """
 
 from typing import Any
@@ -27,13 +26,9 @@ _LOCAL_STEPS = 10
 
 
 def extend(fitted: Fitted, settings: Settings, more: Examples, prior_scores: ArrayLike | None) -> Fitted:
-    """Return the classifier with more examples, after those that it has.
+    """Return the classifier with additional examples, appended to the existing ones.
 
-    Args:
-        fitted: the classifier.
-        settings: its parameters.
-        more: the new examples; their `declared` classes replace the earlier ones.
-        prior_scores: prior scores of the new examples, if and only if the others have them.
+    The `declared` classes of the new examples replace the earlier ones.
     """
     old = fitted.examples
     check_has_scores(prior_scores, old.prior is not None)
@@ -56,13 +51,9 @@ def extend(fitted: Fitted, settings: Settings, more: Examples, prior_scores: Arr
 
 
 def reduce(fitted: Fitted, settings: Settings, index: Any, *, drop_class: bool) -> Fitted:
-    """Return the classifier without the examples at some indices.
+    """Return the classifier without the examples at `index`.
 
-    Args:
-        fitted: the classifier.
-        settings: its parameters.
-        index: one index or several, from 0.
-        drop_class: whether a class that loses its last example goes too; otherwise that is an error.
+    With `drop_class`, a class that loses its last example is removed; otherwise this is an error.
     """
     old = fitted.examples
     keep = np.ones(len(old.targets), dtype=bool)
@@ -90,14 +81,14 @@ def _check_no_new_class(fitted: Fitted, examples: Examples) -> None:
 
 
 def _known_sites(fitted: Fitted, examples: Examples, origin: NDArray[np.intp]) -> GaussianSites:
-    """Return sites to start from, by the index each example had before (-1: it is new).
+    """Return sites to start from; `origin` is the index of each example before the edit, or -1 for new examples.
 
-    A point that stays keeps its site, and a class that is new gets the average of the other ones that the point is
-    no example of. A new point gets the site that is right if nothing else changes.
+    Points that stay keep their sites. At these points, a new class gets the average site of the other classes, without
+    the point's own. New points get the site that would be right if nothing else changed.
     """
     used = examples.weight > 0
     origin, targets = origin[used], examples.targets[used]
-    place = np.cumsum(fitted.used) - 1  # of an example among the sites
+    place = np.cumsum(fitted.used) - 1  # index of an example among the sites
     classes = examples.classes()
     before = np.searchsorted(fitted.classes, classes).clip(max=len(fitted.classes) - 1)
     is_old_class = fitted.classes[before] == classes
@@ -115,7 +106,7 @@ def _known_sites(fitted: Fitted, examples: Examples, origin: NDArray[np.intp]) -
         new = _site_alone(fitted, x, is_old_class, before, own[~stays], prior)
         for whole, site in zip(sites, new, strict=True):
             whole[:, ~stays] = site
-    # a weight that was given to a new point counts the site as often
+    # a new point's site counts as often as its weight says
     factor = np.where(stays, 1.0, examples.weight[used])
     return GaussianSites((sites[0] * factor)[None], (sites[1] * factor)[None])
 
@@ -128,7 +119,7 @@ def _site_alone(
     own: Int[NDArray[np.int64], " M"],
     prior_mean: Float[NDArray[np.float64], "C M"] | None,
 ) -> tuple[Float[NDArray[np.float64], "C M"], Float[NDArray[np.float64], "C M"]]:
-    """Return the fixed point of the mirror step at each new point by itself, the other sites held."""
+    """Return the fixed point of the mirror step at each new point, with the other sites held."""
     cross, prior_var = fitted.cross(x)
     mean, var = (part[0][before] for part in predict_latent(fitted.posterior, cross, prior_var))
     mean = np.where(is_old_class[:, None], mean, 0.0)

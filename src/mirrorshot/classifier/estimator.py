@@ -1,7 +1,4 @@
-"""`FewShotClassifier`: the scikit-learn surface over the functions of a `Fitted` value.
-
-One class, one file: two thirds of its lines document its methods, which are one or two calls each.
-"""
+"""`FewShotClassifier`: the scikit-learn interface to the functions of a `Fitted` value."""
 
 from __future__ import annotations
 
@@ -66,46 +63,49 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     """Gaussian-process classifier for a handful of labelled examples per class.
 
     One latent function per class has a Gaussian-process prior over the embeddings; a softmax turns them into class
-    probabilities; mirror descent finds the best Gaussian posterior. Kernel parameters and the sharpness of the
-    probabilities are chosen from the examples themselves (leave-one-out predictive likelihood), so no validation set is
-    needed, and one example per class is enough. Nothing is random: the same data give the same answer.
+    probabilities; variational inference finds the best Gaussian posterior. Kernel parameters and temperature are chosen
+    from the examples themselves (leave-one-out predictive likelihood), so no validation set is needed, and one example
+    per class is enough. Nothing is random: the same data give the same answer.
 
     Predictions in one thread while another one fits or edits come from one fit, the earlier or the new one. Fits and
-    edits of one classifier in several threads need a lock. A fit of `C` classes and `N` examples takes about
-    `100 C N^2` bytes; beyond the memory of the machine it is refused before it starts (the environment variable
-    `MIRRORSHOT_MAX_MEMORY_GIB` sets another limit). Embeddings are finite, with absolute values from 1e-100 to 1e100.
+    edits of one classifier in several threads need a lock. A fit that would exceed the memory of the machine is refused
+    before it starts: 5000 examples of 10 classes with 256 features need about 1.1 GiB
+    (`mirrorshot.classifier.memory.bytes_needed`). The environment variable `MIRRORSHOT_MAX_MEMORY_GIB` sets another
+    limit. Embeddings must be finite, with absolute values up to 1e100; the largest must be at least 1e-100, unless all
+    are zero.
 
     Args:
-        kernel: "auto": "cosine" for embeddings; for fewer than 100 features, which may be measurements of a table,
-            "cosine" or "rbf" by leave-one-out likelihood ("rbf" for a single feature, whose cosine is only its sign);
-            columns of different units have to be standardised before. Or "cosine", "rbf", "matern", "linear",
-            "polynomial" by name, or a `mirrorshot.gp.kernels.Kernel`, whose parameters are then used as they are.
-        outputscale: prior variance of the latents; "auto": that of the prior; without one 30, of "cosine" with fewer
-            than 100 features 100, of "linear" and "polynomial" 10; or "loo" to choose it among 3, 10, 30 and 100. It
-            mostly changes how sharp the probabilities are, which the temperature undoes.
-        lengthscale: length scale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
-        centre: what is subtracted from the features first. "auto": the share of the mean of the examples that the
-            prior says, or that the examples can tell from zero; "mean"; or "none".
-        temperature: latent means are divided by it, after their uncertainty has moderated them
-            (`mirrorshot.classifier.link`); or "loo" to choose it and to average over what remains unknown of it.
-        prior: what is known of the embeddings of an encoder (`mirrorshot.classifier.prior.Prior`), with the kernel
-            "auto" or "cosine". None: broad rules. For "cosine", embeddings get unit length, and square roots are taken
-            first if none of the examples has a negative value.
+        kernel: "auto" is "cosine" for embeddings. Fewer than 100 features may be measurements of a table, and "auto"
+            chooses "cosine" or "rbf" by leave-one-out likelihood ("rbf" for a single feature, whose cosine is only its
+            sign); standardise columns of different units before. Or "cosine", "rbf", "matern", "linear", "polynomial"
+            by name, or a `mirrorshot.gp.kernels.Kernel`, used with its parameters.
+        outputscale: prior variance of the latents. "auto" takes it from the prior; without a prior it is 30, for
+            "cosine" with fewer than 100 features 100, for "linear" and "polynomial" 10. "loo" chooses it among 3, 10,
+            30 and 100. It mostly changes how sharp the probabilities are, which the temperature undoes.
+        lengthscale: lengthscale of "rbf" and "matern", or "loo" to choose it. Other kernels ignore it.
+        centre: subtracted from the features. "auto" takes a share of the mean of the examples: that of the prior, or as
+            much as the examples can distinguish from zero. Or "mean", or "none".
+        temperature: latent means are divided by it, after their variance has moderated them
+            (`mirrorshot.classifier.link`). "loo" chooses it and averages over its remaining uncertainty.
+        prior: the prior of an encoder's embeddings (`mirrorshot.classifier.prior.Prior`), with the kernel "auto" or
+            "cosine". None uses broad rules: for "cosine", embeddings get unit length, after square roots if no example
+            has a negative value.
 
     Attributes:
         classes_: the class labels.
         n_features_in_: number of features.
-        kernel_: the kernel that was chosen.
-        outputscale_, temperature_: what was chosen.
-        temperature_std_: standard deviation of the logarithm of the temperature, which predictions are averaged over.
+        kernel_: the chosen kernel.
+        outputscale_, temperature_: the chosen values.
+        temperature_std_: standard deviation of the log temperature; predictions average over it.
         loo_log_likelihood_: leave-one-out predictive log-likelihood of the examples, in nats. The Gaussian site of the
-            example that is left out is taken out in closed form; the sites of the others, kernel and centre stay.
+            example that is left out is removed in closed form; the other sites, kernel and centre stay.
         elbo_: lower bound of the log evidence of the labels, in nats.
         gap_: nats by which `elbo_` is below the best bound, at most: proven by its gradient
-            (`mirrorshot.gp.certificate`), up to the accuracy of the quadrature.
-        start_: where inference started: "prior", or "previous" if an edit got from the earlier posterior to the new one
-            with a proof. An edit without one is solved anew, and says "prior".
-        n_iter_: steps of inference taken.
+            (`mirrorshot.gp.certificate`), up to the accuracy of the quadrature. None for a classifier from a file that
+            lacks it.
+        start_: where inference started: "previous" if an edit reached a proven solution from the earlier posterior,
+            otherwise "prior".
+        n_iter_: number of steps of inference.
         fitted_: all of the above and the posterior as one immutable value, for functions of `mirrorshot.classifier`.
 
     Example:
@@ -152,10 +152,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             X: embeddings, shape (n_examples, n_features).
             y: labels of any kind, shape (n_examples,).
             sample_weight: how often each example counts; an example of weight 2 is the same as two examples.
-            prior_scores: what is believed of each example before any label, shape (n_examples, n_classes), columns in
-                the order of `classes_`: for instance zero-shot scores of a text-image model. They are the prior mean of
-                the latents, in their unit (a difference of 1 is a factor e between probabilities, before the
-                temperature); the examples correct them. Queries then need theirs.
+            prior_scores: scores of each example before any label, shape (n_examples, n_classes), columns in the order
+                of `classes_`: for instance zero-shot scores of a text-image model. They are the prior mean of the
+                latents, in their unit (a difference of 1 is a factor e between probabilities, before the temperature);
+                the examples correct them. Queries then need scores, too.
 
         Returns:
             The classifier itself. If an error is raised, an earlier fit stays as it was.
@@ -182,10 +182,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         Args:
             X: embeddings, shape (n_examples, n_features).
             y: their labels.
-            classes: all labels that will ever come; needed in the first call. A class without an example has the
+            classes: all labels of this and later calls; required in the first call. A class without an example has the
                 probability that the prior gives it.
             sample_weight: how often each example counts.
-            prior_scores: as of `fit`, for these examples, columns in the order of the sorted classes; in all calls or
+            prior_scores: as in `fit`, for these examples, columns in the order of the sorted classes; in all calls or
                 in none.
 
         Example:
@@ -213,17 +213,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         sample_weight: ArrayLike | None = None,
         prior_scores: ArrayLike | None = None,
     ) -> Self:
-        """Add one labelled example or several, after those that are there; a label may be new.
+        """Add one labelled example or several, after the existing ones; a label may be new.
 
-        The same as `fit` on all examples (bound and probabilities to 1e-6), but mostly quicker: it starts from what was
-        learned, and `start_` is then "previous".
+        Equals `fit` on all examples (bound and probabilities to 1e-6), but is mostly faster: inference starts from the
+        earlier posterior, and `start_` is then "previous".
 
         Args:
             X: embeddings, shape (n_examples, n_features), or (n_features,) for one.
             y: their labels, or one label for all; they must sort with the others.
             sample_weight: how often each example counts.
-            prior_scores: as of `fit`, for the new examples; needed if and only if `fit` had them. Then no label may be
-                new, because the other examples have no score for it.
+            prior_scores: as in `fit`, for the new examples; required if and only if `fit` had them. Labels cannot be
+                new then.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -242,11 +242,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return self._become(edit.extend(fitted, settings, more, prior_scores))
 
     def remove(self, index: Any, *, drop_class: bool = False) -> Self:
-        """Take examples out, by their place among those that are there (as in `suspects().row` and `explain`).
+        """Remove examples by index among the current examples (as in `suspects().row` and `explain`).
 
         Args:
-            index: one place or several, from 0.
-            drop_class: what happens to a class that loses its last example: it goes too, or (default) this is an error.
+            index: one index or several, from 0.
+            drop_class: whether to remove a class that loses its last example; False raises an error instead.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -261,32 +261,31 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def predict_latent(
         self, X: ArrayLike, prior_scores: ArrayLike | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the latent function of each class, each of shape (n_queries, n_classes).
+        """Return mean and variance of the latent function of each class, each of shape (n_queries, n_classes).
 
         Args:
             X: embeddings, shape (n_queries, n_features).
-            prior_scores: as of `fit`, for the queries; needed if and only if `fit` had them.
+            prior_scores: as in `fit`, for the queries; required if and only if `fit` had them.
         """
         return predict.latents(*self._queries(X, prior_scores))
 
     def predict_log_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Logarithm of the class probabilities, shape (n_queries, n_classes); arguments as in `predict_latent`."""
+        """Return the logarithm of `predict_proba`, with the same arguments."""
         return predict.log_proba(*self._queries(X, prior_scores))
 
     def predict_proba(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
+        """Return the class probabilities, shape (n_queries, n_classes); columns in the order of `classes_`."""
         return predict.proba(*self._queries(X, prior_scores))
 
     def predict(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[Any]:
-        """Most probable class of each query, shape (n_queries,)."""
+        """Return the most probable class of each query, shape (n_queries,)."""
         fitted, x, prior_mean = self._queries(X, prior_scores)
         return np.asarray(fitted.classes[predict.log_proba(fitted, x, prior_mean).argmax(1)])
 
     def uncertainty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> Uncertainty:
-        """Return the uncertainty of the label of each query, and the part of it that more examples could remove.
+        """Return the uncertainty of each query's label, and the part of it that more examples could remove.
 
-        It is the uncertainty of the model, before the temperature, which only rescales the predictive probabilities;
-        so `total` is not the entropy of `predict_proba`.
+        It is computed before the temperature, so `total` is not the entropy of `predict_proba`.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -298,10 +297,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return decide.uncertainty(*self._queries(X, prior_scores))
 
     def novelty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
-        """How much each query looks like none of the classes, from 0 to 1, shape (n_queries,).
+        """Return how little each query belongs to any class, from 0 to 1, shape (n_queries,).
 
-        One minus the probability of the best class (before the temperature) times the share of its prior variance that
-        the examples explain at the query. It ranks queries; it is no probability.
+        One minus the largest product, over the classes, of probability (before the temperature) and share of the prior
+        variance that the examples explain at the query. It ranks queries and is no probability.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -314,11 +313,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return decide.novelty(*self._queries(X, prior_scores))
 
     def novelty_threshold(self, rate: float = 0.05) -> float:
-        """The novelty that about a share `rate` of new queries of the known classes exceeds.
+        """Return the novelty that about a share `rate` of new queries of the known classes exceeds.
 
-        From the novelty of each example when it is predicted from the others; with fewer than `1 / rate` examples it is
-        the largest of these, and so it is, whatever the `rate`, with a single example of every class. Two examples say
-        nothing, and it is 1: no query exceeds it.
+        It is computed from the novelty of each example, predicted from the others. It is the largest of these with
+        fewer than `1 / rate` examples, and for any `rate` with a single example of every class. With fewer than three
+        examples it is 1, which no query exceeds.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -332,10 +331,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return decide.novelty_threshold(self.fitted_, rate)
 
     def suspects(self) -> Suspects:
-        """Examples whose label the other examples contradict, the most suspicious first.
+        """Return examples with a label that the other examples contradict, the most suspicious first.
 
-        Ranked by the probability of the label that an example has, predicted without it. An example that is the
-        only one of its class is not in the list: without it nothing is known about the class.
+        The rank is the probability of the label, predicted without the example. The only example of a class is not in
+        the list.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -350,11 +349,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return decide.suspects(self.fitted_)
 
     def suggest(self, X_pool: ArrayLike, k: int = 1) -> NDArray[np.intp]:
-        """Which `k` of some unlabelled examples to label next: rows of `X_pool`, the most useful first.
+        """Return the indices of the `k` examples of a pool to label next, the most useful first.
 
-        Each is the one whose label, whatever it turns out to be, takes most uncertainty off the whole pool, given the
-        earlier ones (`mirrorshot.classifier.decisions.suggest` says how). Memory grows with the square of the pool: of
-        more than 10,000, draw a part.
+        Each is the example whose label, whatever it is, reduces the uncertainty of the whole pool the most, given the
+        earlier ones (method: `mirrorshot.classifier.decisions.suggest`). Memory grows with the square of the pool;
+        sample from more than 10,000.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -370,10 +369,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return decide.suggest(fitted, pool, k)
 
     def explain(self, X: ArrayLike) -> NDArray[np.float64]:
-        """What each example adds to the latent of each class, shape (n_queries, n_classes, n_examples).
+        """Return each example's contribution to the latents, shape (n_queries, n_classes, n_examples).
 
-        The sum over the examples is exactly the mean of `predict_latent`, less the prior scores if there are any; an
-        example of weight zero adds nothing.
+        The sum over the examples is exactly the mean of `predict_latent`, minus the prior scores if there are any. An
+        example of weight zero contributes nothing.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -386,11 +385,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return explain.contributions(*self._checked(X))
 
     def influence(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> NDArray[np.float64]:
-        """What each example changes in the probabilities, shape (n_queries, n_classes, n_examples).
+        """Return the change of the probabilities by each example, shape (n_queries, n_classes, n_examples).
 
-        The probability of a class minus the one predicted without the example: its Gaussian site is taken out in
-        closed form (`mirrorshot.classifier.decisions.effects`) while kernel, centre, temperature and the other sites
-        stay. A fit without the example differs a little, because the others then move; `remove` gives that exactly.
+        It is the probability of a class minus the one without the example. The Gaussian site of the example is removed
+        in closed form (`mirrorshot.classifier.decisions.effects`); kernel, centre, temperature and the other sites
+        stay. A fit without the example, as by `remove`, differs a little, because the other sites move.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -403,7 +402,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return explain.influence(*self._queries(X, prior_scores))
 
     def evidence(self, X: ArrayLike, k: int = 3, *, prior_scores: ArrayLike | None = None) -> Evidence:
-        """The `k` examples that speak most for the predicted class of each query.
+        """Return the `k` examples with the largest contributions to the predicted class of each query.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -423,18 +422,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         guarantee: bool = False,
         prior_scores: ArrayLike | None = None,
     ) -> NDArray[np.bool_]:
-        """Sets of labels that contain the right one with a probability of `coverage`.
+        """Return sets of labels that contain the true label with a probability of `coverage`.
 
-        Conformal prediction with leave-one-out scores of the examples (`mirrorshot.classifier.promise.predict_set` says
-        how). Coverage is an average over tasks and queries. A query unlike all examples can have an empty set.
+        The sets are conformal, with leave-one-out scores (method: `mirrorshot.classifier.promise.predict_set`).
+        Coverage is an average over tasks and queries. A query unlike all examples can have an empty set.
 
         Args:
             X: embeddings, shape (n_queries, n_features).
-            coverage: between 0 and 1. `n` examples allow at most `n / (n + 1)`; those that are the only one of their
-                class do not count.
-            guarantee: be on the safe side: the lower of the two scores, not interpolated, and all examples for the
-                query. Sets are larger, and cover more than asked. Even so no proof is possible without a set of
-                examples that was not learned from.
+            coverage: between 0 and 1, at most `n / (n + 1)` with `n` examples that are not the only one of their class.
+            guarantee: use conservative thresholds, without interpolation, and all examples for the query. Sets are
+                larger and cover more than `coverage`. A proof would need examples that the classifier has not learned
+                from.
             prior_scores: as in `predict_latent`.
 
         Returns:
@@ -462,13 +460,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         delta: float | None = None,
         prior_scores: ArrayLike | None = None,
     ) -> Rejection:
-        """For which queries to abstain, so that at most a share `target_risk` of the accepted ones is wrong.
+        """Choose queries to abstain from, so that at most a share `target_risk` of the accepted ones is wrong.
 
-        A query is accepted if the probability of its best class reaches a threshold, the lowest one at which the
-        examples, each predicted from the others, keep to the target (`mirrorshot.classifier.promise.reject` says how).
-        Without `delta` this trusts the probabilities; if clearly more examples are predicted wrongly than they allow,
-        there is a warning. With `delta` the errors are counted, and the risk is below the target with a confidence of
-        `1 - delta` over the draw of the examples. If no threshold will do, everything is rejected, with a warning.
+        A query is accepted if the probability of its best class reaches the lowest threshold at which the examples,
+        each predicted from the others, keep to the target (method: `mirrorshot.classifier.promise.reject`). Without
+        `delta` this relies on the probabilities, with a warning if the errors of the examples contradict them. With
+        `delta` the errors are counted, and the risk is below the target with a confidence of `1 - delta` over the draw
+        of the examples. If no threshold keeps to the target, everything is rejected, with a warning.
 
         Args:
             X: embeddings, shape (n_queries, n_features).
@@ -477,7 +475,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             prior_scores: as in `predict_latent`.
 
         Raises:
-            InvalidInputError: if there are too few examples for `delta`, however good they are.
+            InvalidInputError: if there are too few examples for `delta`.
 
         Example:
             >>> from sklearn.datasets import load_digits
@@ -495,14 +493,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return promise.reject(*self._queries(X, prior_scores), target_risk, delta)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to one file, all or nothing.
+        """Write the fitted classifier to one file, atomically.
 
         Args:
-            path: name of the file, in a folder that exists.
+            path: name of the file, in an existing folder.
 
         Raises:
-            InvalidInputError: labels or kernel cannot be written: labels are text, numbers or booleans, and the kernel
-                is one of this package.
+            InvalidInputError: labels or kernel cannot be written. Labels must be text, numbers or booleans, and the
+                kernel one of this package.
 
         Example:
             >>> import tempfile
@@ -517,16 +515,16 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a classifier that `save` wrote. Nothing in the file is executed.
+        """Read a classifier written by `save`. Nothing in the file is executed.
 
         Raises:
-            CheckpointError: the file is cut off, changed, foreign, or of a newer mirrorshot.
+            CheckpointError: the file is truncated, changed, foreign, or of a newer mirrorshot.
         """
         saved = load_sealed(Path(path), kind="head", version=HEAD_VERSION)
         return cls.from_state(HeadState(saved.tensors, saved.info), str(path))
 
     def state(self) -> HeadState:
-        """Return the fitted classifier as plain arrays and JSON, for files that hold more than it."""
+        """Return the fitted classifier as plain arrays and JSON, for files that contain more than the classifier."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         return head_state(
@@ -535,17 +533,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def from_state(cls, state: HeadState, where: str) -> Self:
-        """Return the classifier of a state.
-
-        Args:
-            state: from `state`, perhaps by way of a file.
-            where: name of that file, for messages.
-        """
+        """Return the classifier of a state, which `where` names in messages."""
         return cls.from_learned(restore_head(state, where))
 
     @classmethod
     def from_learned(cls, learned: Learned) -> Self:
-        """Return the estimator of a fitted classifier; edits of the one are not edits of the other."""
+        """Return the estimator of a `Learned` value; edits of one do not change the other."""
         new = cls(**learned.settings._asdict())._become(learned.fitted)
         new.n_features_in_ = learned.fitted.examples.x.shape[1]
         if learned.feature_names is not None:
@@ -559,7 +552,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         labels = check_labels(to_numpy(y))
         x, targets = check_X_y(to_numpy(X), labels, dtype=np.float64, ensure_all_finite=False, estimator=self)
         x = check_embeddings(x, X)
-        if targets.dtype.kind == "f":  # anything else that sorts is classes, however many
+        if targets.dtype.kind == "f":  # refuse regression targets; all other types that sort are classes
             check_classification_targets(targets)
         if sample_weight is None:
             return Examples(x, targets, np.ones(len(x)), None)
@@ -571,17 +564,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return self.fitted_
 
     def _snapshot(self) -> Self:
-        """Return the classifier as it is now: another thread that fits or edits it does not change this one."""
+        """Return a shallow copy, which fits and edits in another thread do not change."""
         now = object.__new__(type(self))
         now.__dict__ = self.__dict__.copy()
         return now
 
     def _become(self, fitted: Fitted, X: ArrayLike | None = None) -> Self:
-        """Become what was learned, all at once: another thread sees the earlier classifier or the new one.
+        """Replace all learned attributes at once: other threads see the earlier classifier or the new one.
 
-        Args:
-            fitted: the new value.
-            X: the embeddings as they were given, if number and names of the features are to be taken from them.
+        Number and names of the features come from `X`, if it is given.
         """
         after = self._snapshot()
         if X is not None:
@@ -591,7 +582,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _checked(self, X: ArrayLike) -> tuple[Fitted, NDArray[np.float64]]:
-        """Return one fit, and queries that fit it (1, M, D)."""
+        """Return one fit, and checked queries (1, M, D)."""
         check_is_fitted(self)
         now = self._snapshot()
         x = validate_data(now, to_numpy(X), reset=False, dtype=np.float64, ensure_all_finite=False)
@@ -600,7 +591,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _queries(
         self, X: ArrayLike, prior_scores: ArrayLike | None
     ) -> tuple[Fitted, NDArray[np.float64], NDArray[np.float64]]:
-        """Return one fit, queries that fit it, and their prior means (1, C, M)."""
         return predict.queries(*self._checked(X), prior_scores)
 
 

@@ -1,4 +1,4 @@
-"""The examples of a classifier as they were given, and what may be done with them."""
+"""The examples of a classifier, and operations on them."""
 
 from typing import Any, NamedTuple
 
@@ -13,12 +13,12 @@ from mirrorshot.types import InvalidInputError
 
 
 class Examples(NamedTuple):
-    """The examples as they were given, in order.
+    """The examples of the user, in order.
 
     Attributes:
         x: embeddings, (n_examples, n_features).
         targets: their labels.
-        weight: how often each counts; zero: not at all.
+        weight: how often each counts; examples of weight zero are ignored.
         declared: classes that exist even without an example (`partial_fit`), or None.
         prior: prior scores, (n_examples, n_classes), or None.
     """
@@ -30,16 +30,16 @@ class Examples(NamedTuple):
     prior: NDArray[np.float64] | None = None
 
     def classes(self) -> NDArray[Any]:
-        """All labels, sorted."""
+        """Return all labels, sorted."""
         return np.unique(self.targets if self.declared is None else np.concatenate([self.targets, self.declared]))
 
     def labels(self) -> NDArray[np.intp]:
-        """Index of each label among the classes."""
+        """Return the index of each label among the classes."""
         return np.searchsorted(self.classes(), self.targets)
 
 
 def support_of(rows: Examples, feature_map: FeatureMap) -> Support:
-    """The examples that count, as a batch of one task, with the features that the kernel sees."""
+    """Return the examples of positive weight as a batch of one task, with the features that the kernel sees."""
     used = rows.weight > 0
     return Support(
         feature_map(rows.x[used])[None],
@@ -51,7 +51,7 @@ def support_of(rows: Examples, feature_map: FeatureMap) -> Support:
 
 
 def check_index(index: Any, size: int) -> NDArray[np.intp]:
-    """Places of examples, each named once."""
+    """Return indices of examples; refuse indices out of range and duplicates."""
     places = np.atleast_1d(np.asarray(index))
     is_integer = places.ndim == 1 and np.issubdtype(places.dtype, np.integer)
     if not is_integer or not len(places) or places.min() < 0 or places.max() >= size:
@@ -63,7 +63,7 @@ def check_index(index: Any, size: int) -> NDArray[np.intp]:
 
 
 def join_labels(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    """Labels of both; text and numbers do not sort together."""
+    """Return both sets of labels as one array; refuse text and numbers together, which do not sort."""
     try:
         if (old.dtype.kind in "US") != (new.dtype.kind in "US") and "O" not in (old.dtype.kind, new.dtype.kind):
             raise TypeError("text and numbers")

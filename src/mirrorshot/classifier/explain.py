@@ -1,4 +1,4 @@
-"""Explanations of predictions: the weight of each example, and the predictions without it."""
+"""Explanations of predictions: contributions of the examples, and predictions without them."""
 
 from typing import NamedTuple
 
@@ -14,12 +14,12 @@ from mirrorshot.softmax.arrays import NDArray
 
 
 class Evidence(NamedTuple):
-    """The examples that carry a prediction, the strongest first, each of shape (n_queries, k).
+    """The examples with the largest contributions to a prediction, the largest first, each of shape (n_queries, k).
 
     Attributes:
         row: their indices among the examples.
         weight: their contribution to the latent of the predicted class (exact, see `explain`).
-        influence: by how much the probability of the predicted class is higher with the example than without it.
+        influence: increase of the probability of the predicted class by the example.
     """
 
     row: NDArray[np.intp]
@@ -35,7 +35,7 @@ def contributions(fitted: Fitted, x: Queries) -> NDArray[np.float64]:
 
 
 def influence(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.float64]:
-    """Return the probability of each class minus the one without each example, (M, C, n_examples)."""
+    """Return the probability of each class minus its probability without each example, (M, C, n_examples)."""
     with few_threads(x.shape[1] * fitted.support.n_way * len(fitted.support.y)):
         cross, prior_var = fitted.cross(x)
         mean, var = predict_latent(fitted.posterior, cross, prior_var)
@@ -48,7 +48,7 @@ def influence(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.
 
 
 def evidence(fitted: Fitted, x: Queries, prior_mean: PriorMeans, k: int) -> Evidence:
-    """Return the `k` examples that speak most for the predicted class of each query."""
+    """Return the `k` examples with the largest contributions to the predicted class of each query."""
     check_count("k", k, len(fitted.used), "the number of examples")
     best = log_proba(fitted, x, prior_mean).argmax(1)[:, None, None]
     parts = contributions(fitted, x), influence(fitted, x, prior_mean)
@@ -65,7 +65,7 @@ def _proba(
 
 
 def _for_all_examples(fitted: Fitted, part: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return zeros for examples of weight zero, and the given values for the others."""
+    """Insert zeros for examples of weight zero."""
     whole = np.zeros((*part.shape[:2], len(fitted.used)))
     whole[..., fitted.used] = part
     return whole

@@ -1,4 +1,4 @@
-"""Fitting: from examples and settings to a `Fitted` value."""
+"""Fitting of a `Fitted` value to examples with given settings."""
 
 import math
 from collections.abc import Callable
@@ -28,11 +28,11 @@ from mirrorshot.gp.linalg import check_kernel_matrix
 from mirrorshot.softmax.arrays import diagonal
 from mirrorshot.types import InvalidInputError, NumericalError
 
-_LOG_ODDS = math.log(2.0)  # of cosine to rbf, before any example is left out
+_LOG_ODDS = math.log(2.0)  # prior log odds of cosine against rbf
 
 
 class Settings(NamedTuple):
-    """Parameters of `FewShotClassifier`, which documents them."""
+    """Parameters of `FewShotClassifier`, documented there."""
 
     kernel: str | Kernel = "auto"
     outputscale: float | str = "auto"
@@ -42,7 +42,7 @@ class Settings(NamedTuple):
     prior: Prior | None = None
 
     def check(self) -> "Settings":
-        """Raise `InvalidInputError` unless all parameters have values that exist."""
+        """Raise `InvalidInputError` if a parameter has an invalid value; return the settings."""
         _check_kernel(self.kernel)
         for name in ("outputscale", "lengthscale", "temperature"):
             value = getattr(self, name)
@@ -68,13 +68,7 @@ class Settings(NamedTuple):
 
 
 def learn(settings: Settings, examples: Examples, start: Callable[[], GaussianSites] | None = None) -> Fitted:
-    """Fit every candidate and choose among them.
-
-    Args:
-        settings: checked parameters.
-        examples: the labelled examples.
-        start: makes sites that are close to the solution, if such are known.
-    """
+    """Fit every candidate and return the best; `start` makes sites near the solution, if any are known."""
     _check_classes(examples)
     check_not_tiny(examples.x[examples.weight > 0])
     with few_threads(examples.x.shape[0] * len(examples.classes())):
@@ -89,9 +83,9 @@ class _Fit(NamedTuple):
 
 
 def _by_kernel(settings: Settings, n_features: int) -> list[Settings]:
-    """The settings with each kernel that "auto" compares: measurements of a table may want rbf, embeddings cosine.
+    """Return the settings with each kernel that "auto" compares: rbf may suit tables, cosine suits embeddings.
 
-    The cosine of a single feature is its sign, which says nothing where all values are positive.
+    The cosine of a single feature is its sign, which carries no information if all values are positive.
     """
     if settings.kernel != "auto":
         return [settings]
@@ -101,7 +95,6 @@ def _by_kernel(settings: Settings, n_features: int) -> list[Settings]:
 
 
 def _feature_map(settings: Settings, examples: Examples) -> FeatureMap:
-    """The map of the prior; without one, the broad map for the cosine kernel by name, and none for other kernels."""
     if settings.prior is not None:
         settings.prior.check_features(examples.x.shape[1])
         return settings.prior.map
@@ -161,7 +154,6 @@ def _auto_outputscale(settings: Settings, support: Support) -> float:
 
 
 def _n_candidates(settings: Settings) -> int:
-    """Return how many kernels will be compared, before any is evaluated."""
     if not isinstance(settings.kernel, str):
         return 1
     scales = len(OUTPUTSCALES) if settings.outputscale == "loo" else 1
@@ -170,14 +162,14 @@ def _n_candidates(settings: Settings) -> int:
 
 
 def _largest_rank(settings: Settings, support: Support) -> int:
-    """Return the most features that a covariance of the support can have."""
+    """Return the largest possible rank of a covariance of the support."""
     _, N, D = support.x.shape
     is_linear = settings.kernel in ("cosine", "linear") or isinstance(as_value(settings.kernel), Linear)
     return min(N, D) if is_linear else N
 
 
 def _check_covariances(candidates: list[Candidate]) -> None:
-    """Refuse covariances that overflow, and those of foreign kernels that are none."""
+    """Refuse covariances that overflow, and matrices of other packages' kernels that are no covariances."""
     for candidate in candidates:
         if not is_own(candidate.kernel):
             check_kernel_matrix(candidate.K, "kernel(X)")

@@ -1,4 +1,4 @@
-"""The value of a fitted classifier, and the covariances of queries with its examples."""
+"""The value of a fitted classifier, with the covariances of queries and its examples."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,29 +18,29 @@ from mirrorshot.softmax.arrays import NDArray
 
 Queries: TypeAlias = Float[NDArray[np.float64], "1 M D"]
 PriorMeans: TypeAlias = Float[NDArray[np.float64], "1 C M"]
-"""Means of the prior of the latents at queries."""
+"""Prior means of the latents at queries."""
 
-_SMALL = 2**12  # latents that one thread computes fastest
+_SMALL = 2**12  # up to this many latents, one thread is fastest
 
 
 class Fitted(NamedTuple):
-    """Everything that was learned from the examples; immutable, so that threads can share it.
+    """Everything that was learned from the examples; immutable, so threads can share it.
 
     Attributes:
-        examples: the examples as they were given.
+        examples: the examples of the user.
         classes: the class labels, sorted.
         map: from embeddings to the features that the kernel sees.
-        support: the examples that count, as a batch of one task; their features.
-        kernel: the kernel that was chosen.
+        support: the examples of positive weight with their features, as a batch of one task.
+        kernel: the chosen kernel.
         centre: subtracted from the features, (1, 1, D).
         outputscale: mean prior variance of the latents.
         link: from latents to probabilities.
         posterior: of the latents at the support, a batch of one task.
         loo_log_likelihood: leave-one-out predictive log-likelihood of the examples, in nats.
         elbo: lower bound of the log evidence, in nats.
-        gap: nats by which `elbo` is below its optimum, at most; None if that is not known.
-        start: "prior" or "previous": where inference started.
-        n_steps: steps of inference taken.
+        gap: nats by which `elbo` is below its optimum, at most; None if unknown (old files).
+        start: where inference started, "prior" or "previous".
+        n_steps: number of steps of inference.
     """
 
     examples: Examples
@@ -60,21 +60,21 @@ class Fitted(NamedTuple):
 
     @property
     def temperature(self) -> float:
-        """Temperature of the probabilities: the exponential of the mean of its logarithm."""
+        """Temperature of the probabilities: the exponential of the mean log temperature."""
         return self.link.temperature
 
     @property
     def temperature_std(self) -> float:
-        """Standard deviation of the logarithm of the temperature."""
+        """Standard deviation of the log temperature."""
         return self.link.temperature_std
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Which examples count: those of positive weight."""
+        """Whether each example has positive weight."""
         return self.examples.weight > 0
 
     def cross(self, x: Queries) -> tuple[Float[NDArray[np.float64], "1 _ N M"], Float[NDArray[np.float64], "1 _ M"]]:
-        """Return the prior covariances of the support with queries, and the prior variances of these."""
+        """Return the prior covariances of support and queries, and the prior variances of the queries."""
         return self.kernel.cross(self.support.x, self.map(x), centre=self.centre)
 
     def prior_var(self, x: Queries) -> Float[NDArray[np.float64], "1 _ M"]:
@@ -84,9 +84,9 @@ class Fitted(NamedTuple):
 
 @contextlib.contextmanager
 def few_threads(n_latents: int) -> Iterator[None]:
-    """Compute with one thread where the work is small: latents are examples or queries times classes.
+    """Use one thread if there are few latents (examples or queries times classes).
 
-    Exponentials of extreme embeddings overflow and vanish as they should, without warnings.
+    NumPy's floating-point warnings are off: exponentials of extreme embeddings overflow and vanish as they should.
     """
     with np.errstate(all="ignore"), one_blas_thread(is_small=n_latents <= _SMALL):
         yield

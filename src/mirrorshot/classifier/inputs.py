@@ -1,4 +1,4 @@
-"""Checks of what users give a classifier, and its form as arrays."""
+"""Checks of user input, and its conversion to arrays."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from numpy.typing import ArrayLike
 from mirrorshot.softmax.arrays import NDArray, is_tensor
 from mirrorshot.types import InvalidInputError
 
-LARGEST = 1e100  # absolute value of an embedding; squares of larger ones overflow, of smaller than its inverse vanish
-SMALLEST_SCALE, LARGEST_SCALE = 1e-12, 1e12  # of output scales and temperatures
-LARGEST_WEIGHT = 1e8  # of an example; the error of the quadrature times a larger one is more than a nat
+LARGEST = 1e100  # absolute value of an embedding; larger squares may overflow, those below 1 / LARGEST may vanish
+SMALLEST_SCALE, LARGEST_SCALE = 1e-12, 1e12  # of outputscales and temperatures
+LARGEST_WEIGHT = 1e8  # of an example; times a larger one, the error of the quadrature exceeds a nat
 
-_FEW_COLUMNS = 64  # of measurements rather than of an embedding
-_UNLIKE = 30.0  # ratio of the scales of columns from which they are of different units
+_FEW_COLUMNS = 64  # at most this many columns may be measurements instead of an embedding
+_UNLIKE = 30.0  # from this ratio of their scales on, columns have different units
 
 
 def query_prior_mean(
     scores: ArrayLike | None, n: int, n_way: int, *, is_wanted: bool
 ) -> Float[NDArray[np.float64], "1 C M"]:
-    """Return the prior means of queries from their scores; zero if the examples have no scores either."""
+    """Return the prior means of queries from their scores; zero without scores."""
     check_has_scores(scores, is_wanted)
     if scores is None:
         return np.zeros((1, n_way, n))
@@ -28,7 +28,7 @@ def query_prior_mean(
 
 
 def check_scores(scores: ArrayLike, n: int, n_way: int) -> NDArray[np.float64]:
-    """Prior scores of a user as an array of shape (n, n_way)."""
+    """Return prior scores as an array of shape (n, n_way)."""
     matrix = np.ascontiguousarray(to_numpy(scores), dtype=np.float64)
     if matrix.shape != (n, n_way) or not np.isfinite(matrix).all():
         raise InvalidInputError(
@@ -39,21 +39,21 @@ def check_scores(scores: ArrayLike, n: int, n_way: int) -> NDArray[np.float64]:
 
 
 def check_has_scores(scores: ArrayLike | None, is_wanted: bool) -> None:
-    """Refuse prior scores that the examples have not, and none where they have."""
+    """Refuse prior scores if the examples have none, and their absence if the examples have them."""
     if (scores is not None) != is_wanted:
         had, got = ("had them", "none") if is_wanted else ("had none", "some")
         raise InvalidInputError(f"Expected `prior_scores` as in `fit`, which {had}, but got {got}.")
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse what is no number strictly between 0 and 1."""
+    """Refuse values that are not a number strictly between 0 and 1."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not is_number or not 0.0 < value < 1.0:
         raise InvalidInputError(f"Expected `{name}` to be a number between 0 and 1, but got {value!r}.")
 
 
 def check_count(name: str, value: Any, largest: int, meaning: str) -> None:
-    """Refuse what is no integer from 1 to a largest number, which has a meaning."""
+    """Refuse values that are not an integer from 1 to `largest`; `meaning` describes the limit in the message."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not 1 <= value <= largest:
         raise InvalidInputError(
             f"Expected `{name}` to be an integer from 1 to {largest}, {meaning}, but got {value!r}."
@@ -61,7 +61,7 @@ def check_count(name: str, value: Any, largest: int, meaning: str) -> None:
 
 
 def to_numpy(data: Any) -> Any:
-    """Torch tensors as arrays (NumPy has no bfloat16: it becomes float32); everything else as it is."""
+    """Return torch tensors as arrays (bfloat16 as float32, because NumPy lacks it) and other values unchanged."""
     if not is_tensor(data):
         return data
     data = data.detach().cpu()
@@ -69,7 +69,7 @@ def to_numpy(data: Any) -> Any:
 
 
 def check_labels(labels: Any) -> Any:
-    """Labels as an array: none is missing, and all sort together; those of other shapes as they are.
+    """Return one-dimensional labels as an array, other values unchanged; refuse labels that are missing or do not sort.
 
     Example:
         >>> check_labels(np.array([2, 1], dtype=object)).dtype.kind
@@ -79,7 +79,7 @@ def check_labels(labels: Any) -> Any:
     if array.ndim != 1 or array.dtype.kind not in "OMmbiuf":
         return labels
     if array.dtype.kind in "biuf":
-        return array  # scikit-learn would make floats of the integers and truth values of a frame
+        return array  # scikit-learn would convert integers and booleans of a frame to floats
     missing = [i for i, label in enumerate(array) if _is_missing(label)]
     if missing:
         raise InvalidInputError(
@@ -98,11 +98,11 @@ def check_labels(labels: Any) -> Any:
 
 
 def _is_missing(label: Any) -> bool:
-    return label is None or type(label).__name__ == "NAType" or bool(label != label)  # NaN and NaT are not themselves
+    return label is None or type(label).__name__ == "NAType" or bool(label != label)  # NaN, NaT
 
 
 def as_written(label: Any) -> str:
-    """A label as Python writes it, without the type that NumPy gives it.
+    """Return a label as Python writes it, without NumPy's type.
 
     Example:
         >>> as_written(np.int64(3)), as_written(np.str_("owl"))
@@ -112,9 +112,9 @@ def as_written(label: Any) -> str:
 
 
 def differ_in_units(X: NDArray[Any]) -> bool:
-    """Whether the columns of a table are few and of scales so different that they must be of different units.
+    """Whether the columns are few, and their scales so different that they must be of different units.
 
-    Two rows tell nothing of units: scaled, they differ alike in all columns.
+    False for fewer than three rows, because one of two rows may be a multiple of the other.
 
     Example:
         >>> differ_in_units(np.array([[1.0, 1000.0], [2.0, 3000.0], [1.5, 100.0]]))
@@ -131,12 +131,7 @@ def differ_in_units(X: NDArray[Any]) -> bool:
 
 
 def check_embeddings(X: NDArray[np.float64], original: Any) -> NDArray[np.float64]:
-    """Embeddings as inference takes them: finite, of a size that can be squared, and laid out in order.
-
-    Args:
-        X: embeddings, shape (n, n_features).
-        original: as the user gave them; a frame has names of columns.
-    """
+    """Return finite, contiguous embeddings; messages use the column names of `original`, if it is a frame."""
     if not max(X.max(initial=0.0), -X.min(initial=0.0)) <= LARGEST:
         too_large = ~(np.abs(X) <= LARGEST)
         bad = np.argwhere(too_large & ~np.isfinite(X)) if not np.isfinite(X).all() else np.argwhere(too_large)

@@ -1,7 +1,7 @@
-"""A fitted classifier with its settings, for programs whose embeddings are arrays: it needs no scikit-learn.
+"""A fitted classifier with its settings, for programs with plain arrays.
 
-Design note: `FewShotClassifier` is the same for users, whose data may be frames, lists or anything else. To import its
-base class takes half a second, as long as all the rest of `mirrorshot predict`.
+Design note: `FewShotClassifier` accepts frames, lists and other data, but its base class needs scikit-learn. Importing
+it takes half a second, as long as all the rest of `mirrorshot predict`.
 """
 
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ from mirrorshot.types import InvalidInputError
 
 
 class Learned(NamedTuple):
-    """An immutable classifier: edits return another one.
+    """An immutable classifier: `add` and `remove` return a new one.
 
     Attributes:
-        fitted: what was learned.
-        settings: the checked parameters, which an edit needs again.
+        fitted: the fitted value.
+        settings: the checked parameters, which an edit uses again.
         feature_names: names of the features, if it was fitted to a data frame.
 
     Example:
@@ -39,25 +39,21 @@ class Learned(NamedTuple):
 
     @classmethod
     def fit(cls, X: NDArray[Any], y: NDArray[Any], **parameters: Any) -> "Learned":
-        """Learn from embeddings (n, D) and labels (n,), with parameters of `FewShotClassifier`."""
+        """Fit embeddings (n, D) and labels (n,), with the parameters of `FewShotClassifier`."""
         settings = Settings(**parameters).check()
         return cls(learn(settings, _examples(X, y)), settings)
 
     def add(self, X: NDArray[Any], y: NDArray[Any]) -> "Learned":
-        """Return the classifier with more examples, after those that it has."""
+        """Return a classifier with additional examples, appended to the existing ones."""
         more = _examples(X, y)._replace(declared=self.fitted.examples.declared)
         return self._replace(fitted=edit.extend(self.fitted, self.settings, more, None))
 
     def remove(self, index: Any) -> "Learned":
-        """Return the classifier without the examples at some places; a class that loses its last one goes too."""
+        """Return a classifier without the examples at `index`; a class without examples is removed."""
         return self._replace(fitted=edit.reduce(self.fitted, self.settings, index, drop_class=True))
 
     def queries(self, X: NDArray[Any]) -> tuple[Fitted, NDArray[np.float64], NDArray[np.float64]]:
-        """Return the arguments of the functions of `predict`, `decide`, `promise` and `explain` for embeddings (M, D).
-
-        Raises:
-            InvalidInputError: there are none, or they are not finite or too large; or the examples have prior scores.
-        """
+        """Return the arguments for functions of `predict`, `decide`, `promise` and `explain` from embeddings (M, D)."""
         if not len(X):
             raise InvalidInputError(f"Expected at least one query, but got an array of shape {X.shape}.")
         return queries(self.fitted, _as_double(X)[None], None)

@@ -1,13 +1,13 @@
-"""From latents to class probabilities: a moderated softmax, averaged over what is known of its temperature.
+"""Class probabilities from latents: a moderated softmax, averaged over the uncertainty of its temperature.
 
     z_c = (m_c - mean of m over classes) / sqrt(1 + kappa v_c),    p = sum_k h_k softmax(z / (tau exp(sigma x_k)))
 
-with the means `m` and variances `v` of the latents, and the three nodes `x_k` and weights `h_k` of Gauss-Hermite for a
-normal log temperature of mean `log tau` and standard deviation `sigma`. The mean over classes is zero unless the prior
-has scores of its own; without it a score that all classes share would count.
+`m` and `v` are means and variances of the latents; `x_k` and `h_k` are nodes and weights of a Gauss-Hermite rule with
+three nodes, for a normal log temperature of mean `log tau` and standard deviation `sigma`. Subtracting the mean over
+classes removes a score that all classes share. It is zero without prior scores, if all classes share the kernel.
 
 Rejected: `E[softmax]^(1 / tau)`, the form of earlier versions. At the best temperature of each set of embeddings it has
-the higher NLL on almost all, above all with many classes (`docs/research.md`).
+the higher NLL on almost all sets, above all with many classes (`docs/research.md`).
 """
 
 import functools
@@ -23,15 +23,15 @@ from mirrorshot.softmax.arrays import NDArray, log_softmax
 from mirrorshot.softmax.moments import log_predictive
 
 EMBEDDINGS, OTHERS = 0.03, 0.4
-"""How much the variance moderates the means, `kappa`: for cosines of embeddings, where 0.01 to 0.1 are nearly equal,
-and for tables and other kernels, where 0.2 to 1 are: their variances differ more from query to query."""
+"""`kappa`: how much the variance moderates the means. The first is for cosines of embeddings (0.01 to 0.1 are nearly
+equal), the second for tables and other kernels (0.2 to 1), whose variances differ more between queries."""
 
 NODES = (-math.sqrt(3.0), 0.0, math.sqrt(3.0))
 WEIGHTS = (1 / 6, 2 / 3, 1 / 6)
 
 
 def moderation_of(kernel: Kernel, n_features: int) -> float:
-    """Return `kappa` for a kernel of that many features.
+    """Return `kappa` for a kernel and a number of features.
 
     Example:
         >>> moderation_of(Cosine(), 1280), moderation_of(Cosine(), 4)
@@ -43,7 +43,7 @@ def moderation_of(kernel: Kernel, n_features: int) -> float:
 def moderated(
     mean: Float[NDArray[np.float64], "*batch C"], var: Float[NDArray[np.float64], "*batch C"], moderation: float
 ) -> Float[NDArray[np.float64], "*batch C"]:
-    """Return `(m - its mean over classes) / sqrt(1 + kappa v)`: a latent that is less certain counts less.
+    """Return `(m - its mean over classes) / sqrt(1 + kappa v)`: less certain latents count less.
 
     Example:
         >>> moderated(np.array([2.0, -2.0]), np.array([0.0, 100.0]), 0.03).tolist()
@@ -53,12 +53,12 @@ def moderated(
 
 
 class Link(NamedTuple):
-    """How latents become probabilities.
+    """The parameters that turn latents into probabilities.
 
     Attributes:
-        temperature: exponential of the mean of its logarithm, `tau`.
-        temperature_std: standard deviation of the logarithm, `sigma`; zero for a temperature that was given.
-        moderation: `kappa`; None in files of earlier versions: `E[softmax]` raised to `1 / tau`.
+        temperature: `tau`, the exponential of the mean log temperature.
+        temperature_std: `sigma`, the standard deviation of the log temperature; zero if the temperature was given.
+        moderation: `kappa`; None in files of earlier versions, for `E[softmax]` raised to `1 / tau`.
     """
 
     temperature: float
@@ -66,7 +66,7 @@ class Link(NamedTuple):
     moderation: float | None = EMBEDDINGS
 
     def terms(self) -> list[tuple[float, float]]:
-        """Return the temperatures to average over, each with its weight.
+        """Return the temperatures of the average, each with its weight.
 
         Example:
             >>> Link(0.5).terms()

@@ -1,7 +1,7 @@
-"""The memory that a fit, or a choice from a pool, takes, computed before it starts.
+"""Memory of a fit, or of a choice from a pool, estimated before it starts.
 
-A task of `C` classes and `N` examples whose covariance has rank `R` works on a few arrays of `N^2` numbers, one of
-`C R^2` for each kernel that is compared, some dozen of `N C`, and up to a bound one of `C N^2`.
+A task of `C` classes and `N` examples with a covariance of rank `R` needs a few arrays of `N^2` numbers, one of `C R^2`
+for each kernel that is compared, about 150 of `N C`, and one of `C N^2` up to a limit.
 """
 
 import math
@@ -14,19 +14,15 @@ from mirrorshot.types import InvalidInputError
 VARIABLE = "MIRRORSHOT_MAX_MEMORY_GIB"
 _SQUARES = 5  # arrays of N^2, also for a pool of N
 _LATENTS = 150  # arrays of N C
-_RESPONSE = SQUARES_SIZE  # most numbers of the squared covariances (`gp.weight_space`), with what is made of them
+_RESPONSE = SQUARES_SIZE  # most numbers of the squared covariances (`gp.weight_space`) and the arrays made from them
 _DENSE = 12  # arrays of C N^2 in the safeguarded loop
 _PAIRS = 9  # arrays of N C^2 float32 there
 
 
 def bytes_needed(n_examples: int, n_way: int, rank: int, n_candidates: int = 1) -> int:
-    """About the most bytes that a fit takes, on top of the embeddings.
+    """Estimate the largest number of bytes of a fit, without the embeddings.
 
-    Args:
-        n_examples: number of examples.
-        n_way: number of classes.
-        rank: largest rank of the covariance; for linear and cosine kernels the number of features.
-        n_candidates: number of kernels that are compared.
+    `rank` is the largest rank of the covariance: for linear and cosine kernels the number of features.
 
     Example:
         >>> bytes_needed(100, 5, 64) / 2**20 < 10
@@ -40,12 +36,12 @@ def bytes_needed(n_examples: int, n_way: int, rank: int, n_candidates: int = 1) 
 
 
 def fits_dense(n_examples: int, n_way: int) -> bool:
-    """Whether the safeguarded loop, which has a covariance matrix for each class, fits into memory too."""
+    """Whether memory suffices for the safeguarded loop, which has a covariance matrix for each class."""
     return 8 * n_way * n_examples**2 * _DENSE + 4 * n_examples * n_way**2 * _PAIRS <= memory_limit()
 
 
 def memory_limit() -> float:
-    """Bytes that a fit may take: `MIRRORSHOT_MAX_MEMORY_GIB`, or else the memory of the machine."""
+    """Return the bytes that a fit may take: `MIRRORSHOT_MAX_MEMORY_GIB`, by default the memory of the machine."""
     given = os.environ.get(VARIABLE)
     if given is None:
         return _physical_memory()
@@ -61,12 +57,12 @@ def memory_limit() -> float:
 def _physical_memory() -> float:
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):  # a system that does not say
+    except (AttributeError, ValueError, OSError):  # not available on this system
         return float("inf")
 
 
 def check_memory(n_examples: int, n_way: int, rank: int, n_candidates: int) -> None:
-    """Refuse a task that would not fit into memory, and say which sizes would."""
+    """Refuse a task that would not fit into memory; the message says which sizes would."""
     needed, limit = bytes_needed(n_examples, n_way, rank, n_candidates), memory_limit()
     if needed <= limit:
         return
@@ -80,7 +76,7 @@ def check_memory(n_examples: int, n_way: int, rank: int, n_candidates: int) -> N
 
 
 def check_pool_memory(size: int) -> None:
-    """Refuse a pool whose covariances would not fit into memory, and say how many would."""
+    """Refuse a pool with covariances that would not fit into memory; the message says which size would."""
     limit, needed = memory_limit(), 8 * _SQUARES * size**2
     if needed > limit:
         most = math.isqrt(int(limit / (8 * _SQUARES)))
@@ -91,7 +87,6 @@ def check_pool_memory(size: int) -> None:
 
 
 def _largest(fits: Callable[[int], bool], above: int) -> int:
-    """The largest number below `above` that fits, by bisection; 0 if none does."""
     low = 0
     while above - low > 1:
         middle = (low + above) // 2

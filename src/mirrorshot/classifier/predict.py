@@ -1,4 +1,4 @@
-"""Predictions of a fitted classifier: latents, probabilities, and both without an example."""
+"""Predictions of a fitted classifier: latents, probabilities, and leave-one-out probabilities."""
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +14,7 @@ _QUERY_ELEMENTS = 2**24  # queries are predicted in chunks of at most this many 
 
 
 def queries(fitted: Fitted, x: Queries, prior_scores: ArrayLike | None) -> tuple[Fitted, Queries, PriorMeans]:
-    """Return the arguments of the functions below: a fit, checked queries, and their prior means."""
+    """Return the arguments of the functions below: the fit, the queries, and their prior means."""
     support = fitted.support
     is_wanted = support.prior_mean is not None
     return fitted, x, query_prior_mean(prior_scores, x.shape[1], support.n_way, is_wanted=is_wanted)
@@ -48,10 +48,10 @@ def proba(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.floa
 def loo_proba(
     fitted: Fitted, fraction: Float[NDArray[np.float64], " N"], leak: Float[NDArray[np.float64], "1 C N"] | None = None
 ) -> Float[NDArray[np.float64], "N C"]:
-    """Return the probabilities of the support, each point without a fraction of itself.
+    """Return the class probabilities of each support point, predicted without a fraction of it.
 
-    Design note: without `selection.centre_leak` by default. What the centre knows of a point that is left out makes up
-    for the example that is missing; with the correction sets cover too much and fewer wrong labels come first.
+    Design note: by default without `selection.centre_leak`. The centre still contains the point left out, which makes
+    up for the missing example. With the correction, sets cover too much and fewer wrong labels come first.
     """
     support = fitted.support
     with few_threads(len(support.y) * support.n_way):

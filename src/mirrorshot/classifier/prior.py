@@ -1,11 +1,11 @@
-"""Priors: what is known of the embeddings of an encoder, or of embeddings in general, before any example is seen.
+"""Priors: knowledge about the embeddings of an encoder, or of embeddings in general, before any example.
 
 A `Prior` holds a map of the embeddings, the share of the examples' mean to subtract, the scale of the kernel, and the
 distribution of the predictive temperature. `FewShotClassifier(prior=...)` uses one that was learned on many classes of
-an encoder (`mirrorshot.classifier.prior_learning`). Without one it uses the broad rules of this module, which were
-learned over embeddings of images, characters, texts and tables (`docs/research.md`).
+an encoder (`mirrorshot.classifier.prior_learning`). Otherwise it uses the broad rules of this module, learned over
+embeddings of images, characters, texts and tables (`docs/research.md`).
 
-A file of a prior is a sealed safetensors file of a few hundred kilobytes; everything in it is checked on reading.
+A prior is stored as a sealed safetensors file of at most a few hundred kilobytes; reading checks every part of it.
 """
 
 import math
@@ -31,15 +31,15 @@ _SHORT, _LONG = 1e-140, 1e140  # between them the square of a length neither van
 
 
 class FeatureMap(NamedTuple):
-    """From embeddings to the features that the kernel sees.
+    """A map from embeddings to the features that the kernel sees.
 
-    Square roots (of negative values: zero), unit length, minus a mean, `x + ((x V^T) g) V` along orthonormal
-    directions `V`, unit length again. Each part is optional.
+    Steps, each optional: square roots (of negative values: zero), unit length, minus a mean, `x + ((x V^T) g) V` along
+    orthonormal directions `V` (only with a mean), unit length again.
 
     Attributes:
         root: take square roots.
         unit: scale to unit length.
-        mean: to subtract, (D,), or None.
+        mean: (D,), or None.
         directions: orthonormal rows, (R, D), or None.
         gain: of each direction, (R,), above -1; -0.5 halves the features along it.
     """
@@ -70,7 +70,7 @@ class FeatureMap(NamedTuple):
 
 
 def unit_length(x: Float[NDArray[np.float64], "*B D"]) -> Float[NDArray[np.float64], "*B D"]:
-    """Return rows of length one; rows of zeros stay. Lengths that overflow or vanish when squared do not.
+    """Return rows of length one; rows of zeros stay. Squared lengths neither overflow nor vanish.
 
     Example:
         >>> unit_length(np.array([[3e200, 4e200], [0.0, 0.0]])).tolist()
@@ -86,16 +86,16 @@ def unit_length(x: Float[NDArray[np.float64], "*B D"]) -> Float[NDArray[np.float
 
 
 class TemperaturePrior(NamedTuple):
-    """Normal distribution of the log temperature, its mean linear in the logarithms of what a task shows.
+    """Normal distribution of the log temperature; its mean is linear in logarithms of properties of the task.
 
     Attributes:
-        intercept: for one example of each of two classes.
+        intercept: for one example of each of two classes, one feature and an outputscale of 30.
         shots: slope in log(examples of a class).
         ways: slope in log(classes - 1).
         features: slope in log(features), of at most `MAX_COUNTED` features.
         scale: slope in log(outputscale / 30).
         std: standard deviation.
-        spread: slope in log(spread / 0.15), of the cosines between classes (`selection.log_spread`).
+        spread: slope in log(spread / 0.15), the spread of the cosines between classes (`selection.log_spread`).
     """
 
     intercept: float
@@ -124,47 +124,45 @@ class TemperaturePrior(NamedTuple):
 
 
 def of_moderated(earlier: TemperaturePrior) -> TemperaturePrior:
-    """Return the prior of the temperature of the moderated softmax from one of `E[softmax]^(1 / tau)`.
+    """Convert the temperature prior of `E[softmax]^(1 / tau)` to that of the moderated softmax.
 
-    The logarithms of the two best temperatures differ by `1.23 - 0.13 log(classes - 1)` on sets of embeddings, with a
-    standard deviation of 0.03.
+    The best log temperatures differ by `1.23 - 0.13 log(classes - 1)` on sets of embeddings, standard deviation 0.03.
     """
     return earlier._replace(intercept=earlier.intercept + 1.23, ways=earlier.ways - 0.13)
 
 
 MAX_COUNTED = 2048
-LINK, EARLIER_LINK = "moderated", "power"  # what the temperature of a prior belongs to; the first files do not say it
+LINK, EARLIER_LINK = "moderated", "power"  # the link of a prior's temperature; the first files do not contain it
 BROAD_TEMPERATURE = TemperaturePrior(0.72, 0.17, 0.08, -0.19, std=0.35, spread=0.33)
-"""Of embeddings of unknown origin: a regression over sets of images, characters, texts and tables."""
+"""For embeddings of unknown origin: a regression over sets of images, characters, texts and tables."""
 TABLE_TEMPERATURE = BROAD_TEMPERATURE._replace(intercept=-0.22, ways=0.03, std=0.5)
-"""Of few features: tables differ more than embeddings."""
+"""For few features: tables differ more than embeddings."""
 OTHER_TEMPERATURE = TemperaturePrior(-0.76, 0.15, 0.06, scale=0.15, std=0.5)
-"""Of kernels that do not measure angles: set on tables."""
+"""For kernels that do not measure angles, fitted on tables."""
 _FEW_FEATURES = 100
 
 
 def broad_map(x: Float[NDArray[np.float64], "N D"]) -> FeatureMap:
-    """Return the map of embeddings of unknown origin: unit length, of square roots if no value is negative.
+    """Return the map of embeddings of unknown origin: unit length, after square roots if no value is negative.
 
-    Features after a rectifier, counts and pixels are not negative; their square roots are nearer to normal, and no
-    single large feature decides.
+    Square roots of rectified features, counts and pixels are nearer to normal, and no single large feature dominates.
     """
     return FeatureMap(root=bool((x >= 0).all()), unit=True)
 
 
 def has_few_features(n_features: int) -> bool:
-    """Whether embeddings may be measurements of a table."""
+    """Whether the embeddings may be measurements of a table."""
     return n_features < _FEW_FEATURES
 
 
 def broad_outputscale(n_features: int) -> float:
-    """Return the output scale of embeddings of unknown origin: few features need a more flexible prior."""
+    """Return the outputscale for embeddings of unknown origin: few features need a more flexible prior."""
     return 100.0 if has_few_features(n_features) else 30.0
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is known of the embeddings of an encoder. Immutable.
+    """Knowledge about the embeddings of an encoder. Immutable.
 
     Attributes:
         map: from embeddings to features.
@@ -172,7 +170,7 @@ class Prior:
         centre: share of the mean of a task's examples that is subtracted from the features, from 0 to 1.
         temperature: prior of the predictive temperature.
         encoder: name of the encoder, or empty.
-        learned_on: the data, for people.
+        learned_on: description of the data.
     """
 
     map: FeatureMap
@@ -183,7 +181,7 @@ class Prior:
     learned_on: str = ""
 
     def check_features(self, n_features: int) -> None:
-        """Raise `InvalidInputError` if embeddings have another number of features than the prior."""
+        """Raise `InvalidInputError` if the prior was learned on another number of features."""
         if self.map.mean is not None and len(self.map.mean) != n_features:
             of = f" of the encoder {self.encoder!r}" if self.encoder else ""
             raise InvalidInputError(
@@ -197,10 +195,10 @@ class Prior:
 
     @classmethod
     def load(cls, path: str | Path) -> "Prior":
-        """Read a prior that `save` wrote. Nothing in the file is executed.
+        """Read a prior written by `save`. Nothing in the file is executed.
 
         Raises:
-            CheckpointError: the file is cut off, changed, foreign, or of a newer mirrorshot.
+            CheckpointError: the file is truncated, changed, foreign, or of a newer mirrorshot.
         """
         saved = load_sealed(Path(path), kind="prior", version=PRIOR_VERSION, max_bytes=MAX_BYTES)
         try:
@@ -210,7 +208,7 @@ class Prior:
 
 
 def prior_state(prior: Prior) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
-    """Return a prior as arrays of single precision and JSON."""
+    """Return a prior as single-precision arrays and JSON."""
     names = ("mean", "directions", "gain")
     arrays = {name: array.astype(np.float32) for name in names if (array := getattr(prior.map, name)) is not None}
     info = {
@@ -226,7 +224,7 @@ def prior_state(prior: Prior) -> tuple[dict[str, NDArray[np.float32]], dict[str,
 
 
 def restore_prior(arrays: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> Prior:
-    """Return the prior of a state, every part checked. Raises KeyError, TypeError or ValueError with a reason."""
+    """Return the prior of a state; raise KeyError, TypeError or ValueError with a reason if a part is invalid."""
     if type(info["root"]) is not bool or type(info["unit"]) is not bool:
         raise ValueError("root and unit are not true or false")
     outputscale, centre = (_number(name, info[name], 1e6) for name in _NUMBERS)

@@ -1,13 +1,12 @@
-"""Empirical Bayes over tasks of background classes: the prior of an encoder.
+"""Empirical Bayes over tasks of background classes: learns the prior of an encoder.
 
-Statistics of the features (mean, within-class covariance) come from one half of the background classes; how much of
-them to use is decided by tasks of the other half: the settings with the lowest NLL at the best temperature. The
-temperature is then regressed on shots and classes over all tasks. Every domain (the background as it is, and the same
-images degraded: `mirrorshot prior` makes them) has tasks of its own, so the spread of the best temperatures shows how
-far to trust them on a domain that nobody has seen.
+Half of the background classes give mean and within-class covariance of the features. Tasks of the others select
+shrinkage and centre (lowest NLL at the best temperature), and their temperatures are regressed on shots and classes.
+The final map uses all classes. Every domain (the background, and degraded copies that `mirrorshot prior` makes) has its
+own tasks, so the spread of the best temperatures shows how far to trust them on an unseen domain.
 
-Rejected: the within-class covariance as it is. On other domains than its own it costs 1 to 4 points of accuracy; shrunk
-by half or more towards a multiple of the identity it gains up to 1.5.
+Rejected: the covariance without shrinkage. On other domains it costs 1 to 4 points of accuracy; shrunk by half or more
+towards a multiple of the identity it gains up to 1.5.
 """
 
 import itertools
@@ -33,14 +32,14 @@ OUTPUTSCALE = 30.0
 _SHOTS, _WAYS, _QUERIES, _TASKS = (1, 5), (5, 15), 5, 24
 _TEMPERATURES = np.geomspace(0.03, 20.0, 80)
 _MIN_CLASSES, _MIN_EXAMPLES = 10, 10
-_MIN_STD = 0.2  # of a log temperature; domains that nobody has differ by more than the known ones
+_MIN_STD = 0.2  # of a log temperature; unseen domains differ by more than the known ones
 
 Features = Float[NDArray[np.float64], "n D"]
 Labels = Int[NDArray[np.int64], " n"]
 
 
 class Statistics(NamedTuple):
-    """Mean and within-class covariance of features: its largest eigenvalues with their directions, and the rest."""
+    """Mean and within-class covariance of features, with the means of the eigenvalues not stored and of all."""
 
     mean: Float[NDArray[np.float64], " D"]
     directions: Float[NDArray[np.float64], "R D"]
@@ -49,12 +48,12 @@ class Statistics(NamedTuple):
     average: float
 
     def map(self, shrinkage: float, *, root: bool) -> FeatureMap:
-        """Whitening by the covariance, shrunk towards a multiple of the identity; scaled by one where it is flat."""
+        """Return the whitening by the covariance, shrunk towards a multiple of the identity."""
         kept, flat = (
             (1 - shrinkage) * value + shrinkage * self.average for value in (self.eigenvalues, self.remaining)
         )
         mean, directions, gain = (
-            array.astype(np.float32).astype(np.float64)  # as a file has them
+            array.astype(np.float32).astype(np.float64)  # the precision of a file
             for array in (self.mean, self.directions, np.sqrt(flat / kept) - 1.0)
         )
         return FeatureMap(root, True, mean, directions, gain)
@@ -67,13 +66,9 @@ def learn_prior(
     learned_on: str = "",
     seed: int = 0,
 ) -> Prior:
-    """Learn a prior from embeddings of many background classes.
+    """Learn a prior from embeddings (n, D) and labels (n,) of many background classes, for each domain.
 
-    Args:
-        domains: embeddings (n, D) and labels (n,) of each domain.
-        encoder: name of the encoder.
-        learned_on: the data, for people.
-        seed: of the tasks.
+    `encoder` and `learned_on` describe it; `seed` determines the tasks.
 
     Raises:
         InvalidInputError: too few classes or examples.
@@ -94,7 +89,7 @@ def learn_prior(
 
 
 def measure(parts: Sequence[tuple[Features, Labels]]) -> Statistics:
-    """Return the mean of the class means and the pooled within-class covariance; each domain counts as much."""
+    """Return the mean of the class means and the pooled within-class covariance; all domains have equal weight."""
     D = parts[0][0].shape[1]
     means, S = [], np.zeros((D, D))
     for X, y in parts:
@@ -115,7 +110,7 @@ def measure(parts: Sequence[tuple[Features, Labels]]) -> Statistics:
 
 
 class Row(NamedTuple):
-    """The best temperature of tasks of a kind, the NLL it has, and the spread of the tasks (`selection.log_spread`)."""
+    """The best temperature for one kind of task, its NLL, and the mean spread of the tasks (`selection.log_spread`)."""
 
     n_shot: int
     n_way: int
@@ -125,7 +120,7 @@ class Row(NamedTuple):
 
 
 def rows_of(X: Features, y: Labels, centre: float, seed: int) -> list[Row]:
-    """Return the best temperature of tasks of each kind, from features as a map leaves them."""
+    """Return the best temperature for each kind of task, from features after the map."""
     n_classes, smallest = len(np.unique(y)), int(np.bincount(y)[np.unique(y)].min())
     ways = sorted({min(n_way, n_classes) for n_way in _WAYS})
     kinds = itertools.product(ways, [shot for shot in _SHOTS if shot < smallest])
@@ -163,7 +158,6 @@ def _scores(
     label: Int[NDArray[np.int64], " N"],
     n_way: int,
 ) -> Float[NDArray[np.float64], "T M C"]:
-    """Return the moderated latents of the cosine kernel for centred features of unit length."""
     K, cross = (OUTPUTSCALE * (x @ other.mT)[:, None] for other in (x, q))
     y = np.tile(label, (len(x), 1))
     posterior, _ = mirror_descent(K, y, n_way=n_way, tol=1e-4, validate=False)
@@ -172,9 +166,9 @@ def _scores(
 
 
 def regress(rows: Sequence[Row]) -> TemperaturePrior:
-    """Return the regression of the best log temperatures on the logarithms of shots and classes - 1.
+    """Regress the best log temperatures on the logarithms of shots and classes - 1.
 
-    The slope in the spread of the cosines is that of the broad prior: a few domains cannot tell it.
+    The slope in the spread of the cosines is that of the broad prior, because a few domains do not determine it.
 
     Example:
         >>> rows = [Row(n, c, 0.1 * n**0.2 * (c - 1) ** 0.25, 0.5) for n in (1, 5) for c in (5, 15)]
@@ -191,7 +185,6 @@ def regress(rows: Sequence[Row]) -> TemperaturePrior:
 
 
 def _check_domain(X: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[Features, Labels]:
-    """Keep the classes with enough examples; refuse too few of them."""
     labels, counts = np.unique(y, return_counts=True)
     kept = labels[counts >= _MIN_EXAMPLES]
     if X.ndim != 2 or len(X) != len(y) or len(kept) < _MIN_CLASSES:

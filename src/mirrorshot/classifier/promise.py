@@ -1,6 +1,6 @@
-"""Promises of a fitted classifier: sets of labels with a coverage, and rejection with a risk.
+"""Promises of a fitted classifier: label sets with a coverage, and rejection with a risk.
 
-Both follow from leave-one-out predictions of the examples.
+Both use leave-one-out predictions of the examples.
 """
 
 import math
@@ -19,17 +19,17 @@ from mirrorshot.gp.linalg import one_hot
 from mirrorshot.softmax.arrays import NDArray, diagonal
 from mirrorshot.types import InvalidInputError
 
-_CONTRADICTION = 0.01  # probability of so many errors, below which the probabilities are not believed
+_CONTRADICTION = 0.01  # warn if so many errors have a probability below this
 
 
 class Rejection(NamedTuple):
-    """Which queries to leave to someone else.
+    """Queries for which the classifier abstains.
 
     Attributes:
         rejected: whether the classifier should abstain, shape (n_queries,).
-        threshold: the probability that the best class must reach; infinite if no threshold will do.
-        risk: what the examples say about the error rate among the accepted, at most `target_risk`: what is to be
-            expected, or with `delta` the bound.
+        threshold: the probability that the best class must reach; infinite if no threshold keeps to the target.
+        risk: error rate among the accepted queries, according to the examples: the expected rate, or with `delta` its
+            upper bound. At most `target_risk`; 1 if the threshold is infinite.
     """
 
     rejected: NDArray[np.bool_]
@@ -38,13 +38,9 @@ class Rejection(NamedTuple):
 
 
 class _Countable(NamedTuple):
-    """The support, and what is left out of each example: at most one unit of its weight.
+    """The support, and the share `fraction` of each example to leave out: at most one unit of its weight.
 
-    Attributes:
-        y: labels.
-        weight: weights.
-        kept: whether the class of an example keeps another one without it.
-        fraction: share of the example that is left out.
+    `kept` says whether the class of an example remains without that part.
     """
 
     y: Int[NDArray[np.int64], " N"]
@@ -61,13 +57,12 @@ def predict_set(
     *,
     guarantee: bool,
 ) -> NDArray[np.bool_]:
-    """Return which labels are in the set of each query, (M, C).
+    """Return the label sets of queries as a mask, (M, C).
 
-    Conformal prediction with leave-one-out scores: the score of an example is the probability of its label,
-    predicted from the others. A label is in the set if its own score reaches the quantile of the examples' scores
-    that lies at `(n + 1) (1 - coverage)`, interpolated between two of them. For a fair comparison the score of a
-    label at a query is predicted without an (average) example of that class, as the examples' scores are.
-    Coverage is an average over tasks and queries. A query unlike all examples can have an empty set.
+    Conformal prediction with leave-one-out scores: the score of an example is the probability of its label, predicted
+    from the others. A label is in the set if its score reaches the quantile of these scores
+    (`decisions.conformal_threshold`). The score of a label at a query is predicted without one (average) example of
+    that class, as the examples' scores are; with `guarantee` from all examples.
     """
     score, weight = _loo_scores(fitted)
     _check_scores(float(weight.sum()), coverage)
@@ -83,23 +78,18 @@ def reject(
     target_risk: float,
     delta: float | None,
 ) -> Rejection:
-    """Return for which queries to abstain.
+    """Return the queries for which the classifier should abstain.
 
-    A query is accepted if the probability of its best class reaches a threshold `t`. A prediction of probability p
-    is wrong with probability 1 - p, so with `p_i` the top probability of each example, predicted from the others,
-    the lowest `t` is taken for which
+    A query is accepted if the probability of its best class reaches a threshold. Without `delta` it follows from the
+    expected errors of the examples, each predicted from the others (`decisions.expected_risk_threshold`). If the
+    probabilities are calibrated, errors among the accepted queries keep to the target on average over tasks; they are
+    rather fewer, because a query is predicted from one example more. If clearly more examples are wrong than their
+    probabilities allow, there is a warning. With one example for each class nothing can be left out, and the threshold
+    is `1 - target_risk`.
 
-        mean of (1 - p_i) over the examples with p_i >= t  <=  target_risk,
-
-    and `t = 1 - target_risk` where that is lower still. The errors among the accepted then keep to the target on
-    average over tasks as far as the probabilities are calibrated; they are rather fewer, because a query is
-    predicted from one example more. If clearly more examples are predicted wrongly than their probabilities allow,
-    there is a warning. With one example for each class nothing can be left out: `t = 1 - target_risk`.
-
-    With `delta` the errors are counted, whatever the probabilities say: with a confidence of `1 - delta` over the
-    draw of the examples the risk is below the exact (Clopper-Pearson) bound. Of `k` examples that reach `t`, `e`
-    are wrong; `P(Binomial(k, target_risk) <= e) <= delta` is tested downwards from the first `t` that could pass,
-    until one fails. If no threshold will do, everything is rejected, with a warning.
+    With `delta` the errors are counted, and calibration is not assumed: with a confidence of `1 - delta` over the draw
+    of the examples, the risk is below an exact bound (`decisions.risk_threshold`). If no threshold passes, everything
+    is rejected, with a warning.
     """
     y, weight, kept, fraction = _countable(fitted)
     prob = loo_proba(fitted, fraction)[kept]
@@ -121,7 +111,7 @@ def _countable(fitted: Fitted) -> _Countable:
 
 
 def _loo_scores(fitted: Fitted) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the probability of the label of each countable example, predicted without it, and the weights."""
+    """Return the leave-one-out probability of the label of each countable example, and the weights."""
     y, weight, kept, fraction = _countable(fitted)
     K = fitted.kernel(fitted.support.x, centre=fitted.centre)
     candidate = Candidate(fitted.kernel, fitted.centre, K, fitted.outputscale, 0.0)

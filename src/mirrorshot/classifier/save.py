@@ -1,4 +1,4 @@
-"""A fitted classifier to and from plain arrays and JSON; loading executes nothing."""
+"""Conversion of a fitted classifier to and from plain arrays and JSON; loading executes nothing."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ _NUMBERS = {  # name in the file, field of `Fitted`
 }
 _LINK = {"temperature_": "temperature", "temperature_std_": "temperature_std", "moderation_": "moderation"}
 _LABEL_KINDS = {"U": "text", "i": "integer", "u": "integer", "f": "number", "b": "boolean"}
-_PROBED = 4  # examples that a classifier from a file has to classify
+_PROBED = 4  # a classifier from a file must classify this many of its examples
 _REFUSALS = (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError, ArithmeticError)
 
 
@@ -44,11 +44,7 @@ class HeadState(NamedTuple):
 
 
 def head_state(learned: Learned) -> HeadState:
-    """Return the state of a fitted classifier, after the checks that reading makes of it.
-
-    Raises:
-        InvalidInputError: labels, kernel or a number cannot be written.
-    """
+    """Return the state of a fitted classifier; raise `InvalidInputError` if it could not be read again."""
     fitted, settings, feature_names = learned
     examples = fitted.examples
     classes, kind = _plain_classes(fitted.classes)
@@ -92,11 +88,7 @@ def head_state(learned: Learned) -> HeadState:
 
 
 def restore_head(state: HeadState, where: str) -> Learned:
-    """Return the classifier of a state, after checking every part and that the parts fit each other.
-
-    Args:
-        state: from `head_state`, perhaps by way of a file.
-        where: name of that file, for messages.
+    """Return the classifier of a state after checking each part and their agreement; `where` names it in messages.
 
     Raises:
         CheckpointError: the state is not that of a classifier.
@@ -118,7 +110,7 @@ def _restored(tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]) -> L
 def _checked(
     tensors: Mapping[str, NDArray[Any]], info: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Settings, list[str] | None]:
-    """Return the fields of `Fitted` but for the posterior, the settings, and the names of the features."""
+    """Return the fields of `Fitted` except the posterior, the settings, and the names of the features."""
     classes = checks.checked_classes(info["classes"], info["class_kind"])
     checks.check_examples(tensors, classes)
     n_features = tensors["rows.x"].shape[-1]
@@ -168,7 +160,6 @@ def _examples(tensors: Mapping[str, NDArray[Any]], classes: NDArray[Any], declar
 
 
 def _posterior(tensors: Mapping[str, NDArray[Any]], kernel: Kernel, support: Support) -> Posterior:
-    """Condition on the sites of the file, exactly as a fit does."""
     with few_threads(len(tensors["rows.y"]) * support.n_way):
         K = kernel(support.x, centre=tensors["centre"])
         if not np.isfinite(K).all():
@@ -177,7 +168,7 @@ def _posterior(tensors: Mapping[str, NDArray[Any]], kernel: Kernel, support: Sup
 
 
 def _check_answers(fitted: Fitted) -> None:
-    """Refuse parts that are fine one by one and together give no probabilities."""
+    """Refuse a state whose valid parts together give probabilities that are not finite."""
     x, prior = fitted.examples.x[:_PROBED], fitted.examples.prior
     scores = None if prior is None else prior[:_PROBED]
     if not np.isfinite(np.exp(log_proba(*queries(fitted, x[None], scores)))).all():
@@ -185,7 +176,6 @@ def _check_answers(fitted: Fitted) -> None:
 
 
 def _plain_classes(classes: NDArray[Any]) -> tuple[list[Any], str]:
-    """Return labels as JSON, and their kind."""
     if classes.dtype == object and all(isinstance(label, str) for label in classes):
         classes = classes.astype(np.str_)
     kind = _LABEL_KINDS.get(classes.dtype.kind)

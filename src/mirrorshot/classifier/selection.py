@@ -1,11 +1,10 @@
-"""Hyper-parameters and predictive temperature from the support set alone.
+"""Choice of the hyper-parameters and the predictive temperature from the support alone.
 
-Every candidate (a kernel and a centre) is one task of a batch; its leave-one-out predictive likelihood follows in
-closed form from the sites. The temperature sharpens the predictive: with a Gaussian-process prior a new point keeps
-so much variance that raw probabilities are far too modest, whatever the output scale (the variance grows with it).
-It has a prior, because a handful of points cannot determine it and one point per class says nothing about it.
-
-`mirrorshot.classifier.prior` has the prior of the log temperature: that of a `Prior`, or a broad one.
+A candidate is a kernel and a centre; its leave-one-out predictive likelihood follows in closed form from the sites. The
+temperature sharpens the predictive: under a Gaussian-process prior a new point keeps so much variance that raw
+probabilities are far too modest for every outputscale (the variance grows with it). The temperature has a prior
+(`mirrorshot.classifier.prior`), because a handful of points does not determine it, and one point per class gives no
+information about it.
 """
 
 import math
@@ -33,7 +32,7 @@ OUTPUTSCALES = (3.0, 10.0, 30.0, 100.0)
 LENGTHSCALES = (1.0, 0.5)  # in units of the root mean square distance of two examples
 
 _USUAL_SPREAD, _LEAST_SPREAD, _NO_SPREAD = 0.15, 0.03, 1e-6  # of the cosines between classes
-_CHUNK_ELEMENTS = 2**15  # probabilities that are tempered at a time: they stay in a processor's cache
+_CHUNK_ELEMENTS = 2**15  # probabilities that are tempered at a time: they fit into a processor's cache
 _TEMPERATURES = np.geomspace(0.03, 20.0, 80)
 
 
@@ -41,11 +40,11 @@ class Support(NamedTuple):
     """The labelled examples of one task.
 
     Attributes:
-        x: embeddings, (1, N, D).
-        y: labels 0 .. n_way - 1, (N,).
-        weight: how often each example counts, positive, (N,).
+        x: features.
+        y: labels 0 .. n_way - 1.
+        weight: how often each example counts, positive.
         n_way: number of classes; some may have no example.
-        prior_mean: mean of the prior of the latents, (1, C, N); None is zero.
+        prior_mean: mean of the prior of the latents; None is zero.
     """
 
     x: Float[NDArray[np.float64], "1 N D"]
@@ -56,7 +55,7 @@ class Support(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A kernel to choose, the centre it sees the embeddings from, its covariances, and the logarithm of its prior."""
+    """A kernel, the centre of its features, its covariances, its outputscale and its log prior probability."""
 
     kernel: Kernel
     centre: Float[NDArray[np.float64], "1 1 D"]
@@ -66,15 +65,16 @@ class Candidate(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Outcome of `select`.
+    """Result of `select`.
 
     Attributes:
         chosen: index of the chosen candidate.
-        link: from its latents to probabilities: mean and standard deviation of the logarithm of the temperature.
-        log_likelihood: leave-one-out predictive log-likelihood of each candidate at its own temperature, (G,).
-        evidence: logarithm of the leave-one-out likelihood of the chosen candidate, averaged over its prior of the
-            temperature, every class with the same weight: to compare kernels by. Rejected: every example with the same
-            weight. Of 20 examples of one class and 3 of others it prefers kernels that learn little but the counts.
+        link: its link, with the mean and standard deviation of the log temperature.
+        log_likelihood: leave-one-out predictive log-likelihood of each candidate at its best temperature, (G,).
+        evidence: logarithm of the leave-one-out likelihood of the chosen candidate, averaged over the prior of the
+            temperature, with equal weight for every class; `fit` compares kernels by it. Rejected: equal weight for
+            every example. With 20 examples of one class and 3 of others it prefers kernels that learn little but the
+            counts.
     """
 
     chosen: int
@@ -90,7 +90,7 @@ def make_candidates(
     outputscale: float | None,
     lengthscale: float | None,
 ) -> list[Candidate]:
-    """The kernels of that name with every output scale and length scale that is not given."""
+    """Return the named kernel with every outputscale and lengthscale that is not given."""
     stationary = name in ("rbf", "matern")
     unit = _rms_distance(support) if stationary else 1.0
     scales = OUTPUTSCALES if outputscale is None else (outputscale,)
@@ -105,7 +105,7 @@ def make_candidates(
         unscaled = make_kernel(name, **options)(support.x, centre=centre)
         size = float((support.weight * diagonal(unscaled)[0, 0]).sum() / support.weight.sum())
         for scale in scales:
-            # the output scale is the mean prior variance, whatever the size of the embeddings
+            # the outputscale is the mean prior variance for embeddings of any size
             factor = scale / size if size > 0 else scale
             kernel = make_kernel(name, outputscale=factor, **options)
             assert isinstance(kernel, ScaledKernel)
@@ -116,12 +116,13 @@ def make_candidates(
 
 
 def choose_centre(support: Support, rule: str, share: float | None = None) -> Float[NDArray[np.float64], "1 1 D"]:
-    """What to subtract from the features: nothing, their mean, or ("auto") their mean shrunk towards the origin.
+    """Return the centre: zero ("none"), the mean of the features ("mean"), or the mean shrunk towards zero ("auto").
 
-    Twice the positive-part James-Stein factor `1 - (variance of the mean) / |mean|^2`, at most 1, with the classes as
-    the independent draws: embeddings and pixels, which are far from the origin, are centred; standardised measurements
-    stay as they are. Rejected: the factor itself, 0.5 to 1 points less accurate on word embeddings at one shot. A
-    prior knows the share of the mean to subtract, and the factor is not needed.
+    "auto" multiplies the mean by twice the positive-part James-Stein factor `1 - (variance of the mean) / |mean|^2`, at
+    most 1, with the classes as independent draws. Embeddings and pixels, which are far from zero, are centred;
+    standardised measurements stay as they are. If `share`, from a prior, is given, it replaces the factor.
+
+    Rejected: the James-Stein factor without doubling, 0.5 to 1 points less accurate on word embeddings at one shot.
     """
     x, weight = support.x[0], support.weight
     mean = (weight[:, None] * x).sum(0) / weight.sum()
@@ -136,7 +137,7 @@ def choose_centre(support: Support, rule: str, share: float | None = None) -> Fl
     class_means = sums[counts > 0] / counts[counts > 0, None]
     n = len(class_means)
     if n == 1:
-        return np.zeros_like(mean)[None, None]  # one class cannot tell its own place from a common offset
+        return np.zeros_like(mean)[None, None]  # with one class, its position and a common offset are the same
     variance = np.square(class_means - class_means.mean(0)).sum() / (n * (n - 1))
     factor = min(2.0 * max(1 - variance / max(mean @ mean, np.finfo(x.dtype).tiny), 0.0), 1.0)
     return (factor * mean)[None, None]
@@ -150,19 +151,19 @@ def _rms_distance(support: Support) -> float:
 
 
 def centre_share(support: Support, centre: Float[NDArray[np.float64], "1 1 D"]) -> float:
-    """Share of the mean of the examples that the centre is."""
+    """Return the length of the centre relative to that of the mean of the examples."""
     mean = (support.weight[:, None] * support.x[0]).sum(0) / support.weight.sum()
     length = float(np.linalg.norm(mean))
     return float(np.linalg.norm(centre)) / length if length > 0 else 0.0
 
 
 def centre_leak(support: Support, candidate: Candidate, posterior: Posterior) -> Float[NDArray[np.float64], "1 C N"]:
-    """What leaving a point out adds to its latent mean because the centre moves away from it.
+    """Return the change of each leave-one-out latent mean because the centre moves away from the point left out.
 
-    The mean of the examples holds a share of each. Without point i it lies `e_i (x_i - c)` further away from it, so
-    seen from there every other point has moved towards point i, and to first order
-    `cos_ij` grows by `e_i (l_i / l_j) (1 - cos_ij^2)`, with `l` the distances from the centre. Without this correction
-    leave-one-out on centred features looks better than it is. Zero for kernels that do not measure angles.
+    The mean of the examples contains a share of each. Without point i it lies `e_i (x_i - c)` further away from it.
+    Seen from there, every other point has moved towards point i, and to first order `cos_ij` grows by
+    `e_i (l_i / l_j) (1 - cos_ij^2)`, with `l` the distances from the centre. Without this correction, leave-one-out on
+    centred features looks better than it is. Zero for kernels that do not measure angles.
     """
     if not isinstance(candidate.kernel, Cosine) or not candidate.centre.any():
         return np.zeros_like(posterior.alpha)
@@ -186,12 +187,7 @@ def select(
 ) -> Selection:
     """Choose a candidate and a temperature by leave-one-out predictive likelihood.
 
-    Args:
-        support: the labelled examples.
-        candidates: kernels to choose from.
-        posteriors: the solution for each candidate.
-        temperature: a fixed temperature; None chooses it.
-        belief: prior of the temperature; None is the broad one.
+    `posteriors` belong to the candidates. If `temperature` is None it is chosen, with the prior `belief` (None: broad).
     """
     y, weight = support.y, support.weight
     counts = np.bincount(y, weight, support.n_way)
@@ -205,7 +201,7 @@ def select(
     )
     grid = _TEMPERATURES if temperature is None else np.array([temperature])
     prior = log_softmax(-0.5 * np.square((np.log(grid) - centres[:, None]) / belief.std))  # (G, K)
-    # a point counts only if its class keeps an example without it
+    # a point counts only if its class has another example
     counted = weight * (counts[y] - weight * removed > 1e-9)
     moderation = moderation_of(candidates[0].kernel, n_features)
     tempered = []
@@ -224,7 +220,7 @@ def select(
 
 
 def _balanced(counted: Float[NDArray[np.float64], " N"], y: Int[NDArray[np.int64], " N"]) -> NDArray[np.float64]:
-    """Weights of the same total that are equal in sum for every class that counts at all."""
+    """Return weights with the same total and an equal sum for every class that counts."""
     totals = np.bincount(y, counted)
     return np.asarray(counted * counted.sum() / (np.maximum(totals[y], 1e-300) * max((totals > 0).sum(), 1)))
 
@@ -240,10 +236,10 @@ def log_spread(
     y: Int[NDArray[np.int64], " N"],
     weight: Float[NDArray[np.float64], " N"],
 ) -> float:
-    """Logarithm of the standard deviation of the cosines between examples of different classes, over 0.15.
+    """Return log(s / 0.15), with `s` the standard deviation of the cosines between examples of different classes.
 
-    The noise that the cosines of queries have too, as far as one example of each class can show it. Zero, the usual
-    value, if all are equal, as those of one example of each of two classes.
+    `s` estimates the noise in the cosines of queries, even from one example of each class. The result is zero, the
+    usual value, if all cosines are equal, as with one example of each of two classes.
 
     Example:
         >>> round(log_spread(np.array([[1, 0.2, 0.5], [0.2, 1, 0.8], [0.5, 0.8, 1]]), np.arange(3), np.ones(3)), 3)
@@ -267,8 +263,7 @@ def _log_spread(support: Support, candidate: Candidate) -> float:
 def _tempered(
     scores: Float[NDArray[np.float64], "N C"], y: Int[NDArray[np.int64], " N"], grid: Float[NDArray[np.float64], " K"]
 ) -> Float[NDArray[np.float64], "K N"]:
-    """Log-probability of each label at each temperature, in chunks of bounded memory."""
-    # z_y / tau - log sum_c exp(z_c / tau), from the largest score
+    # z_y / tau - log sum_c exp(z_c / tau), relative to the largest score
     highest = scores.max(1)
     own, rest = scores[np.arange(len(y)), y] - highest, scores - highest[:, None]
     found = np.empty((len(grid), len(y)))

@@ -1,4 +1,4 @@
-"""From the covariance of the support to its posterior."""
+"""Posterior of the support from its covariance."""
 
 import warnings
 from typing import NamedTuple
@@ -21,19 +21,14 @@ from mirrorshot.softmax.arrays import NDArray
 
 _MAX_STEPS = 100
 _MAX_STARTS = 10
-_LAST_ROUNDS = 500  # where nothing was proven; one task in hundreds
-_TOLERANCE = 1e-11  # nats per example, before the last digits
+_LAST_ROUNDS = 500  # after the safeguarded loop; one task in hundreds needs it
+_TOLERANCE = 1e-11  # nats per example, before Newton's method finds the last digits
 
 
 class Solved(NamedTuple):
-    """A posterior, and how it was reached.
+    """A posterior with its bound `elbo`, the number of steps, and where inference started.
 
-    Attributes:
-        posterior: the posterior.
-        elbo: the bound it reaches, in nats.
-        n_steps: number of steps to it.
-        gap: nats by which the bound is below its optimum, at most; proven by its gradient.
-        start: "previous" if an earlier posterior was the start, "prior" if it was solved anew.
+    `gap` is an upper bound, proven by the gradient, of the distance to the optimal bound in nats.
     """
 
     posterior: Posterior
@@ -44,10 +39,12 @@ class Solved(NamedTuple):
 
 
 def solve(support: Support, K: Float[NDArray[np.float64], "1 _ N N"], start: GaussianSites | None) -> Solved:
-    """Find the optimum of the bound, from sites close to it if such are known.
+    """Maximise the bound, from `start` if it is given.
 
-    By turns (`gp.alternating`), which proves its result; where it does not, from the given start or from the prior,
-    by the safeguarded loop, which is slower and needs a covariance matrix for each class, and by turns from its end.
+    `gp.alternating` runs first, from `start` and, without a proof of the result, from the prior. If both fail, the
+    safeguarded loop follows, and `gp.alternating` continues from its end. This loop is slower and needs a covariance
+    matrix for each class; without memory for these, the unproven result is returned with a warning. Kernels that differ
+    between classes use the safeguarded loop alone.
     """
     if K.shape[1] > 1:
         return _safeguarded(support, K, start)
@@ -70,17 +67,17 @@ def _solved(task: Task, found: Found, start: str) -> Solved:
 
 
 def task_of(support: Support, K: Float[NDArray[np.float64], "N N"]) -> Task:
-    """The task that `gp.alternating` solves, for a covariance that all classes share."""
+    """Return the task for `gp.alternating`, for a covariance that all classes share."""
     prior = None if support.prior_mean is None else np.ascontiguousarray(support.prior_mean[0].T)
     Y = np.ascontiguousarray(one_hot(support.y, support.n_way, K.dtype).T)
     return Task(features_of(K), K, Y, support.weight, prior, float(K.diagonal().max()) ** 0.5)
 
 
 def _safeguarded(support: Support, K: NDArray[np.float64], start: GaussianSites | None) -> Solved:
-    """Newton's method from the start; otherwise mirror descent, then Newton's method for the last digits.
+    """Run Newton's method from the start; otherwise mirror descent, then Newton's method for the last digits.
 
-    Design note: the directions of mirror descent remember its path. Where precisions are held at zero, the remembered
-    direction may point out of the domain and every step along it be refused; a new start forgets it.
+    Design note: mirror descent keeps directions from its path. Where precisions are held at zero, such a direction may
+    leave the domain, and every step along it is refused. A restart discards the directions.
     """
     if start is not None:
         refined = _refine(support, K, start, is_near=False)
@@ -115,7 +112,7 @@ def _safeguarded(support: Support, K: NDArray[np.float64], start: GaussianSites 
 
 
 def _refine(support: Support, K: NDArray[np.float64], start: GaussianSites, *, is_near: bool) -> Solved | None:
-    """Newton's method from sites close to the solution; None if it does not prove that it got there."""
+    """Run Newton's method from sites near the solution; return None without a proof of the result."""
     found = newton_solve(
         K,
         support.y[None],

@@ -1,9 +1,8 @@
 """Expectations of softmax and logistic-softmax under independent Gaussians, by deterministic quadrature.
 
-`moments` has the functions to call, for NumPy arrays and torch tensors; `integrals` writes each expectation and its
-derivatives as integrals over one variable `u`; `quadrature` evaluates their integrands. `native` has the same in C++,
-which is used on a CPU if it was compiled, and `autograd` what torch needs for gradients. `logistic` has the
-logistic-softmax, with integrals of its own.
+`moments` has the public functions, for NumPy arrays and torch tensors. `integrals` writes each expectation and its
+derivatives as integrals over one variable `u`, and `quadrature` evaluates the integrands. `native` is the same in C++,
+used on a CPU if it was compiled; `autograd` adds gradients for torch. `logistic` has the logistic-softmax.
 """
 
 from mirrorshot.softmax.moments import (

@@ -1,11 +1,10 @@
 """One set of names for NumPy arrays and torch tensors.
 
-Formulas are written once, as functions of arrays. `xp = namespace(x)` is `numpy` or `torch`: both know `where`, `sqrt`,
+Formulas are written once, as functions of arrays. `xp = namespace(x)` is `numpy` or `torch`: both have `where`, `sqrt`,
 `exp`, `amax`, `concatenate`, `stack`, `einsum`, `zeros_like`, the keywords `axis` and `keepdims`, and the attribute
-`mT`. This module has what they call differently. Torch is imported only if a tensor comes in.
+`mT`. This module has the functions that differ. It never imports torch: a tensor exists only if torch is loaded.
 
-Design note: array-api-compat was rejected. The functions below are all that differs, and a wrapped namespace costs
-a microsecond for every call of a fit that takes a few milliseconds.
+Rejected: array-api-compat. Its wrapped namespace costs a microsecond per call, in fits that take a few milliseconds.
 """
 
 import contextlib
@@ -16,12 +15,12 @@ import numpy as np
 from scipy import special
 
 Array: TypeAlias = Any
-"""A NumPy array or a torch tensor; shapes stand beside it, `Float[Array, "T C N"]`."""
+"""A NumPy array or a torch tensor; annotations add the shape, `Float[Array, "T C N"]`."""
 
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 NDArray: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[_Scalar]]
-"""A NumPy array, for shapes beside it: jaxtyping cannot look into `numpy.typing.NDArray` of NumPy 2.5."""
+"""A NumPy array for annotations with a shape: jaxtyping cannot inspect `numpy.typing.NDArray` of NumPy 2.5."""
 
 
 def is_tensor(x: object) -> bool:
@@ -50,7 +49,7 @@ def like(x: Array, values: Any) -> Array:
 
 
 def asarray(values: Any, dtype: Any, device: Any) -> Array:
-    """Return `values` with a type of NumPy or of torch; NumPy ignores the device."""
+    """Return `values` with a NumPy or torch type; NumPy ignores the device."""
     if isinstance(dtype, np.dtype):
         return np.asarray(values, dtype=dtype)
     return sys.modules["torch"].as_tensor(values, dtype=dtype, device=device)
@@ -67,7 +66,7 @@ def is_on_cpu(x: Array) -> bool:
 
 
 def new_empty(x: Array, shape: tuple[int, ...]) -> Array:
-    """Return an array of the kind, type and device of `x` with arbitrary values."""
+    """Return an uninitialised array of the kind, type and device of `x`."""
     return x.new_empty(shape) if is_tensor(x) else np.empty(shape, dtype=x.dtype)
 
 
@@ -94,7 +93,7 @@ def eye(x: Array, n: int) -> Array:
 
 
 def detach(x: Array) -> Array:
-    """Return `x` outside of torch's graph."""
+    """Return `x` without torch's graph."""
     return x.detach() if is_tensor(x) else x
 
 
@@ -175,19 +174,19 @@ def sum_of_squares(x: Array) -> Array:
 
 
 def row_norm(x: Array) -> Array:
-    """Return the Euclidean norm along the last dimension, which stays."""
+    """Return the Euclidean norm along the last dimension, which is kept."""
     if is_tensor(x):
         return sys.modules["torch"].linalg.vector_norm(x, dim=-1, keepdim=True)
     return np.sqrt(sum_of_squares(x))[..., None]  # several times faster than numpy.linalg.vector_norm
 
 
 def divided(x: Array, by: Array) -> Array:
-    """Return `x / by`; an array is overwritten, because new memory takes longer than the division."""
+    """Return `x / by`; a NumPy array is overwritten, because allocation takes longer than the division."""
     return x / by if is_tensor(x) else np.divide(x, by, out=x)
 
 
 def take_along_last(x: Array, index: Array) -> Array:
-    """Return the entries of the last dimension that `index`, without that dimension, names."""
+    """Return one entry of the last dimension for each `index`, which lacks that dimension."""
     if is_tensor(x):
         return x.gather(-1, index[..., None])[..., 0]
     return np.take_along_axis(x, index[..., None], -1)[..., 0]
@@ -204,14 +203,14 @@ def zeros(x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def integers(x: Array, shape: tuple[int, ...]) -> Array:
-    """Return zeros of 64-bit integers, of the kind and device of `x`."""
+    """Return 64-bit integer zeros of the kind and device of `x`."""
     if is_tensor(x):
         return x.new_zeros(shape, dtype=sys.modules["torch"].int64)
     return np.zeros(shape, dtype=np.int64)
 
 
 def trues(x: Array, shape: tuple[int, ...]) -> Array:
-    """Return an array of true, of the kind and device of `x`."""
+    """Return a boolean array of true, of the kind and device of `x`."""
     if is_tensor(x):
         return x.new_ones(shape, dtype=sys.modules["torch"].bool)
     return np.ones(shape, dtype=np.bool_)
@@ -238,5 +237,5 @@ def copied(x: Array) -> Array:
 
 
 def no_grad(x: Array) -> contextlib.AbstractContextManager[Any]:
-    """Keep no graph of what is computed inside the block."""
+    """Disable torch's graph inside the block."""
     return sys.modules["torch"].no_grad() if is_tensor(x) else contextlib.nullcontext()

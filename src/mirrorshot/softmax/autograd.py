@@ -1,4 +1,4 @@
-"""The softmax moments as a function that torch can differentiate."""
+"""The softmax moments as a differentiable torch function."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class SoftmaxIntegrals(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, max_std: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Integrate with a rule for latents up to `max_std`."""
+        """Integrate with a rule for standard deviations up to `max_std`."""
         ctx.save_for_backward(mean, var)
         ctx.max_std = max_std
         return integrate_moments(mean, var, max_std)
@@ -23,6 +23,6 @@ class SoftmaxIntegrals(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients in means and variances: integrals over the same grids."""
+        """Integrate the gradients in means and variances over the same grids."""
         mean, var = ctx.saved_tensors
         return (*pull_back(Latents.make(mean, var, ctx.max_std), *grads), None)

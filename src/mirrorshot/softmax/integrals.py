@@ -1,7 +1,7 @@
-"""Integrals over grids of `u` behind the softmax moments, with their first and second derivatives.
+"""Integrals over grids of `u` for the softmax moments and their first and second derivatives.
 
-Points whose standard deviations are all below `WIDE_STD` share a fine grid of fixed spacing (`FineGrid`); the others
-get cells of their own (`WideGrid`). Points are processed in chunks, so memory does not grow with their number.
+Points with standard deviations up to `WIDE_STD` have a fine grid of fixed spacing (`FineGrid`); the others have cells
+of their own size (`WideGrid`). Points are processed in chunks, so that memory does not grow with their number.
 """
 
 import math
@@ -25,11 +25,11 @@ from mirrorshot.softmax.quadrature import (
 )
 
 CHUNK_ELEMENTS = 2**21
-"""Largest number of elements of one working array; about ten such arrays live at a time (170 MB in float64)."""
+"""Largest number of elements of one working array; about ten such arrays exist at a time (170 MB in float64)."""
 
 
 class FineGrid(NamedTuple):
-    """A grid of fixed spacing from `start` (P,), with the weighted F = h prod_j G_j (P, U) and the ratios."""
+    """A grid of fixed spacing from `start` (P,), with the weighted `F = h prod_j G_j` (P, U) and the ratios."""
 
     start: Float[Array, " P"]
     F: Float[Array, "P U"]
@@ -42,7 +42,7 @@ class FineGrid(NamedTuple):
         return math.exp(-self.spacing) / (1 - math.exp(-self.spacing))
 
     def moments(self) -> tuple[Array, Array, Array]:
-        """`E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,)."""
+        """Return `E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,)."""
         r = self.ratios.derivatives[0]
         mass = self.F[:, None] * r  # (P, C, U)
         prob = mass.sum(-1) + self.tail * mass[..., -1]
@@ -54,7 +54,7 @@ class FineGrid(NamedTuple):
 
 
 class WideGrid(NamedTuple):
-    """Cells of a grid `u` (P, U) with a spacing of its own per point, with the weighted F and the ratios."""
+    """A grid `u` (P, U) with its own spacing for each point, with the weighted F and the ratios."""
 
     u: Float[Array, "P U"]
     F: Float[Array, "P U"]
@@ -62,14 +62,14 @@ class WideGrid(NamedTuple):
 
     @property
     def tail(self) -> float:
-        """Nothing is left beyond the grid."""
+        """Zero: nothing is left beyond the grid."""
         return 0.0
 
     def moments(self) -> tuple[Array, Array, Array]:
-        """The moments of `FineGrid`, where each cell's share of dF is split by the growth of `log G_j`.
+        """Return the moments of `FineGrid`; the dF of each cell is split in proportion to the growth of `log G_j`.
 
-        The shares telescope: probabilities sum to one whatever the spacing, and a latent that is narrow against the
-        spacing is not lost between two nodes.
+        The shares telescope: probabilities sum to one for any spacing, and no latent is lost between two nodes, however
+        narrow it is.
         """
         h = self.u[:, 1:] - self.u[:, :-1]
         log_cdf = self.ratios.log_cdf
@@ -89,7 +89,7 @@ Grid = FineGrid | WideGrid
 
 
 def _at_most_bernoulli(curvature: Array, prob: Array) -> Array:
-    """`E[p (1 - p)] <= E[p] (1 - E[p])`, also after rounding."""
+    """Enforce `E[p (1 - p)] <= E[p] (1 - E[p])` despite rounding."""
     return namespace(prob).minimum(curvature, prob * at_least(1 - prob, 0.0))
 
 
@@ -111,7 +111,7 @@ def _wide_grid(mean: Array, std: Array, rule: Rule, order: int) -> WideGrid:
 
 
 class Latents(NamedTuple):
-    """Independent Gaussians (P, C), shifted to a largest mean of zero, with the grids to integrate them on."""
+    """Independent Gaussians (P, C), shifted to a largest mean of zero, with the rule for their grids."""
 
     mean: Float[Array, "P C"]
     var: Float[Array, "P C"]
@@ -120,12 +120,12 @@ class Latents(NamedTuple):
 
     @classmethod
     def make(cls, mean: Array, var: Array, max_std: float) -> "Latents":
-        """Take out the largest mean, which the softmax ignores and which would cost the grid its digits."""
+        """Subtract the largest mean, which the softmax ignores and which would cost digits of the grid."""
         rule = choose_rule(max_std, mean.shape[-1], mean.dtype)
         return cls(mean - namespace(mean).amax(mean, -1, keepdims=True), var, rule, max_std > WIDE_STD)
 
     def integrate(self, compute: Callable[[Grid, Any], tuple[Array, ...]], order: int) -> tuple[Array, ...]:
-        """Concatenate the results of `compute` on the grid of each chunk of points; it also gets their index."""
+        """Call `compute` with the grid and the index of each chunk of points, and join the results."""
         chunks = self._chunks()
         pieces = []
         for index, grid in chunks:
@@ -140,7 +140,6 @@ class Latents(NamedTuple):
         return wholes
 
     def _chunks(self) -> list[tuple[Any, Callable[..., Grid]]]:
-        """Chunks of the points (slices or indices), each with the function that makes its grid."""
         n, c = self.var.shape
         per_point = c * max(self.rule.n_nodes * self.rule.n_hermite, WIDE_NODES if self.may_be_wide else 0)
         size = max(1, CHUNK_ELEMENTS // per_point)
@@ -155,13 +154,7 @@ class Latents(NamedTuple):
 
 
 def integrate_moments(mean: Array, var: Array, max_std: float) -> tuple[Array, Array, Array]:
-    """`E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,) for latents (P, C).
-
-    Args:
-        mean: means of the latents.
-        var: their variances.
-        max_std: largest standard deviation, for the choice of the rule.
-    """
+    """Return `E[p]` (P, C), `E[p (1 - p)]` (P, C) and `E[log sum exp]` (P,) for latents (P, C)."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         latents = Latents.make(mean, var, max_std)
         prob, curvature, logsumexp = latents.integrate(lambda grid, _: grid.moments(), order=1)
@@ -169,15 +162,15 @@ def integrate_moments(mean: Array, var: Array, max_std: float) -> tuple[Array, A
 
 
 def pull_back(latents: Latents, a: Array, b: Array, g: Array) -> tuple[Array, ...]:
-    """Gradients in means and variances from those of `E[p]`, `E[p (1 - p)]` and `E[log sum exp]`."""
+    """Return the gradients in means and variances from those of `E[p]`, `E[p (1 - p)]` and `E[log sum exp]`."""
     return latents.integrate(lambda grid, index: _pull_back(grid, a[index], b[index], g[index]), order=3)
 
 
 def _pull_back(grid: Grid, a: Array, b: Array, g: Array) -> tuple[Array, Array]:
     """Vector-Jacobian product with cotangents `a` of E[p], `b` of E[p(1-p)], `g` of E[log sum exp].
 
-    From dG_j/dm_j = -G_j' and dG_j/dv_j = G_j''/2, with r, q, t the first three derivative ratios:
-    E[p_c p_j] = int F r_c r_j.
+    With r, q, t the first three derivative ratios: `dG_j/dm_j = -G_j'`, `dG_j/dv_j = G_j''/2` and, for c != j,
+    `E[p_c p_j] = int F r_c r_j`.
     """
     r, q, t = grid.ratios.derivatives
     F = grid.F[:, None]
@@ -202,7 +195,7 @@ def _pull_back(grid: Grid, a: Array, b: Array, g: Array) -> tuple[Array, Array]:
 
 
 def class_pairs(mean: Array, var: Array, max_std: float) -> tuple[Array, ...]:
-    """`E[p]` (P, C) and the matrices (P, C, C) of `SoftmaxHessian` for latents (P, C)."""
+    """Return `E[p]` (P, C) and the matrices (P, C, C) of `SoftmaxHessian` for latents (P, C)."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         return Latents.make(mean, var, max_std).integrate(lambda grid, _: _pairs(grid), order=3)
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-_N_STD = 5.5  # standard deviations of a latent that the nodes cover
+_N_STD = 5.5  # the nodes of a latent cover this many standard deviations
 _N_NODES = 48
 _LEFT, _RIGHT = 8.0, 3.2  # margins of the grid: an exponential tail on the left, zero on the right
 
@@ -14,10 +14,10 @@ def logistic_softmax_prob(
 ) -> Float[Tensor, "T C M"]:
     """Class probabilities `E[sigma(f_c) / sum_j sigma(f_j)]` under independent Gaussians, by quadrature.
 
-    With `1 / s = int exp(-u s) du` the expectation of the quotient becomes one integral over `u` of products of
+    With `1 / s = int exp(-u s) du`, the expectation of the quotient becomes one integral over `u` of products of
     expectations over single latents, `E exp(-u sigma_j)` and `E[sigma_c exp(-u sigma_c)]`. Both are trapezoid rules
-    with fixed numbers of nodes (over `log u` and over the latent): no random draws, no synchronisation.
-    Errors are below 1e-6 for standard deviations up to 6, and grow to 1e-4 at 10.
+    with a fixed number of nodes (over `log u` and over the latent): no random draws, no synchronisation. Errors are
+    below 1e-6 for standard deviations up to 6, and grow to 1e-4 at 10.
 
     Example:
         >>> prob = logistic_softmax_prob(torch.zeros(1, 4, 1), torch.ones(1, 4, 1), torch.ones(1, 4).bool())
@@ -37,13 +37,13 @@ def logistic_softmax_prob(
         damped, mass = damped + part, mass + us * part
     log_damped = damped.clamp(min=torch.finfo(mean.dtype).tiny).log()
     integrand = mass * torch.exp(log_damped.sum(1, keepdim=True) - log_damped)
-    # left of the grid the integrand falls as exp(t): a geometric series
+    # left of the grid the integrand falls as exp(t): the sum is a geometric series
     prob = spacing[:, None] * (integrand.sum(-1) + integrand[..., 0] / torch.expm1(spacing)[:, None])
     return prob / prob.sum(1, keepdim=True)
 
 
 def _grid(mean: Tensor, std: Tensor, exists: Tensor) -> tuple[Float[Tensor, "T M U"], Float[Tensor, "T M"]]:
-    """Nodes `log u`, which cover the sum of the sigmoids from its least to its largest value; their spacing."""
+    """Return nodes `log u` from the least to the largest value of the sum of the sigmoids, and their spacing."""
     ends = [_log_sigmoid(mean + sign * _N_STD * std).masked_fill(~exists, -torch.inf) for sign in (-1, 1)]
     low, high = ends[0].amax(1), ends[1].logsumexp(1)
     start, width = -high - _LEFT, high - low + _LEFT + _RIGHT
@@ -52,7 +52,7 @@ def _grid(mean: Tensor, std: Tensor, exists: Tensor) -> tuple[Float[Tensor, "T M
 
 
 def mean_log_sigmoid(mean: Float[Tensor, "T C M"], var: Float[Tensor, "T C M"]) -> Float[Tensor, "T C M"]:
-    """`E log sigma(f)` under Gaussians, by the same nodes."""
+    """`E log sigma(f)` under Gaussians, on the same nodes of the latent."""
     z = torch.linspace(-_N_STD, _N_STD, _N_NODES, dtype=mean.dtype, device=mean.device)
     f = mean[..., None] + var.clamp(min=1e-12).sqrt()[..., None] * z
     return (_log_sigmoid(f) * torch.softmax(-z.square() / 2, 0)).sum(-1)

@@ -7,8 +7,8 @@ For independent `f_c ~ N(m_c, v_c)` and `p = softmax(f)`, `softmax_moments` retu
     E[p_c (1 - p_c)]   = int F r_c sum_{j != c} r_j du           (hence E[p_c^2])
     E[log sum exp f]   = int u dF - gamma_Euler
 
-All integrands are positive, so probabilities and curvatures are never negative, and `sum_c E[p_c] = 1` is a
-free check. Gradients are integrals of the same kind and are written out (no graph is kept); see `integrals`.
+All integrands are positive, so probabilities and curvatures are never negative, and `sum_c E[p_c] = 1` is a check
+without cost. Gradients are integrals of the same kind, written out in `integrals`.
 
 Accuracy (asserted in `tests/softmax/test_moments.py`): float64, 2 to 100 classes, 1e-6 for variances up to 4 and 1e-4
 up to 100; float32, 1e-5 for variances up to 4.
@@ -56,7 +56,7 @@ class SoftmaxMoments(NamedTuple):
 
     @property
     def error(self) -> Float[Array, "*batch"]:
-        """Free error estimate: how far the probabilities are from summing to one."""
+        """Error estimate: the distance of the sum of the probabilities from one."""
         return abs(1.0 - self.prob.sum(-1))
 
 
@@ -67,17 +67,17 @@ def softmax_moments(
     *,
     max_std: float | None = None,
 ) -> SoftmaxMoments:
-    """Expectations of the softmax under independent Gaussians by deterministic quadrature.
+    """Return the moments of the softmax under independent Gaussians, by deterministic quadrature.
 
     Args:
         mean: means of the latents, arrays or tensors; the last dimension is the classes.
         var: their variances, not negative.
         mask: classes that exist; the others have probability zero. None: all.
-        max_std: upper bound of all standard deviations, if the caller knows one. None: the values are checked and
-            their maximum is read back (on a GPU, a synchronisation).
+        max_std: upper bound of all standard deviations. None: the values are checked and their maximum is read back,
+            which on a GPU is a synchronisation.
 
     Returns:
-        `SoftmaxMoments`; of tensors, differentiable once with respect to `mean` and `var`.
+        `SoftmaxMoments`; for tensors, differentiable once with respect to `mean` and `var`.
 
     Example:
         >>> softmax_moments(np.zeros((1, 4)), np.ones((1, 4))).prob.round(6)
@@ -98,7 +98,6 @@ def softmax_moments(
 
 
 def _integrals(mean: Array, var: Array, max_std: float) -> tuple[Array, Array, Array]:
-    """`integrate_moments`, which torch can differentiate if it gets tensors."""
     if not is_tensor(mean):
         return integrate_moments(mean, var, max_std)
     from mirrorshot.softmax.autograd import SoftmaxIntegrals
@@ -108,8 +107,8 @@ def _integrals(mean: Array, var: Array, max_std: float) -> tuple[Array, Array, A
 
 
 def _without_absent(mean: Array, var: Array, mask: Array | None, max_std: float) -> tuple[Array, Array]:
-    """Put absent classes far below all others, with certainty: they get probability zero and no influence."""
-    if mask is None or (is_on_cpu(mask) and bool(mask.all())):  # not on a GPU: a synchronisation
+    """Put absent classes far below all others with variance zero: they get probability zero and have no influence."""
+    if mask is None or (is_on_cpu(mask) and bool(mask.all())):  # on a GPU this would be a synchronisation
         return mean, var
     xp = namespace(mean)
     highest = xp.amax(xp.where(mask, detach(mean), -math.inf), -1, keepdims=True)
@@ -123,9 +122,9 @@ def log_predictive(
     *,
     temperature: float | Float[Array, "*#batch"] = 1.0,
 ) -> Float[Array, "*batch C"]:
-    """Logarithm of the class probabilities (paper eq. 15a), raised to `1 / temperature` and normalised.
+    """Return the logarithm of the class probabilities (paper eq. 15a), raised to `1 / temperature` and normalised.
 
-    A probability below the smallest positive number of the type is reported as that number.
+    Probabilities are at least the smallest normal number of the type before they are raised.
     """
     prob = softmax_moments(mean, var, mask).prob
     xp = namespace(prob)
@@ -159,7 +158,7 @@ class SoftmaxHessian(NamedTuple):
     def pull_back(
         self, prob_bar: Float[Array, "*batch C"], curvature_bar: Float[Array, "*batch C"]
     ) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C"]]:
-        """Gradients in means and variances from gradients of `E[p]` and `E[p (1 - p)]`."""
+        """Return the gradients in means and variances from those of `E[p]` and `E[p (1 - p)]`."""
         a, b = prob_bar[..., None], curvature_bar[..., None]
         grad_mean = (a * self.mean_mean + 2 * b * self.mean_var.swapaxes(-1, -2)).sum(-2)
         return grad_mean, (a * self.mean_var + b * self.var_var).sum(-2)
@@ -172,14 +171,15 @@ def softmax_hessian(
     *,
     max_std: float,
 ) -> SoftmaxHessian:
-    """Derivatives of `E[p]` and `E[p (1 - p)]` in every mean and variance; arguments as in `softmax_moments`.
+    """Return the derivatives of `E[p]` and `E[p (1 - p)]` in every mean and variance.
 
-    With r, q, t the first three derivative ratios of `G`, and `c != j`:
+    Arguments are as in `softmax_moments`. With r, q, t the first three derivative ratios of `G`, and `c != j`:
 
         dE[p_c] / dm_j = -int F r_c r_j du,  dE[p_c] / dv_j = 1/2 int F r_c q_j du,
         dE[p_c (1 - p_c)] / dv_j = -1/2 int F q_c q_j du.
 
-    The diagonals follow from `sum_c p_c = 1` and from the softmax ignoring a common shift.
+    The diagonals of the first two follow from `sum_c p_c = 1`; that of the third is
+    `1/2 int F t_c sum_{j != c} r_j du`.
 
     Example:
         >>> softmax_hessian(np.zeros(2), np.zeros(2), max_std=1.0).mean_mean.round(6)

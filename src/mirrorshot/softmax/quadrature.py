@@ -1,19 +1,19 @@
-"""One-dimensional quadrature behind the softmax expectations.
+"""One-dimensional quadrature for the softmax expectations.
 
-Adding independent Gumbel noise to every latent turns the softmax into an arg-max, so every expectation under
-independent Gaussians is an integral over one real variable `u` of products of
+Adding independent Gumbel noise to every latent turns the softmax into an arg-max. Every expectation under independent
+Gaussians is therefore an integral over one real variable `u` of products of
 
     G_j(u) = P(f_j + Gumbel <= u) = E exp(-exp(f_j - u)),        f_j ~ N(m_j, v_j).
 
-This module evaluates `log G_j` and the ratios of its `u`-derivatives to `G_j` on a grid of `u`. Three
-evaluations of the same function are used, each where it is exact:
+This module evaluates `log G_j` and the ratios of its `u`-derivatives to `G_j` on a grid of `u`. It has three forms, for
+three ranges of the standard deviation:
 
-- **narrow** (standard deviation up to `Rule.narrow_std`): Gauss-Hermite over the Gaussian;
-- **broad** (above it): trapezoid over the Gumbel noise. The nodes lie on the grid of `u` itself, so one
-  normal CDF per grid point and a fixed Toeplitz matrix give all of them; the cost does not depend on the variance;
-- **wide** (standard deviation above `WIDE_STD`): Gumbel noise is small against the Gaussian, whose first two
-  moments absorb it. Used only far outside the range in which accuracy is promised, where it cannot overflow,
-  lose a latent between grid points, or cost more than `WIDE_NODES` nodes.
+- **narrow** (up to `Rule.narrow_std`): Gauss-Hermite over the Gaussian;
+- **broad** (above it): trapezoid over the Gumbel noise. Its nodes lie on the grid of `u`, so one normal CDF per grid
+  point and a fixed Toeplitz matrix are enough, and the cost does not depend on the variance;
+- **wide** (above `WIDE_STD`): a normal CDF with the mean and variance of latent plus Gumbel noise, which is small
+  against the Gaussian. This range is far outside of the promised accuracy; the form does not overflow, loses no latent
+  between grid points, and never needs more than `WIDE_NODES` nodes.
 """
 
 import functools
@@ -54,7 +54,7 @@ class Rule(NamedTuple):
     narrow_std: float  # standard deviation up to which the narrow form is used
     n_std: float  # standard deviations of each latent that the grid of `u` covers
     has_broad: bool  # whether any latent may have a standard deviation above `narrow_std`
-    max_std: float  # largest standard deviation that is not wide
+    max_std: float  # upper bound of the standard deviations that are not wide
 
 
 class Ratios(NamedTuple):
@@ -66,15 +66,12 @@ class Ratios(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def choose_rule(max_std: float, n_classes: int, dtype: Any) -> Rule:
-    """Choose the nodes that keep the promised accuracy for standard deviations up to `max_std`.
-
-    `max_std` is rounded up to a power of the fourth root of two, so that few different rules exist.
-    """
+    """Choose nodes that keep the promised accuracy up to `max_std`, rounded up to a power of the fourth root of two."""
     rounded = 2.0 ** (math.ceil(4 * math.log2(max(min(max_std, WIDE_STD), 2.0**-4))) / 4)
-    # errors of about 2e-8 and 4e-6: the trapezoid loses |Gamma(1 + 2 pi i / spacing)|, each form its own at narrow_std
+    # errors of about 2e-8 and 4e-6: |Gamma(1 + 2 pi i / spacing)| of the trapezoid, and of the forms at narrow_std
     choice = (0.45, 0.5, 6.0, 9.0, 12) if dtype.itemsize == 8 else (0.6, 0.65, 4.6, 7.4, 8)
     spacing, narrow_std, n_std, u_right, n_hermite = choice
-    # the tail beyond is summed as the geometric series of A e^{-u}; G differs from that by exp(2 s^2 - 2 u) / 2 at most
+    # the tail is summed as the geometric series of A e^{-u}; G differs from that by exp(2 s^2 - 2 u) / 2 at most
     right = min(rounded, n_std) * rounded + u_right
     width = U_LEFT + n_std * rounded + right + math.log(n_classes)
     return Rule(
@@ -90,30 +87,30 @@ def choose_rule(max_std: float, n_classes: int, dtype: Any) -> Rule:
 
 @functools.lru_cache(maxsize=64)
 def hermite(n: int, dtype: Any, device: Any) -> tuple[Float[Array, " H"], Float[Array, " H"]]:
-    """Nodes and weights of the Gauss-Hermite rule for a standard normal."""
+    """Return nodes and weights of the Gauss-Hermite rule for a standard normal."""
     z, w = np.polynomial.hermite_e.hermegauss(n)
     return asarray(z, dtype, device), asarray(w / w.sum(), dtype, device)
 
 
 @functools.lru_cache(maxsize=64)
 def gumbel_weights(spacing: float, double: bool) -> tuple[Float[np.ndarray, " K"], float]:
-    """Trapezoid weights of the Gumbel density, and its last node."""
-    # exp(-exp(4)) = 2e-24: nothing to the left; beyond the right end, exp(-20) = 2e-9, the tail has a closed form
+    """Return the trapezoid weights of the Gumbel density, and its last node."""
+    # exp(-exp(4)) = 2e-24 is negligible; the tail beyond the right end, exp(-20) = 2e-9, has a closed form
     left, right = (-4.0, 20.0) if double else (-3.4, 17.0)
     n = math.ceil((right - left) / spacing) + 1
     gamma = left + spacing * np.arange(n)
     weight = spacing * np.exp(-gamma - np.exp(-gamma))
     weight[-1] /= 2
-    # exactly one with the tail: a bias of G near one would add up over classes and nodes
+    # weights and tail sum to exactly one: a bias of G near one would add up over classes and nodes
     weight *= (1 - np.exp(-gamma[-1])) / weight.sum()
     return weight, float(gamma[-1])
 
 
 @functools.lru_cache(maxsize=64)
 def gumbel_taps(spacing: float, n_nodes: int, dtype: Any, device: Any) -> tuple[Float[Array, "_ U"], float]:
-    """Toeplitz matrix (U + K - 1, U) of `gumbel_weights`, and the last node of the Gumbel noise.
+    """Return the Toeplitz matrix (U + K - 1, U) of `gumbel_weights`, and the last node of the Gumbel noise.
 
-    Column i holds the weights that combine a function of `x_i - gamma_k`, stored in increasing order.
+    Column i holds the weights of the differences `x_i - gamma_k`, in increasing order.
     """
     weight, gamma_right = gumbel_weights(spacing, dtype.itemsize == 8)
     taps = np.zeros((n_nodes + len(weight) - 1, n_nodes))
@@ -123,7 +120,7 @@ def gumbel_taps(spacing: float, n_nodes: int, dtype: Any, device: Any) -> tuple[
 
 
 def grid_start(mean: Float[Array, "P C"], std: Float[Array, "P C"], rule: Rule) -> Float[Array, " P"]:
-    """Left end of the grid of `u`: below it the product of all `G_j` is negligible."""
+    """Return the left end of the grid of `u`: below it the product of all `G_j` is negligible."""
     return namespace(mean).amax(mean - rule.n_std * std, -1) - U_LEFT
 
 
@@ -134,7 +131,7 @@ def gumbel_ratios(
     offset = start[:, None] - mean  # x_0 = u_0 - m
     is_broad = std > rule.narrow_std
     evaluate = _evaluate_both if rule.has_broad else _narrow
-    # evaluate only the forms that are needed; on a GPU both, to avoid a synchronisation
+    # on a CPU only the necessary forms; on a GPU both, to avoid a synchronisation
     if is_on_cpu(std) and rule.has_broad:
         n_broad = int(is_broad.sum())
         evaluate = _narrow if n_broad == 0 else _broad if n_broad == math.prod(std.shape) else _evaluate_apart
@@ -143,7 +140,6 @@ def gumbel_ratios(
 
 
 def _evaluate_both(offset: Array, std: Array, rule: Rule, order: int) -> list[Array]:
-    """Both forms everywhere."""
     narrow = _narrow(offset, at_most(std, rule.narrow_std), rule, order)
     broad = _broad(offset, at_least(std, rule.narrow_std), rule, order)
     is_broad = (std > rule.narrow_std)[..., None]
@@ -151,7 +147,6 @@ def _evaluate_both(offset: Array, std: Array, rule: Rule, order: int) -> list[Ar
 
 
 def _evaluate_apart(offset: Array, std: Array, rule: Rule, order: int) -> list[Array]:
-    """Each latent by its own form."""
     xp = namespace(std)
     out = [new_empty(std, (math.prod(std.shape), rule.n_nodes)) for _ in range(order + 1)]
     is_broad = (std > rule.narrow_std).reshape(-1)
@@ -164,7 +159,7 @@ def _evaluate_apart(offset: Array, std: Array, rule: Rule, order: int) -> list[A
 
 
 def _log_of(cdf: Array, complement: Array | None) -> Array:
-    """log(cdf); where 1 - cdf is given, from whichever of the two is known to full relative accuracy."""
+    """Return log(cdf), computed from the smaller of cdf and 1 - cdf where the latter is given."""
     xp = namespace(cdf)
     if complement is None:
         return xp.log(cdf)
@@ -172,7 +167,7 @@ def _log_of(cdf: Array, complement: Array | None) -> Array:
 
 
 def _needs_complement(x: Array) -> bool:
-    """In float32 the rounding of numbers near one would add up over the classes and nodes."""
+    """Return true for float32, where the rounding of numbers near one would add up over classes and nodes."""
     return not is_double(x)
 
 
@@ -196,12 +191,12 @@ def _narrow(offset: Array, std: Array, rule: Rule, order: int) -> list[Array]:
 
 
 def _ndtr(x: Array) -> Array:
-    """Normal CDF; `erfc` keeps its relative accuracy on the left and is twice as fast as `torch.special.ndtr`."""
+    """Normal CDF; `erfc` is accurate in relative terms on the left, and twice as fast as `torch.special.ndtr`."""
     return 0.5 * erfc(-math.sqrt(0.5) * x)
 
 
 def _log_tiny(x: Array) -> float:
-    """Logarithm of about the smallest number; `exp` and `erfc` are several times slower where they fall below it."""
+    """Logarithm of about the smallest normal number; below it `exp` and `erfc` are several times slower."""
     return 0.96 * math.log(tiny(x))
 
 
@@ -236,7 +231,7 @@ def _broad(offset: Array, std: Array, rule: Rule, order: int) -> list[Array]:
 
 
 def wide_ratios(mean: Float[Array, "P C"], std: Float[Array, "P C"], u: Float[Array, "P U"], order: int) -> Ratios:
-    """Moment-matched `G_j` (a normal CDF) for very large standard deviations, on any grid `u`."""
+    """Evaluate the moment-matched `G_j`, a normal CDF, for very large standard deviations on any grid `u`."""
     xp = namespace(mean)
     sigma = xp.sqrt(std * std + math.pi**2 / 6)[..., None]
     a = (u[:, None, :] - mean[..., None] - EULER_GAMMA) / sigma

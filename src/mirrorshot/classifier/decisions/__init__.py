@@ -1,7 +1,6 @@
-"""Decisions on predictions: uncertainty, novelty, thresholds that keep a promise, effects of examples, acquisition.
+"""Decisions as pure functions of the Gaussian posterior; `FewShotClassifier` has them as methods.
 
-Pure functions of the latents' Gaussian posterior. Every expectation comes from `softmax_moments`, so nothing is sampled
-and nothing is random. `FewShotClassifier` offers them with arrays.
+Expectations come from quadrature, without random draws.
 """
 
 from mirrorshot.classifier.decisions.acquisition import suggest

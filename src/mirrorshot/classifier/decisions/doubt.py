@@ -1,4 +1,4 @@
-"""How sure a prediction is and why, and whether an item is of a known class."""
+"""Uncertainty of a prediction, and novelty of an item."""
 
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ class Uncertainty(NamedTuple):
 
     Attributes:
         total: entropy of the predictive, `H(E[p])`.
-        aleatoric: what would remain if the latents were known, `E[H(p)]`: the classes overlap.
-        epistemic: what more labels can remove: the mutual information of label and latents (BALD).
+        aleatoric: the part that remains if the latents are known, because classes overlap: `E[H(p)]`.
+        epistemic: the part that more labels can remove: the mutual information of label and latents (BALD).
     """
 
     total: Float[Array, "*batch"]
@@ -23,11 +23,7 @@ class Uncertainty(NamedTuple):
 
 
 def uncertainty(mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"]) -> Uncertainty:
-    """Split the entropy of `E[softmax(f)]`, for independent `f_c ~ N(m_c, v_c)`.
-
-    Args:
-        mean: means of the latents; the last dimension is the classes.
-        var: their variances.
+    """Split the entropy of `E[softmax(f)]`, for independent `f_c ~ N(m_c, v_c)`; the last dimension is the classes.
 
     Example:
         >>> import numpy as np
@@ -36,7 +32,7 @@ def uncertainty(mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"]) -
         (0.6931, 0.0)
     """
     xp = namespace(mean)
-    mean = mean - xp.amax(mean, axis=-1, keepdims=True)  # the softmax does not see it, and less cancels
+    mean = mean - xp.amax(mean, axis=-1, keepdims=True)  # softmax ignores the shift, and less cancels
     moments = softmax_moments(mean, var)
     total = at_least(entropy_terms(moments.prob).sum(-1), 0.0)
     # E[p_c f_c] = m_c E[p_c] + v_c E[p_c (1 - p_c)], by Stein's lemma
@@ -49,15 +45,10 @@ def uncertainty(mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"]) -
 def novelty(
     mean: Float[Array, "*batch C"], var: Float[Array, "*batch C"], prior_var: Float[Array, "*batch #C"]
 ) -> Float[Array, "*batch"]:
-    """How little a point belongs to any class, from 0 to 1: `1 - max_c E[p_c] (1 - v_c / k_c)`.
+    """Return how little a point belongs to any class, from 0 to 1: `1 - max_c E[p_c] (1 - v_c / k_c)`.
 
-    The probability of a class counts as far as the examples have determined its latent there: `1 - v_c / k_c` is the
-    share of the prior variance that they explain. Probabilities alone compare the classes only with each other.
-
-    Args:
-        mean: means of the latents; the last dimension is the classes.
-        var: their variances.
-        prior_var: the variances before any example.
+    With `k` the prior variance, `1 - v_c / k_c` is the share of it that the examples explain at the point.
+    Probabilities alone only compare the classes with each other.
 
     Example:
         >>> import numpy as np
@@ -67,7 +58,7 @@ def novelty(
         (True, 1.0)
     """
     positive = prior_var > 0
-    # where the prior leaves no freedom the examples say nothing
+    # if the prior variance is zero, the examples explain none of it
     xp = namespace(mean)
     kept = xp.where(positive, var / xp.where(positive, prior_var, 1.0), 1.0)
     believed = softmax_moments(mean, var).prob * (1.0 - at_most(at_least(kept, 0.0), 1.0))

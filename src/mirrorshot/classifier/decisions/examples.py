@@ -1,4 +1,7 @@
-"""Effects of single examples: on latents at new points, and predictions without them."""
+"""Effects of single examples: contributions to latents, and predictions without an example.
+
+In all functions `fraction` is the part of each example to leave out, as in `gp.gaussian.loo_latent`; None: all of it.
+"""
 
 from typing import NamedTuple
 
@@ -11,7 +14,7 @@ from mirrorshot.softmax.arrays import Array
 
 
 def contributions(posterior: Posterior, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
-    """What each example adds to the latent means at new points: `k(x_i, x) alpha_ci`, whose sum over i is the mean."""
+    """Return each example's part `k(x_i, x) alpha_ci` of the latent means at new points; their sum is the mean."""
     return K_cross * posterior.alpha[..., None]
 
 
@@ -22,13 +25,9 @@ def loo_latents(
     leak: Float[Array, "T C N"] | None = None,
     prior_mean: Float[Array, "T C N"] | None = None,
 ) -> tuple[Float[Array, "T N C"], Float[Array, "T N C"]]:
-    """Mean and variance of the latent of every class at each example, predicted without it.
+    """Return mean and variance of the latents at each example, predicted without it.
 
-    Args:
-        posterior: the posterior with all examples.
-        fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
-        leak: added to the means, see `selection.centre_leak`.
-        prior_mean: mean of the prior, added to the means too; None is zero.
+    `leak` (see `selection.centre_leak`) and `prior_mean` are added to the means.
     """
     mean, var = loo_latent(posterior, fraction)
     for shift in (leak, prior_mean):
@@ -37,11 +36,11 @@ def loo_latents(
 
 
 class Effects(NamedTuple):
-    """What each example does to the latents at new points, each (T, C, N, M).
+    """The effect of each example on the latents at new points, each (T, C, N, M).
 
     Attributes:
-        mean: what it adds to the mean; the mean without it is lower by that.
-        var: what it takes off the variance; the variance without it is higher by that.
+        mean: its part of the mean, which is lower by that without it.
+        var: its reduction of the variance, which is higher by that without it.
     """
 
     mean: Float[Array, "T C N M"]
@@ -51,15 +50,10 @@ class Effects(NamedTuple):
 def effects(
     posterior: Posterior, K_cross: Float[Array, "T _ N M"], fraction: Float[Array, "T N"] | None = None
 ) -> Effects:
-    """What would change at new points without one example, in closed form, the other sites held.
+    """Return the effect of each example at new points in closed form, with the other sites held.
 
     With `k_i(x)` the posterior covariance of the point and example i, and `r_i = 1 - w_i Sigma_ii` its slack:
     `k_i alpha_i / r_i` for the mean and `k_i^2 w_i / r_i` for the variance.
-
-    Args:
-        posterior: of the examples.
-        K_cross: prior covariance of examples and new points.
-        fraction: which part of each example is left out, as in `loo_latent`. None: all of it.
     """
     w = posterior.sites.precision
     part = 1.0 if fraction is None else fraction[:, None, :]
@@ -71,7 +65,7 @@ def effects(
 def kept_without(
     y: Int[Array, " N"], weight: Float[Array, " N"], removed: Float[Array, " N"], n_way: int
 ) -> Bool[Array, " N"]:
-    """Whether the class of an example still has one when the weight `removed` of it is left out.
+    """Whether the class of each example keeps a positive weight when the weight `removed` of that example is left out.
 
     Example:
         >>> import numpy as np

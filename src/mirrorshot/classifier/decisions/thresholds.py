@@ -1,4 +1,8 @@
-"""Thresholds that keep a promise on items like the examples: sets of labels, and predictions to accept."""
+"""Thresholds for label sets with a coverage, and for accepted predictions with a risk.
+
+In all functions `weight` is the number of points for which each point stands, `top` the probability of its predicted
+label, and `wrong` whether that label is wrong.
+"""
 
 import math
 
@@ -10,7 +14,7 @@ from mirrorshot.softmax.arrays import NDArray
 
 
 def scores_needed(coverage: float) -> int:
-    """The fewest scores with which a conformal set of that coverage leaves out anything at all.
+    """Return the fewest scores with which a conformal set of that coverage can leave out a label.
 
     Example:
         >>> scores_needed(0.9), scores_needed(0.5)
@@ -26,17 +30,12 @@ def conformal_threshold(
     *,
     interpolate: bool = True,
 ) -> float:
-    """The score that a share `coverage` of exchangeable new points reaches: the conformal quantile, interpolated.
+    """Return the conformal quantile: the score that a share `coverage` of exchangeable new points reaches.
 
-    A new point falls with equal chance between any two of the `n` sorted scores, so a share `j / (n + 1)` lies below
-    the j-th of them. The position `(n + 1) (1 - coverage)` is seldom whole; between two scores the threshold is
-    interpolated. The usual lower one covers up to `1 / (n + 1)` more than asked, which is much for few examples.
-
-    Args:
-        score: scores of points of known label; large is typical.
-        weight: how many points each stands for.
-        coverage: between 0 and 1.
-        interpolate: False takes the lower of the two scores, which covers at least as much as asked.
+    A new point falls with equal probability between any two of the `n` sorted scores (large is typical), so a share
+    `j / (n + 1)` lies below the j-th. The position `(n + 1) (1 - coverage)` is seldom an integer, so the threshold is
+    interpolated between two scores. Without `interpolate` it is the lower score, as usual, which covers at least
+    `coverage`, and up to `1 / (n + 1)` more: much for few examples.
 
     Example:
         >>> import numpy as np
@@ -59,21 +58,14 @@ def conformal_threshold(
 def expected_risk_threshold(
     top: Float[NDArray[np.float64], " N"], weight: Float[NDArray[np.float64], " N"], target_risk: float
 ) -> tuple[float, float]:
-    """The lowest threshold of the top probability above which an error rate of at most `target_risk` is expected.
+    """Return the lowest threshold of `top` above which the expected error rate is at most `target_risk`, and that rate.
 
-    A calibrated prediction of probability p is wrong with probability 1 - p. So the lowest `t` is taken for which
+    A calibrated prediction of probability p is wrong with probability 1 - p. The threshold is the lowest `t` with
 
         mean of (1 - p_i) over the points with p_i >= t  <=  target_risk,
 
-    and `t = 1 - target_risk` where that is lower still: whatever reaches it keeps to the target by itself.
-
-    Args:
-        top: probability of the predicted label of each point; there may be none.
-        weight: how many points each stands for.
-        target_risk: between 0 and 1.
-
-    Returns:
-        Threshold, and the mean there; the target if no point reaches the threshold.
+    or `1 - target_risk` if that is lower, because a point that reaches it keeps to the target by itself. If no point
+    reaches the threshold, the rate is `target_risk`.
 
     Example:
         >>> import numpy as np
@@ -95,9 +87,9 @@ def errors_tail(
     wrong: Bool[NDArray[np.bool_], " N"],
     weight: Float[NDArray[np.float64], " N"],
 ) -> float:
-    """How probable it is that at least as many predictions are wrong as are, if their probabilities are right.
+    """Return the probability of at least the observed number of errors, if the probabilities are right.
 
-    The binomial tail at the mean of `1 - p`; the number of errors of points of different `p` varies less than that.
+    It is the binomial tail at the mean of `1 - p`; for points of different `p` the number of errors varies less.
 
     Example:
         >>> import numpy as np
@@ -113,7 +105,7 @@ def errors_tail(
 
 
 def examples_needed(target_risk: float, delta: float) -> int:
-    """The fewest examples, all predicted rightly, from which `risk_threshold` can find a threshold.
+    """Return the fewest examples, all predicted correctly, for which `risk_threshold` can find a threshold.
 
     Example:
         >>> examples_needed(0.05, 0.05)
@@ -129,21 +121,12 @@ def risk_threshold(
     target_risk: float,
     delta: float,
 ) -> tuple[float, float]:
-    """The lowest threshold of the top probability above which the error rate is at most `target_risk`, and its bound.
+    """Return the lowest threshold of `top` with an error rate of at most `target_risk`, and the bound of that rate.
 
-    Of `k` points above a threshold `e` are wrong; the bound is the exact upper confidence bound of Clopper and Pearson.
-    Thresholds are tested from the highest that could pass down to the first that fails, which keeps the confidence of
-    all tests together (fixed sequence testing).
-
-    Args:
-        top: probability of the predicted label of each point.
-        wrong: whether that label is wrong.
-        weight: how many points each stands for.
-        target_risk: between 0 and 1.
-        delta: probability that the promise fails.
-
-    Returns:
-        Threshold and bound; an infinite threshold and a bound of one if none will do.
+    Of `k` points above a threshold `e` are wrong; the bound is the exact upper confidence bound of Clopper and Pearson,
+    which fails with probability `delta`. Thresholds are tested from the highest that could pass down to the first that
+    fails, so the confidence holds for all tests together (fixed sequence testing). If none passes, the threshold is
+    infinite and the bound one.
 
     Example:
         >>> import numpy as np
@@ -168,5 +151,5 @@ def risk_threshold(
 
 
 def _ends(ordered: Float[NDArray[np.float64], " N"]) -> Bool[NDArray[np.bool_], " N"]:
-    """Where a threshold can lie: points of equal probability are accepted together."""
+    """Return the possible positions of a threshold: points of equal probability are accepted together."""
     return np.append(ordered[1:] < ordered[:-1], np.ones(min(len(ordered), 1), dtype=np.bool_))

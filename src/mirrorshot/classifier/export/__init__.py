@@ -1,4 +1,4 @@
-"""A fitted classifier for other programs: ONNX."""
+"""Export of a fitted classifier to ONNX."""
 
 from mirrorshot.classifier.export.head import export_onnx
 

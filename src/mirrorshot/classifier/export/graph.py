@@ -1,4 +1,4 @@
-"""A small notation for ONNX graphs: values with operators, in double precision."""
+"""Construction of ONNX graphs: values with operators, in double precision."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Operand = Union["Value", float, ArrayLike]
 
 
 class Value:
-    """A tensor of a graph that does not exist yet. Arithmetic makes nodes."""
+    """A tensor of a graph under construction; arithmetic adds nodes."""
 
     def __init__(self, graph: "Graph", name: str) -> None:
         self.graph, self.name = graph, name
@@ -37,7 +37,7 @@ class Value:
         return self.graph.op("MatMul", self, other)
 
     def __getattr__(self, name: str) -> "Callable[..., Value]":
-        """`value.Exp()` is the operator of that name on the value."""
+        """Return the ONNX operator of that name, applied to the value: `value.Exp()`."""
         if not name[:1].isupper():
             raise AttributeError(name)
         return functools.partial(self.graph.op, name, self)
@@ -47,31 +47,31 @@ class Value:
         return self.graph.op("ReduceSum", self, self.graph.integers([axis]), keepdims=int(keep))
 
     def largest(self, axis: int) -> "Value":
-        """Maximum along an axis, which stays."""
+        """Maximum along an axis, which is kept."""
         return self.graph.op("ReduceMax", self, self.graph.integers([axis]), keepdims=1)
 
     def unsqueeze(self, axis: int) -> "Value":
-        """A new axis."""
+        """Insert an axis."""
         return self.graph.op("Unsqueeze", self, self.graph.integers([axis]))
 
     def squeeze(self, axis: int) -> "Value":
-        """Without an axis of length one."""
+        """Remove an axis of length one."""
         return self.graph.op("Squeeze", self, self.graph.integers([axis]))
 
     def at_least(self, low: float) -> "Value":
-        """The larger of the value and a number."""
+        """Return the larger of the value and a number."""
         return self.graph.op("Max", self, low)
 
 
 class Graph:
-    """Nodes and constants, in the order in which they are made."""
+    """Nodes and constants, in the order of their creation."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
     def op(self, kind: str, *operands: Operand, **attributes: Any) -> Value:
-        """One node."""
+        """Add a node."""
         from onnx import helper
 
         inputs = [operand.name if isinstance(operand, Value) else self._constant(operand) for operand in operands]
@@ -80,15 +80,15 @@ class Graph:
         return Value(self, name)
 
     def where(self, condition: Value, yes: Operand, no: Operand) -> Value:
-        """`yes` where the condition holds, else `no`."""
+        """Select `yes` where the condition holds, else `no`."""
         return self.op("Where", condition, yes, no)
 
     def integers(self, numbers: Sequence[int]) -> Value:
-        """A constant of integers."""
+        """Add a constant of integers."""
         return Value(self, self._store(np.array(numbers, dtype=np.int64)))
 
     def output(self, value: Value, name: str) -> None:
-        """Give a value its name outside the graph, in single precision."""
+        """Add an output of the graph in single precision."""
         from onnx import TensorProto, helper
 
         self.nodes.append(helper.make_node("Cast", [value.name], [name], to=TensorProto.FLOAT))

@@ -1,9 +1,8 @@
-"""The fitted classifier as an ONNX graph: embeddings in; probabilities, latent mean and latent variance out.
+"""The fitted classifier as an ONNX graph, from embeddings to probabilities, latent means and latent variances.
 
-Everything is closed-form. ONNX has no triangular solve, so the matrix that whitens covariances is computed here, once,
-and the graph multiplies by it.
+ONNX has no triangular solve, so the matrix that whitens covariances is computed here, and the graph multiplies by it.
 
-Rejected: the quadrature of `mirrorshot.softmax.quadrature` as nodes, for the link of files of earlier versions. It took
+Rejected: the quadrature of `mirrorshot.softmax.quadrature` as nodes, for the link in files of earlier versions. It took
 as many lines as all the rest.
 """
 
@@ -36,18 +35,18 @@ def export_onnx(
 ) -> None:
     """Write a fitted classifier as an ONNX file.
 
-    Input `embeddings` (n, D) of float32. Outputs `probabilities`, `latent_mean` and `latent_variance`, each (n, C) of
-    float32 with the classes in the order of `classes_`, which the file has in its metadata as JSON. Any n.
+    The input is `embeddings` (n, D) of float32, for any n. The outputs `probabilities`, `latent_mean` and
+    `latent_variance` are (n, C) of float32 in the order of `classes_`, which the metadata of the file contain as JSON.
 
     Args:
-        head: fitted by this version, not read from a file of an earlier one.
+        head: a classifier fitted by this version, not read from a file of an earlier one.
         path: name of the file.
-        mean: of the columns (D,), if the head was fitted on standardised ones: the graph takes it out too.
-        scale: of the columns (D,), likewise.
+        mean: means of the columns (D,), if the classifier was fitted to standardised columns; the graph subtracts them.
+        scale: scales of the columns (D,), likewise; the graph divides by them.
 
     Raises:
         MissingPackageError: the package onnx is not installed.
-        InvalidInputError: the kernel, the labels or the link of an earlier version have no ONNX form.
+        InvalidInputError: there are prior scores, or kernel, labels or an earlier version's link have no ONNX form.
     """
     check_is_fitted(head)
     if head.fitted_.support.prior_mean is not None:
@@ -109,7 +108,6 @@ def _build(graph: Graph, head: FewShotClassifier, mean_of: NDArray[Any] | None, 
 
 
 def _linked(link: Link, mean: Value, var: Value, n_way: int) -> Value:
-    """The probabilities, as `Link` computes them."""
     assert link.moderation is not None
     z = (mean - mean.total(-1, keep=True) / float(n_way)) / (var * link.moderation + 1.0).Sqrt()
     first, *others = [(z / temperature).Softmax(axis=-1) * weight for temperature, weight in link.terms()]
@@ -119,7 +117,6 @@ def _linked(link: Link, mean: Value, var: Value, n_way: int) -> Value:
 
 
 def _mapped(x: Value, feature_map: FeatureMap) -> Value:
-    """The features of embeddings, as `FeatureMap` computes them."""
     if feature_map.root:
         x = x.at_least(0.0).Sqrt()
     x = _unit_length(x) if feature_map.unit else x

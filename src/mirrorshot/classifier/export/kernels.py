@@ -1,4 +1,4 @@
-"""Covariances of queries with the examples, as nodes of a graph; the formulas are those of `mirrorshot.gp.kernels`."""
+"""Covariances of queries with the examples as nodes of a graph, with the formulas of `mirrorshot.gp.kernels`."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from mirrorshot.classifier.export.graph import Graph, Value
 from mirrorshot.gp.kernels import Kernel, Linear, Matern, Polynomial, Product, ScaledKernel, Stationary, Sum
 from mirrorshot.types import InvalidInputError
 
-_ROUNDING = 4.0  # as in kernels.features
+_ROUNDING = 4.0  # as in gp.kernels.features
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -26,7 +26,7 @@ class Covariances(NamedTuple):
 def covariances(
     graph: Graph, kernel: Kernel, x: Value, support: NDArray[np.float64], centre: NDArray[np.float64]
 ) -> Covariances:
-    """Nodes for the covariances of queries `x` (n, D) with the support (1, N, D).
+    """Return nodes for the covariances of queries `x` (n, D) with the support (1, N, D).
 
     Raises:
         InvalidInputError: a kernel that is not of this package.
@@ -57,7 +57,7 @@ def covariances(
 
 
 def _prepare(graph: Graph, kernel: ScaledKernel, x: Value, centre: NDArray[np.float64]) -> Value:
-    """Centred and of unit norm, as the kernel says; what is not above the noise of rounding becomes zero."""
+    """Centre and normalise as the kernel does; features within the noise of rounding become zero."""
     least = math.sqrt(float(np.finfo(np.float64).tiny))
     noise: Value | float = least
     if kernel.centre:

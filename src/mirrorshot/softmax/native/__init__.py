@@ -1,9 +1,9 @@
-"""Softmax expectations in C++, called through ctypes, with the NumPy and torch reference where there is no library.
+"""Softmax expectations in C++, called through ctypes; without the library, the NumPy and torch reference runs.
 
-The C++ code has the nodes and the forms of `quadrature`, the broad one from tables of its derivatives (`tables`), and
-computes in float64, whatever type comes in. Nodes where all integrands are below 1e-14, or continue as the geometric
-series of the tail, are left out. It agrees with the reference to 1e-10 in float64 and to the rounding of the reference
-in float32, relative to the larger of one and the moment (`tests/softmax/test_native.py`). It has no state and releases
+The C++ code has the nodes and forms of `quadrature`; the broad form uses tables of derivatives (`tables`). It computes
+in float64 for either input type. It skips nodes where all integrands are below 1e-14 or continue as the geometric
+series of the tail. It agrees with the reference to 1e-10 in float64, and in float32 to 2e-5, the rounding of the
+reference, relative to the larger of one and the moment (`tests/softmax/test_native.py`). It has no state and releases
 the GIL.
 
 Design note: a C interface needs no Python headers, so one wheel serves all versions of Python.
@@ -53,7 +53,7 @@ class _Rule(ctypes.Structure):
 def integrate_moments(
     mean: Float[Array, "P C"], var: Float[Array, "P C"], max_std: float
 ) -> tuple[Float[Array, "P C"], Float[Array, "P C"], Float[Array, " P"]]:
-    """`integrals.integrate_moments`, by the library if it can."""
+    """`integrals.integrate_moments`, by the library if possible."""
     n, c = mean.shape
     found = _call("moments", mean, var, ((n, c), (n, c), (n,)), max_std) if _takes(mean, var) else None
     if found is None:
@@ -63,7 +63,7 @@ def integrate_moments(
 
 
 def class_pairs(mean: Float[Array, "P C"], var: Float[Array, "P C"], max_std: float) -> tuple[Array, ...]:
-    """`integrals.class_pairs`, by the library if it can."""
+    """`integrals.class_pairs`, by the library if possible."""
     n, c = mean.shape
     found = _call("hessian", mean, var, ((n, c), *3 * ((n, c, c),)), max_std) if _takes(mean, var) else None
     return integrals.class_pairs(mean, var, max_std) if found is None else tuple(found)
@@ -78,7 +78,7 @@ def _takes(mean: Array, var: Array) -> bool:
 def _call(
     name: str, mean: Array, var: Array, shapes: tuple[tuple[int, ...], ...], max_std: float
 ) -> list[Array] | None:
-    """The arrays that a function of the library writes; None if a latent is wider than announced."""
+    """Return the output arrays of a library function; None if a latent is wider than `max_std`."""
     if is_tensor(mean):
         parts = _call(name, mean.detach().numpy(), var.detach().numpy(), shapes, max_std)
         return None if parts is None else [namespace(mean).from_numpy(part) for part in parts]
@@ -97,7 +97,7 @@ def _call(
 
 
 def address(x: Float[np.ndarray, "..."]) -> int:
-    """Where the values of an array lie; `x.ctypes.data` takes several times as long."""
+    """Return the address of an array's values; `x.ctypes.data` takes several times as long."""
     found: int = x.__array_interface__["data"][0]
     return found
 
@@ -109,7 +109,7 @@ def _error(status: int, n: int, c: int) -> Exception:
 
 
 class NativeRule(NamedTuple):
-    """A rule as the library reads it, and what it points to: valid as long as this value is held."""
+    """A rule in the library's layout, with the arrays that it points to; valid as long as this value is held."""
 
     pointer: int
     rule: _Rule
@@ -118,11 +118,7 @@ class NativeRule(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def native_rule(max_std: float, n_classes: int, dtype: Any) -> NativeRule:
-    """Rule for standard deviations up to `max_std`, as the library reads it.
-
-    Design note: callers hold the value while the library reads it. Threads that ask for a rule at the same time make
-    one each, and the cache keeps one of them.
-    """
+    """Return the rule for standard deviations up to `max_std`; callers hold it while the library reads it."""
     rule = choose_rule(max_std, n_classes, dtype)
     return _native(rule, max_std > WIDE_STD, _IS_SINGLE[dtype])
 

@@ -31,7 +31,7 @@ struct Latents {
   Array prob, others[3];  // moments: curvature and log_sum; Hessian: mean_mean, mean_var, var_var
 };
 
-// Hands out aligned pieces of one allocation; with no memory yet it only counts.
+// Returns aligned pieces of one allocation; without memory it only counts.
 struct Arena {
   char *memory;
   size_t used;
@@ -59,7 +59,7 @@ template <int W, int Order> INLINE void lay_out(Arena &arena, Grid<W> &grid, Poi
   for (int j = 0; j < 2; ++j) arena.take(point.weighted[j], Order == 3 ? C * most : 0);
 }
 
-// Shift the means of one point to a largest of zero. Returns false if there is a value to refuse.
+// Shift the means of one point to a largest of zero. Returns false if a value is invalid.
 template <int W> INLINE bool read_point(Point<W> &point, const Latents &latents, int64_t p, double *highest) {
   const int64_t C = point.n_classes;
   *highest = -HUGE_VAL;

@@ -103,7 +103,7 @@ EXPORT int mirrorshot_hessian(int is_single, void *mean, void *var, int64_t n_po
   return run<3>(latents, rule);
 }
 
-// Improve weights u (C, R) and precisions w (N, C) of a task, in place; write how many rounds that took.
+// Improve weights u (C, R) and precisions w (N, C) of a task, in place; write the number of rounds.
 EXPORT int mirrorshot_rounds(const MirrorshotTask *task, const MirrorshotRule *rule, double *u, double *w,
                              int64_t *n_rounds) {
   if (!task || !is_valid(*task, rule)) return kInvalid;

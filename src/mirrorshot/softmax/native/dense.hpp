@@ -1,4 +1,4 @@
-// Small dense algebra, row by row, for matrices that LAPACK would take longer to be called for than to compute with.
+// Dense algebra, row by row, for matrices so small that a call of LAPACK takes longer than its computation.
 #pragma once
 
 #include <cmath>

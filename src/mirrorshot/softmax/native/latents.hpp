@@ -15,7 +15,7 @@ struct MirrorshotKnot {
   const double *values;
 };
 
-// The nodes of quadrature.Rule, with the tables that Python made.
+// The nodes of quadrature.Rule, with the tables from Python.
 struct MirrorshotRule {
   double spacing, narrow_std, n_std, wide_std;
   int64_t n_nodes, n_hermite;
@@ -41,14 +41,14 @@ template <int W> struct Grid {
   double *decay, *rate;   // e^{-spacing i}, rows * W of them; one number for each Hermite node
 };
 
-// Where a latent of the broad form lies in the tables: node i of the grid is node first + i of its knot, plus a shift.
+// Position of a latent of the broad form in the tables: node i of the grid is node first + i of its knot, plus a shift.
 struct Place {
   const MirrorshotKnot *knot;
   int64_t first;
   double coefficient[kOrder + 1];  // of exp(shift z + heat z^2 / 2)
 };
 
-// Number of the knot for a standard deviation; beyond the last one if the tables do not reach so far.
+// Index of the knot for a standard deviation; beyond the last one if the tables end below it.
 inline int64_t find_knot(const MirrorshotRule &rule, double s) {
   const double k = (2 * std::log(s) - rule.first_log_var) / rule.log_step + 0.5;
   return k < 0 ? 0 : k < double(rule.n_knots) ? int64_t(k) : rule.n_knots;

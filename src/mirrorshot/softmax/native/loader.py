@@ -1,4 +1,4 @@
-"""The compiled library: where it is, how it is loaded, and the reference that replaces it where it cannot be."""
+"""Location, checks and loading of the compiled library."""
 
 import ctypes
 import functools
@@ -16,18 +16,18 @@ FUNCTIONS = {"mirrorshot_moments": 3, "mirrorshot_hessian": 4}
 
 
 def checksum_file(library: Path) -> Path:
-    """Return the file that holds the checksum of the library, written when it is built."""
+    """Return the path of the checksum file, which the build writes beside the library."""
     return library.with_name(library.name + ".crc32")
 
 
 def checksum(content: bytes) -> str:
-    """Checksum that tells a damaged file, which some systems cannot load without crashing, from a whole one."""
+    """Return the checksum that detects a damaged file; loading one can crash the process on some systems."""
     return f"{zlib.crc32(content):08x} {len(content)}"
 
 
 @functools.lru_cache(maxsize=1)
 def library() -> ctypes.CDLL | None:
-    """Load the library once; None, with one warning, if that fails; None if `MIRRORSHOT_NATIVE` is 0."""
+    """Load the library once; None if `MIRRORSHOT_NATIVE` is 0, or, with a warning, if loading fails."""
     if os.environ.get("MIRRORSHOT_NATIVE") == "0":
         return None
     try:
@@ -43,10 +43,10 @@ def library() -> ctypes.CDLL | None:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """Load a library and check that it is whole and has the expected interface.
+    """Load a library and check its checksum and its interface.
 
     Raises:
-        OSError: it is missing, damaged or has another interface.
+        OSError: the file is missing, damaged or has another interface.
         AttributeError: it lacks a function.
     """
     if not path.exists():

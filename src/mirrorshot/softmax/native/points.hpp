@@ -58,7 +58,7 @@ template <int W> INLINE bool is_negligible(const Point<W> &point, const Mirrorsh
   return F <= 1e-20;
 }
 
-// Number of nodes at the left end that can be left out, by bisection.
+// Number of nodes to skip at the left end, by bisection.
 template <int W> INLINE int64_t skip_left(const Point<W> &point, const MirrorshotRule &rule, double start) {
   int64_t low = 0, high = rule.n_nodes - 2;
   while (low < high) {
@@ -120,13 +120,13 @@ template <int W> INLINE void sum_moments(Point<W> &point, int64_t last) {
   }
 }
 
-// Write a value to the nodes of the last row that are none.
+// Write a value to the padding of the last row.
 template <int W> INLINE void fill_padding(Point<W> &point, const Grid<W> &grid, double value) {
   double *F = reinterpret_cast<double *>(point.F);
   for (int64_t i = grid.n_nodes; i < grid.rows * W; ++i) F[i] = value;
 }
 
-// Returns false if the tables do not reach up to a latent.
+// Returns false if a latent is wider than the tables.
 template <int W, int Order> INLINE bool fine_point(Point<W> &point, Grid<W> &grid) {
   typedef Real<W> V;
   const MirrorshotRule &rule = *grid.rule;

@@ -1,5 +1,5 @@
-// Rounds of gp/alternating.py for a small task: the same steps in the same order, without the calls of NumPy that take
-// ten times as long as their arithmetic. What comes out is a start: Python's first round proves it, or goes on.
+// Rounds of gp/alternating.py for a small task: the same steps in the same order, without NumPy's calls, which take
+// ten times as long as their arithmetic. The result is a start; Python's first round proves it or continues.
 #pragma once
 
 #include "batch.hpp"
@@ -7,14 +7,14 @@
 
 extern "C" {
 
-// gp.alternating.Task, with its constants.
+// gp.weight_space.Task, with the constants of gp.alternating.
 struct MirrorshotTask {
   int64_t n_points, n_features, n_classes;
   const double *phi, *labels, *weight;  // (N, R), (N, C), (N,)
   const double *prior_mean;             // (N, C) or null
   double max_std, arrived, accepted, near, cg_tolerance, shortest;
   int64_t max_rounds, inner_steps, cg_steps, scalings;
-  int64_t has_shift;  // whether `u` comes as Phi^T b, to be solved for once the prior is conditioned
+  int64_t has_shift;  // whether `u` is Phi^T b on input; the weights follow when the prior is conditioned
 };
 }
 
@@ -22,7 +22,7 @@ namespace {
 
 const int kMemory = 3;  // rounds that Anderson acceleration remembers, the last one included
 
-// Expectations at given marginals, weighted as in gp.alternating.Expectations; (N, C).
+// Expectations at given marginals, weighted as in gp.visits.Expectations; (N, C).
 struct Expected {
   double *prob, *curvature;
   double log_likelihood;
@@ -34,12 +34,12 @@ struct Rounds {
   int64_t n_rounds, n_remembered;
   double *u, *w;                              // (C, R), (N, C)
   double *phi_t, *squares, *chol, *whitened;  // (R, N); (N, N): K * K; (C, R, R); (R, N)
-  double *mean, *var, *cavity, *seen;         // (N, C), as are the next ones
+  double *mean, *var, *cavity, *seen;         // (N, C), like those in the next lines
   double *coupling, *own, *shifted, *new_mean;
   double *log_sum, *scratch;                                   // (N,)
   double *residual, *step, *rest, *direction, *image, *new_u;  // (C, R)
   Expected now, then;
-  double *ends[kMemory], *changes[kMemory];  // C R + N C: where the last rounds ended, and how far that was
+  double *ends[kMemory], *changes[kMemory];  // C R + N C: ends of the last rounds, and their changes
   double *differences[kMemory - 1];
 };
 
@@ -140,7 +140,7 @@ INLINE void set_residual(Rounds &all, const Expected &at) {
   }
 }
 
-// The error of gp.alternating.Found.
+// The error of gp.visits.Found.
 template <int W> INLINE double error_of(Rounds &all) {
   const int64_t N = all.task->n_points, R = all.task->n_features, C = all.task->n_classes;
   double total = dot<W>(all.residual, all.residual, C * R), largest = 0;
@@ -154,7 +154,7 @@ template <int W> INLINE double error_of(Rounds &all) {
   return all.task->max_std * larger(std::sqrt(total), all.task->max_std * largest);
 }
 
-// `_coupling`: s with s_c (sum_j s_j - s_c) = a E[p_c (1 - p_c)]; and own = a E[p (1 - p)] + s s.
+// gp.visits.coupling: s with s_c (sum_j s_j - s_c) = a E[p_c (1 - p_c)]; and own = a E[p (1 - p)] + s s.
 INLINE void set_coupling(Rounds &all, const Expected &at) {
   const int64_t N = all.task->n_points, C = all.task->n_classes;
   for (int64_t n = 0; n < N; ++n) {
@@ -177,7 +177,7 @@ template <int W> INLINE void precondition(const Rounds &all, const double *x, do
   for (int64_t c = 0; c < C; ++c) solve<W>(all.chol + c * R * R, R, out + c * R);
 }
 
-// `_newton_step`: conjugate gradients for (I + Phi^T J Phi) step = residual.
+// gp.visits.newton_step: conjugate gradients for (I + Phi^T J Phi) step = residual.
 template <int W> INLINE void newton_step(Rounds &all, const Expected &at) {
   const MirrorshotTask &task = *all.task;
   const int64_t N = task.n_points, R = task.n_features, C = task.n_classes;
@@ -198,7 +198,7 @@ template <int W> INLINE void newton_step(Rounds &all, const Expected &at) {
     std::memcpy(all.image, all.direction, size_t(C * R) * sizeof(double));
     for (int64_t c = 0; c < C; ++c) add_rows(all.image + c * R, all.shifted + c, C, task.phi, R, N, R);
     const double bend = dot<W>(all.direction, all.image, C * R);
-    if (bend == 0) break;  // the residual is zero, or its square is
+    if (bend == 0) break;  // the residual or its square is zero
     const double rate = size / bend;
     add_scaled(all.step, rate, all.direction, C * R);
     add_scaled(all.rest, -rate, all.image, C * R);
@@ -210,7 +210,7 @@ template <int W> INLINE void newton_step(Rounds &all, const Expected &at) {
   }
 }
 
-// One step of `_climb` along `step`, shortened until the bound rises; `now` is where it ends.
+// One step of `_climb` along `step`, shortened until the bound rises; `now` is its end.
 template <int W> INLINE int line_search(Rounds &all, Core core) {
   const MirrorshotTask &task = *all.task;
   const int64_t CR = task.n_classes * task.n_features, NC = task.n_points * task.n_classes;
@@ -233,7 +233,7 @@ template <int W> INLINE int line_search(Rounds &all, Core core) {
   return 0;
 }
 
-// `_climb`: Newton steps on the means, with variances that follow their own site; `u` and `w` are where it ends.
+// `_climb`: Newton steps on the means, with variances that follow their own site; `u` and `w` are its end.
 template <int W> INLINE int climb(Rounds &all, Core core) {
   const int64_t NC = all.task->n_points * all.task->n_classes;
   for (int64_t i = 0; i < NC; ++i) all.cavity[i] = all.var[i] / larger(1 - all.w[i] * all.var[i], 1e-12);
@@ -264,7 +264,7 @@ INLINE void rotate(double **rows) {
   rows[0] = oldest;
 }
 
-// Remember where a round ended, and how far that is from its beginning, which changes[0] holds.
+// Store the end of a round, and its change from the beginning, which changes[0] holds.
 INLINE void remember(Rounds &all) {
   const int64_t CR = all.task->n_classes * all.task->n_features, NC = all.task->n_points * all.task->n_classes;
   const double scale = all.task->max_std * all.task->max_std;
@@ -304,7 +304,7 @@ template <int W> INLINE void extrapolate(Rounds &all) {
   std::memcpy(all.w, f[0] + CR, size_t(size - CR) * sizeof(double));
 }
 
-// `alternate` without its proof.
+// `alternate` without the proof.
 template <int W> INLINE int alternate(Rounds &all, Core core) {
   const MirrorshotTask &task = *all.task;
   const int64_t CR = task.n_classes * task.n_features;

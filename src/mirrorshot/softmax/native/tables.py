@@ -1,12 +1,12 @@
-"""Tables of the broad form for the native core: `G` and its derivatives at some variances, on the nodes of the rule.
+"""Tables for the broad form of the native core: `G` and its derivatives at some variances, on the nodes of the rule.
 
 `G(x; v) = E Phi((x - Gumbel) / sqrt(v))` solves the heat equation `dG/dv = G'' / 2`, in the reference's trapezoid as
 well. Near a variance `v_k` of the table (a knot) and a node `x_j` it is therefore a sum over the derivatives there,
 
     G(x_j + d; v_k + e) = sum_n c_n(d, e) G^(n)(x_j; v_k),        sum_n c_n z^n = exp(d z + e z^2 / 2)
 
-with one set of coefficients for all nodes of a latent: a dozen terms in place of a convolution with 54 weights. Knots
-are `LOG_STEP` apart in `log v`. For `ORDER` terms the truncation is below 1e-10 (`tests/softmax/test_native.py`).
+All nodes of a latent share the coefficients: 13 terms replace a convolution with 55 weights. Knots are `LOG_STEP` apart
+in `log v`. With n up to `ORDER` the truncation is below 1e-10 (`tests/softmax/test_native.py`).
 """
 
 import functools
@@ -21,10 +21,10 @@ from scipy.special import ndtr
 from mirrorshot.softmax.quadrature import U_LEFT, Rule, gumbel_weights
 
 ORDER = 12
-"""Largest n of the sum; the table has three derivatives more, for those of `G`. As `kOrder` in latents.hpp."""
+"""Largest n of the sum; tables go to n + 3, for three derivatives of `G`. Must equal `kOrder` in latents.hpp."""
 LOG_STEP = 0.07
-_FARTHEST = 25.0  # standard deviations at which a bell curve ends; products of yet smaller numbers would be slow
-_PADDING = 9  # nodes at the right, so that a vector of nodes may begin at any place before them
+_FARTHEST = 25.0  # the bell curve is cut at this many standard deviations: smaller products would be slow
+_PADDING = 9  # additional nodes at the right, so that a vector of nodes may begin at any earlier index
 
 
 class Knot(NamedTuple):
@@ -36,12 +36,12 @@ class Knot(NamedTuple):
 
 
 def first_log_var(rule: Rule) -> float:
-    """Logarithm of the variance of the first knot."""
+    """Return the logarithm of the variance of the first knot."""
     return 2.0 * math.log(rule.narrow_std) + 0.5 * LOG_STEP
 
 
 def knots(rule: Rule, is_single: bool) -> list[Knot]:
-    """Knots for all latents of the broad form up to the largest standard deviation of the rule."""
+    """Return knots for all latents of the broad form up to the largest standard deviation of the rule."""
     if not rule.has_broad:
         return []
     n = math.ceil((2.0 * math.log(1.01 * rule.max_std) - first_log_var(rule)) / LOG_STEP + 0.5)
@@ -61,14 +61,14 @@ def _knot(spacing: float, n_std: float, log_var: float, is_single: bool) -> Knot
 def _derivatives(
     x: Float[np.ndarray, " J"], spacing: float, log_var: float, is_single: bool
 ) -> Float[np.ndarray, "_ J"]:
-    """`G^(n)(x)`, n = 0, ..., ORDER + 3, as `quadrature._broad` writes it for n up to 3."""
+    """Return `G^(n)(x)`, n = 0, ..., ORDER + 3, with the formulas of `quadrature._broad` continued beyond n = 3."""
     s, n_orders = math.exp(0.5 * log_var), ORDER + 4
     weight, gamma_right = gumbel_weights(spacing, not is_single)
     taps = toeplitz(np.concatenate([weight[::-1], np.zeros(len(x) - 1)]), np.zeros(len(x)))
     a = (x[0] - gamma_right + spacing * np.arange(len(taps))) / s  # all x_i - gamma_k, in increasing order
     end, bells = a[: len(x)], _normal_derivatives(a, s, n_orders)
     G = bells @ taps
-    # G' gains the closed-form tail e^(v / 2 - x) Phi(end - s), whose derivative is that of its bell curve minus itself
+    # G' includes the closed-form tail e^(v / 2 - x) Phi(end - s), whose derivative is its bell curve minus itself
     last_bell = math.exp(-gamma_right) * bells[:, : len(x)]
     tail = np.exp(0.5 * s * s - x) * ndtr(end - s)
     G[0] += last_bell[0] - tail
@@ -79,7 +79,7 @@ def _derivatives(
 
 
 def _normal_derivatives(a: Float[np.ndarray, " A"], s: float, n_orders: int) -> Float[np.ndarray, "n_orders A"]:
-    """Derivatives of `Phi(x / s)` at `x = s a`, by the recurrence of the Hermite polynomials."""
+    """Return derivatives of `Phi(x / s)` at `x = s a`, by the recurrence of the Hermite polynomials."""
     out = np.empty((n_orders, len(a)))
     out[0] = ndtr(a.clip(-_FARTHEST))
     out[1] = np.exp(-0.5 * np.square(a.clip(-_FARTHEST, _FARTHEST))) / (math.sqrt(2.0 * math.pi) * s)
