@@ -2,10 +2,10 @@
 
 At the optimum of the bound `alpha = a (y - E[p])` and `w = a E[p (1 - p)]`, with weights `a`: the fixed point of paper
 eqs. 9 to 11. A mirror step moves both at once and ignores that classes compete. Here a round takes Newton steps on the
-means, while variances follow their own site: with the cavity `s = v / (1 - w v)` of a point, `v = s / (1 + w s)`. Then
-the round conditions the prior on the new precisions, at the cost of one factorisation per class. About six rounds reach
-the optimum to the last digits; about four if the squared covariances fit in memory (`SQUARES_SIZE`), so that variances
-follow all sites to first order. `many_classes` solves tasks of many classes, `native_rounds` starts small ones.
+means, while variances follow their own site (`followers.Alone`). Then it conditions the prior on the new precisions, at
+the cost of one factorisation per class. About six rounds reach the optimum to the last digits. About four do if the
+task is large and its squared covariances affordable (`SQUARES_SIZE`), so that variances follow all sites to first
+order. `many_classes` solves tasks of many classes, `native_rounds` starts small ones.
 
 The Hessian of the means at a point is `E[diag(p) - p p^T]`. Its off-diagonal part is replaced by that of the rank-one
 matrix `-s s^T` with the same row sums: `s_c (sum_j s_j - s_c) = E[p_c (1 - p_c)]`. In trials the exact matrix saved no

@@ -66,8 +66,6 @@ def training_elbo(
 
 
 class _Bound(torch.autograd.Function):
-    """`K` (T, 1 | C, N, N) -> ELBO (T,)."""
-
     @staticmethod
     def forward(
         ctx: Any, K: Tensor, problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, how: str

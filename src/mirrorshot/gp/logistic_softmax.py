@@ -62,14 +62,10 @@ def mean_field(
 ) -> MeanField:
     """Maximise the evidence lower bound by coordinate ascent; differentiable in `K`.
 
-    Args:
-        K: prior covariances (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
-        labels: labelled points.
-        n_steps: updates of each factor, at least one; each costs one factorisation.
-        prior_mean: constant prior mean of the latents.
-        start: "prior"; "labels", latents one prior standard deviation above the prior mean for the class of a point and
-            one below for the others; or means, prior mean included, and variances. A few steps from "labels" give a low
-            bound where points of different classes are alike; after many steps both give the same.
+    Each of the `n_steps` (at least one) updates every factor and costs one factorisation. `start` is "prior"; "labels",
+    with latents one prior standard deviation above the prior mean for the class of a point and one below for others; or
+    means, prior mean included, and variances. A few steps from "labels" give a low bound where `K` makes points of
+    different classes alike; after many steps both give the same.
 
     Example:
         >>> labels = make_labels(torch.tensor([[0, 1]]), torch.ones(1, 2), torch.ones(1, 2).bool(), torch.float32)

@@ -2,7 +2,7 @@
 
 `alternating` factorises `I + Phi^T W_c Phi` for every class in every round. It needs nine rounds for hundreds of
 classes, because the variances respond to the sites of all points. Here means and precisions converge between two
-rounds, while variances follow to first order: by the squared covariances of each class where these fit in memory, else
+rounds, while variances follow to first order: by the squared covariances of each class where these are affordable, else
 by covariances that the classes share (`shared_model`). A round of the former squares the error, a round of the latter
 reduces it a hundred to a thousand times. Three or four rounds are enough, the first of them in single precision.
 

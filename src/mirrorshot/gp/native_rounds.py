@@ -1,8 +1,8 @@
 """Rounds of `alternating` for small tasks in C++ (`softmax/native/rounds.hpp`).
 
 Design note: this duplicates the rounds of `alternating`, because a fit of 25 latents makes about a thousand NumPy calls
-of one or two microseconds, of which a tenth is arithmetic. It proves nothing: `alternate` conditions on the result with
-its own expectations and certificate, and continues where an error remains. Without the library it does all rounds.
+of one or two microseconds, ten times as long as their arithmetic. It proves nothing: `alternate` certifies the result
+with its own expectations, and continues if an error remains. Without the library it does all rounds.
 """
 
 import ctypes

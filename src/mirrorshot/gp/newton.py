@@ -82,10 +82,8 @@ def newton_solve(
     Arguments are as in `mirror_descent`; `is_near` promises that half of the digits of the start are correct. The
     result is certified (`certificate`): latent means have an error of at most 1e-7, and mostly 2e-8, at every point
     whose prior variance is at most the largest in `K`. The error of leave-one-out latents is approximately as small.
-
-    Returns:
-        The posterior and diagnostics. None without a certificate, or if prior standard deviations exceed `WIDE_STD`,
-        where the derivatives are not accurate.
+    Returns None without a certificate, or if prior standard deviations exceed `WIDE_STD`, where the derivatives are not
+    accurate.
     """
     problem = make_problem(K, y, n_way, weight, None, None, validate=False, prior_mean=prior_mean)
     if problem.max_std > WIDE_STD:
@@ -147,10 +145,7 @@ def _rough_residual(problem: Problem, posterior: GaussianPosterior, metric: Metr
 
 
 def _conjugate_gradients(metric: Metric, right: Direction) -> tuple[Direction, float] | None:
-    """The Newton step and the slope of the bound along it, which is twice its predicted gain.
-
-    None if the bound is convex along the gradient: the start is outside the basin of Newton's method.
-    """
+    """Newton step and slope of the bound along it; None if the bound is convex along the gradient (too far away)."""
     a = w = namespace(right[0]).zeros_like(right[0])
     r = p = right
     p_moved = metric.marginals(p)

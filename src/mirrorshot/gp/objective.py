@@ -166,8 +166,7 @@ def elbo(
 ) -> Float[Array, " T"]:
     """Evidence lower bound of each task (paper eq. 12) in nats; differentiable once.
 
-    The posterior is the result of `condition` or `mirror_descent` for the same `K`; other arguments are as in the
-    latter.
+    The posterior is the result of `condition` or `mirror_descent` for the same `K`; other arguments as in the latter.
     """
     n_way = posterior.mean.shape[1]
     problem = make_problem(K, y, n_way, weight, class_mask, None, validate=True)

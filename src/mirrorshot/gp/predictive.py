@@ -168,8 +168,6 @@ def _hessian(problem: Problem, solution: Solution) -> SoftmaxHessian:
 
 
 class _FusedProb(torch.autograd.Function):
-    """Means and variances (T, C, M) -> `E[softmax]` (T, C, M), by the fused kernels."""
-
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, class_mask: Tensor) -> Tensor:
         from mirrorshot.gp.fused import prob_fused

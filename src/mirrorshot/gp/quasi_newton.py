@@ -224,7 +224,6 @@ def _choose(accepted: Array, new: State, old: State) -> State:
 
 
 def _tree_map(fn: Callable[..., Array], first: Tree, *others: Tree) -> Tree:
-    """Apply `fn` to corresponding arrays of nested (named) tuples of one structure."""
     trees: list[Any] = [first, *others]
     if not isinstance(first, tuple):
         return fn(*trees)

@@ -13,10 +13,7 @@ from threadpoolctl import ThreadpoolController
 
 @contextlib.contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Let torch use `n` threads inside the block.
-
-    The number belongs to the calling Python thread, so fits in several threads do not disturb each other.
-    """
+    """Let torch use `n` threads inside the block; the number belongs to the calling Python thread."""
     import torch
 
     before = torch.get_num_threads()

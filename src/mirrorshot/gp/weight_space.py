@@ -108,10 +108,7 @@ class Conditioned(NamedTuple):
 
 
 def condition_on(phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N C"]) -> Conditioned:
-    """Factorise `A_c = I + Phi^T W_c Phi` for every class and compute the variances.
-
-    If all classes have the same precisions, as at the start, they share one factorisation.
-    """
+    """Factorise `A_c = I + Phi^T W_c Phi` for every class, or once if all classes have the same precisions."""
     (N, C), R = precision.shape, phi.shape[1]
     if C > 1 and bool((precision == precision[:, :1]).all()):
         one = condition_on(phi, precision[:, :1])

@@ -143,7 +143,6 @@ def bootstrap_bins(
 
 
 def _resamples(statistics: TaskStatistics, generator: Generator, n_resamples: int, level: float) -> TaskStatistics:
-    """Sums of each resample, (R,) and (R, B) instead of (T,) and (T, B)."""
     real = statistics.weight > 0
     if not bool(real.any()):
         raise InvalidInputError(

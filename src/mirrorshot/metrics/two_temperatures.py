@@ -1,9 +1,9 @@
 """Two temperatures: one in the likelihood, one for the averaged probabilities.
 
-For latents f with Gaussian posteriors, T1 is the likelihood temperature of `p = E[softmax(f / T1)]`, and T2 the
-predictive temperature of `softmax(log p / T2)`. The paper's released code chooses both on a grid by the smallest
-calibration error on validation tasks, once by ECE and once by MCE. Its numbers are comparable only with numbers from
-the same protocol. For probabilities in use, fit one temperature by NLL (`fit_temperature`).
+For Gaussian latents f, T1 is the likelihood temperature of `p = E[softmax(f / T1)]`, and T2 the predictive temperature
+of `softmax(log p / T2)`. The paper's released code chooses both on a grid by the smallest calibration error on
+validation tasks, once by ECE and once by MCE, so its numbers are comparable only within this protocol. To predict
+probabilities, fit one temperature by NLL instead (`fit_temperature`).
 """
 
 import math

@@ -1,8 +1,8 @@
 """Kernels, which map the features of a batch of tasks to prior covariances.
 
-`KERNELS` lists their names. A new kernel is a subclass of `ScaledKernel` with two formulas, and one line in `FAMILIES`.
-Kernels are immutable values; `TrainableKernel` is a torch module with the hyper-parameters of one. `TrainableKernel`
-and `GPyTorchKernel` ("gpytorch") need torch.
+`KERNELS` lists their names. A new kernel is a subclass of `ScaledKernel` with two formulas and one line in `FAMILIES`;
+`description` must know the names of its new options. Kernels are immutable values, and `TrainableKernel` is a torch
+module with the hyper-parameters of one. `TrainableKernel` and `GPyTorchKernel` ("gpytorch") need torch.
 """
 
 import sys

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 class FeatureKernel(Kernel):
-    """A kernel with options to centre features (see `Kernel`) and scale them to unit norm.
-
-    A subclass defines two formulas of prepared features, `_matrix` and `_variance`.
-    """
+    """A kernel that can centre and normalise features (see `Kernel`); subclasses define `_matrix` and `_variance`."""
 
     def __init__(self, *, centre: bool = False, normalise: bool = False) -> None:
         self.centre = centre
