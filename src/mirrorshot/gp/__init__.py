@@ -1,4 +1,4 @@
-"""Gaussian-process classification: from kernel matrices and labels to a posterior."""
+"""Gaussian-process classification: inference of a posterior from kernel matrices and labels."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch on first use."""
     if name in ("FullGaussian", "GradientInfo", "gradient_descent"):
         return getattr(need("mirrorshot.gp.gradient"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,19 +1,19 @@
-"""Inference for one task by turns: Newton steps on the means, conditioning for the variances.
+"""Inference for one task that alternates between Newton steps on the means and conditioning for the variances.
 
-At the optimum of the bound `alpha = a (y - E[p])` and `w = a E[p (1 - p)]`: paper eqs. 10 and 11 at rest, with weights
-`a`. A mirror step moves both at once and ignores that classes compete. Here Newton's method finds the means, with
-variances that follow their own site: with the cavity `s = v / (1 - w v)` of a point, `v = s / (1 + w s)`. Then the
-prior is conditioned on the new precisions. Only that costs a factorisation for each class, and half a dozen of them
-reach the optimum to the last digits. Where the squared covariances of the points are affordable, variances follow all
-sites to first order, and four do.
+At the optimum of the bound `alpha = a (y - E[p])` and `w = a E[p (1 - p)]`, with weights `a`: the fixed point of paper
+eqs. 9 to 11. A mirror step moves both at once and ignores that classes compete. Here a round takes Newton steps on the
+means, while variances follow their own site (`followers.Alone`). Then it conditions the prior on the new precisions, at
+the cost of one factorisation per class. About six rounds reach the optimum to the last digits. About four do if the
+task is large and its squared covariances affordable (`SQUARES_SIZE`), so that variances follow all sites to first
+order. `many_classes` solves tasks of many classes, `native_rounds` starts small ones.
 
-The curvature of the means at a point is the matrix `E[diag(p) - p p^T]`. Its off-diagonal part is replaced by that of
-rank one, `-s s^T`, which has the same row sums: `s_c (sum_j s_j - s_c) = E[p_c (1 - p_c)]`. In trials the exact matrix
-saved no step. Conjugate gradients solve for the step, preconditioned with the posterior of each class by itself.
+The Hessian of the means at a point is `E[diag(p) - p p^T]`. Its off-diagonal part is replaced by that of the rank-one
+matrix `-s s^T` with the same row sums: `s_c (sum_j s_j - s_c) = E[p_c (1 - p_c)]`. In trials the exact matrix saved no
+step. Conjugate gradients solve for the step, with the posterior of each class as preconditioner.
 
-Design note: the optimum is unique and its certificate is checked, so the result is that of `mirror_descent` followed
-by `newton_solve`. For one task on a CPU this is faster by an order of magnitude, and needs `N C` and `C R^2` numbers
-where those need `C N^2`. It is not safeguarded: `Found.is_proven` says whether it arrived.
+Design note: the optimum is unique and a certificate is checked, so the result is that of `mirror_descent` followed by
+`newton_solve`. For one task on a CPU this is ten times faster, and without squared covariances it needs `N C + C R^2`
+numbers instead of `C N^2`. It is not safeguarded: `Found.is_proven` is false if it did not converge.
 """
 
 import math
@@ -44,15 +44,15 @@ from mirrorshot.softmax.moments import softmax_moments
 
 _MAX_ROUNDS = 40
 _INNER_STEPS = 2
-_MOST_INNER_STEPS = 10  # of large tasks, where a factorisation costs more than some expectations
+_MOST_INNER_STEPS = 10  # for large tasks, where a factorisation costs more than several expectations
 _ENOUGH = 3e-2  # share of the gradient at which inner steps end
-_ENOUGH_FOR_ALL = 1e-3  # the same where variances follow all sites, and the next round can make use of it
+_ENOUGH_FOR_ALL = 1e-3  # the same where variances follow all sites, so that more accurate means save rounds
 _SHORTEST = 1e-3
 _ARRIVED = 2e-8  # proven error of the latents at which to stop
-_SINGLE = 1e-2  # error above which single precision will do
+_SINGLE = 1e-2  # error above which single precision is enough
 _SINGLE_FOR_ALL = 20.0  # the same where variances follow all sites, and a round squares the error
-_SINGLE_SIZE = 2**18  # N R C from which single precision is worth a conversion, and the last digits are not
-_NEAR = 0.1  # error from which on the rounds behave as a linear iteration
+_SINGLE_SIZE = 2**18  # N R C from which rounds begin in single precision and end at `ACCEPTED`
+_NEAR = 0.1  # error below which the rounds behave like a linear iteration
 _MEMORY = 2
 _CONSTANTS = Constants(
     0.9 * _ARRIVED, ACCEPTED, _NEAR, CG_TOLERANCE, _SHORTEST, _MAX_ROUNDS, _INNER_STEPS, CG_STEPS, SCALINGS
@@ -60,7 +60,7 @@ _CONSTANTS = Constants(
 
 
 def alternate(task: Task, start: GaussianSites | None = None, *, max_rounds: int = _MAX_ROUNDS) -> Found:
-    """Solve one task, from given sites or from the prior."""
+    """Solve one task, starting from given sites or from the prior."""
     if has_many_classes(task):
         found = solve_many(task, start, max_rounds=max_rounds)
         if found is not None:
@@ -99,8 +99,6 @@ def alternate(task: Task, start: GaussianSites | None = None, *, max_rounds: int
 
 
 class _Round(NamedTuple):
-    """Weights and precisions before and after a round."""
-
     u: Float[np.ndarray, "C R"]
     w: Float[np.ndarray, "N C"]
     new_u: Float[np.ndarray, "C R"]
@@ -108,7 +106,7 @@ class _Round(NamedTuple):
 
 
 def _extrapolated(path: list[_Round], scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Anderson acceleration: the combination of the last rounds whose change would be smallest if all were linear."""
+    """Anderson acceleration: combine the last rounds so that the change, if linear, is smallest."""
     last = path[-1]
     if len(path) == 1:
         return last.new_u, last.new_w
@@ -121,11 +119,11 @@ def _extrapolated(path: list[_Round], scale: float) -> tuple[NDArray[np.float64]
 
 
 def _start(task: Task, start: GaussianSites | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weights and precisions to begin with; for given sites `Phi^T b`, which the first round solves for the weights."""
+    """Starting weights and precisions; for given sites, `Phi^T b`, from which the first round solves the weights."""
     if start is not None:
         return start.shift[0] @ task.features.phi, np.ascontiguousarray(start.precision[0].T)
     C = task.Y.shape[1]
-    # without examples all points look alike
+    # before the first round, one point with the mean prior variance stands for all
     var = np.full((1, C), float(task.K.diagonal().mean()))
     prior = softmax_moments(np.zeros((1, C)), var, max_std=task.max_std)
     return np.zeros((C, task.features.phi.shape[1])), task.weight[:, None] * prior.curvature
@@ -146,7 +144,7 @@ def _climb(
     visit: Visit,
     n_steps: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Newton steps on the means, with variances that follow the sites; return weights and precisions."""
+    """Take Newton steps on the means while variances follow the sites; return weights and precisions."""
     now, residual, mean = visit.expected, visit.residual, visit.found.mean
     var, first = follower.var, np.square(residual).sum()
     enough = _ENOUGH_FOR_ALL * min(1.0, visit.found.error) if isinstance(follower, BySquares) else _ENOUGH
@@ -171,7 +169,7 @@ def _line_search(
     residual: NDArray[np.float64],
     move: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], Expectations]:
-    """Move the weights, by less if the bound would not rise; return weights, means and expectations there."""
+    """Backtracking line search on the bound; return weights, means and expectations after the step."""
     shift, length = task.features.phi @ move.T, 1.0
     slope = float(np.vdot(residual, move))
     height = now.log_likelihood - 0.5 * float(np.vdot(u, u))

@@ -1,16 +1,16 @@
-"""The training objective: the bound that a fixed number of mirror steps reaches, as a function of the kernel.
+"""The training objective: the bound after a fixed number of mirror steps, as a function of the kernel.
 
-Training solves millions of small tasks, each to the accuracy that its gradient needs: the number of steps is fixed, no
-value is read back, and only the result is kept. Gradients in `K` are written out. With `W = diag(w)` and
-`A = I - Sigma W`, conditioning pulls gradients `g` of the mean and `h` of the variance back to
+Training solves millions of small tasks, so the number of steps is fixed, only the result is kept, and the fused kernels
+on a GPU never synchronise. Gradients in `K` are written out. With `W = diag(w)` and `A = I - Sigma W`, conditioning
+pulls gradients `g` of the mean and `h` of the variance back to
 
     K:  A^T g alpha^T + A^T diag(h) A        b:  Sigma g        w:  -m (Sigma g) - (Sigma * Sigma) h
 
 from `dSigma = A dK A^T`, `dm = A dK alpha`, `dm = Sigma (db - m dw)` and `dv = -(Sigma * Sigma) dw`.
 
-- **envelope**: the sites are held fixed, which is the whole gradient at the optimum of the bound.
-- **unroll**: the gradient of the bound after these steps, the paper's. Far from the optimum (few steps, a large
-  output scale) only this one is a gradient of the loss that is reported.
+- **envelope** holds the sites fixed: the whole gradient at the optimum of the bound.
+- **unroll** differentiates the steps, as the paper does. Far from the optimum (few steps, a large outputscale) only
+  this is the gradient of the reported loss.
 """
 
 from typing import Any, Literal
@@ -44,8 +44,9 @@ def training_elbo(
 ) -> Float[Tensor, " T"]:
     """Evidence lower bound (paper eq. 12) after a fixed number of mirror steps, differentiable in `K`.
 
-    Arguments are as in `mirror_descent`, unchecked to avoid a synchronisation with a GPU. The sites of `start` are
-    constants for the gradient; gradient="envelope" holds the last sites fixed, "unroll" goes back through the steps.
+    Arguments are as in `mirror_descent`; `K`, `y` and the masks are unchecked to avoid a synchronisation with a GPU.
+    The sites of `start` are constants of the gradient. gradient="envelope" holds the last sites fixed, "unroll"
+    differentiates the steps.
 
     Example:
         >>> import torch
@@ -58,15 +59,13 @@ def training_elbo(
     if not 0.0 < step_size <= 1.0 or n_steps < 0:
         raise InvalidInputError(f"Expected step_size in (0, 1] and n_steps >= 0, but got {step_size} and {n_steps}.")
     if max_std is None and can_fuse(K, n_way):
-        max_std = torch.inf  # each program finds its own
+        max_std = torch.inf  # each program of the kernel computes its own
     problem = make_problem(K.detach(), y, n_way, weight, class_mask, max_std, validate=False)
     sites = None if isinstance(start, str) else start.sites(problem)
     return _Bound.apply(K, problem, sites, n_steps, step_size, gradient)  # type: ignore[no-untyped-call]
 
 
 class _Bound(torch.autograd.Function):
-    """`K` (T, 1 | C, N, N) -> ELBO (T,)."""
-
     @staticmethod
     def forward(
         ctx: Any, K: Tensor, problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, how: str
@@ -75,7 +74,7 @@ class _Bound(torch.autograd.Function):
         ctx.solution = solve(problem, start, n_steps, step_size, ctx.waypoints)
         ctx.problem, ctx.step_size, ctx.is_shared = problem, step_size, K.shape[1] == 1
         elbo: Tensor = ctx.solution.elbo
-        ctx.solution = ctx.solution._replace(elbo=None)  # the output itself would be kept alive by its own graph
+        ctx.solution = ctx.solution._replace(elbo=None)  # the output would keep itself alive through its graph
         return elbo
 
     @staticmethod
@@ -93,7 +92,7 @@ class _Bound(torch.autograd.Function):
 
 
 def kernel_gradient(solution: Solution, is_shared: bool) -> Float[Tensor, "T _ N N"]:
-    """Gradient of the bound in the covariance of every class, or that they share, at fixed sites; symmetric."""
+    """Gradient of the bound in `K` at fixed sites; symmetric."""
     w, m = solution.sites.precision, solution.mean
     # dELBO = (g_m - (alpha - w m) / 2) dm + (w / 2 + g_v) dv - tr((W - W Sigma W) dK) / 2
     g = solution.grad_mean - 0.5 * (solution.alpha - w * m)
@@ -112,7 +111,7 @@ def pull_matrix(w: Float[Tensor, "T C N"], cov: Float[Tensor, "T C N N"]) -> Flo
 
 
 def outer(left: Tensor, right: Tensor, is_shared: bool) -> Float[Tensor, "T _ N N"]:
-    """Symmetric part of the outer products, of each class or their sum."""
+    """Symmetric part of the outer products, per class or summed over the classes."""
     half = 0.5 * (left.mT @ right)[:, None] if is_shared else 0.5 * left[..., :, None] * right[..., None, :]
     return half + half.mT
 
@@ -120,7 +119,7 @@ def outer(left: Tensor, right: Tensor, is_shared: bool) -> Float[Tensor, "T _ N 
 def through_steps(
     problem: Problem, sites_bar: tuple[Tensor, Tensor], waypoints: list[Waypoint], rho: float, is_shared: bool
 ) -> Float[Tensor, "T _ N N"]:
-    """Gradient in `K` through the steps, from the last back to the first, given that in the last sites."""
+    """Gradient in `K` through the steps, given the gradients in the last sites."""
     shift_bar, precision_bar = sites_bar
     weight = problem.weight[:, None, :]
     K_bar = torch.zeros_like(problem.K)

@@ -1,7 +1,7 @@
-"""Variances that follow the precisions of the sites, from those that a factorisation gave.
+"""Updates of posterior variances for new site precisions, without a factorisation.
 
-When precisions change by `dw`, variances change by `-(Sigma * Sigma) dw` to first order. A point's own precision acts
-exactly: with the cavity `s = v / (1 - w v)`, which its site has no part in, `v = s / (1 + w s)`.
+When precisions change by `dw`, variances change by `-(Sigma * Sigma) dw` to first order. The effect of a point's own
+precision is exact: with its cavity variance `s = v / (1 - w v)`, `v = s / (1 + w s)`.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from mirrorshot.gp.shared_model import SharedModel
 
-_LEAST, _MOST = 0.3, 3.0  # factors between which a variance follows the sites of other points
+_LEAST, _MOST = 0.3, 3.0  # range of the factor by which sites of other points may change a variance
 
 
 class Alone(NamedTuple):
@@ -41,7 +41,7 @@ class BySquares(NamedTuple):
 
 
 class ByModel(NamedTuple):
-    """Variances that follow all sites, by covariances that the classes share."""
+    """Variances that follow all sites, by the covariances of a `SharedModel`."""
 
     precision: Float[np.ndarray, "N C"]
     var: Float[np.ndarray, "N C"]
@@ -49,7 +49,7 @@ class ByModel(NamedTuple):
 
     def at(self, new: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N C"]:
         """Return the variances at new precisions."""
-        # where the model is off by a factor in the variances, so it is in the covariances
+        # scale the covariances of the model by the factor that corrects its variances
         gain = self.var / self.model.var
         change = gain * (new - self.precision)
         others = gain * (self.model.response(change) - np.square(self.model.var) * change)
@@ -62,5 +62,5 @@ def _followed(
     others: Float[np.ndarray, "N C"],
     new: Float[np.ndarray, "N C"],
 ) -> Float[np.ndarray, "N C"]:
-    """The variances when the sites of other points take away `others` to first order."""
+    """Variances at new precisions; the sites of other points reduce them by `others` to first order."""
     return Alone(precision, np.clip(var - others, _LEAST * var, _MOST * var)).at(new)

@@ -1,15 +1,16 @@
-"""The fixed mirror steps of `steps.solve` on a GPU: two kernels a step, for tasks of up to 128 points.
+"""The mirror steps of `steps.solve` as two GPU kernels per step, for tasks of up to 128 points in float32.
 
-With one task per training step the inner loop is hundreds of tiny kernels, limited by their launches. Here a step is
+With one task per training step the inner loop would be hundreds of tiny kernels, limited by launch time. Instead:
 
-- `moments`: one program per point. Softmax moments by the quadrature of `quadrature`, as plain sums (trapezoid in `u`
-  and in `z`, with as many nodes as the point's largest standard deviation needs), then the mirror step of its sites.
-- `condition`: one program per (task, class). Conditions the prior covariance on blocks of 16 points in turn:
-  `Sigma <- Sigma - P M P^T` with `P = Sigma[:, block]` and `M = S (I + S Sigma_block S)^-1 S`. Only blocks whose
-  eigenvalues are at least one are inverted, so `K` may be singular, and `log |I + S K S|` is the sum of the
-  logarithms of the pivots. The result is kept in factors, `Sigma = K - P Q^T`.
+- `moments` runs one program per point. It computes the softmax moments (see `softmax.quadrature`) by the trapezoidal
+  rule in `u` and in `z`, whose number of nodes depends on the point's largest standard deviation, and takes the mirror
+  step of the point's sites.
+- `condition` runs one program per (task, class). It conditions the prior covariance on blocks of 16 points in turn:
+  `Sigma <- Sigma - P M P^T` with `P = Sigma[:, block]` and `M = S (I + S Sigma_block S)^-1 S`. The inverted matrices
+  have eigenvalues of at least one, so `K` may be singular. `log |I + S K S|` is the sum of the logarithms of the
+  pivots. The result is kept in factors, `Sigma = K - P Q^T`.
 
-No value is read back, so a training step can be recorded as a CUDA graph. float32 only.
+Nothing synchronises, so a CUDA graph can record a training step.
 """
 
 import functools
@@ -37,7 +38,7 @@ def is_available() -> bool:
 def solve_fused(
     problem: Problem, start: GaussianSites | None, n_steps: int, step_size: float, *, keep: bool = False
 ) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:
-    """Fields of `steps.Solution` after `n_steps` steps and, with `keep`, those of `steps.Waypoint` for every step."""
+    """Return the fields of `steps.Solution` and, with `keep`, those of `steps.Waypoint` for every step."""
     given = (torch.zeros_like(problem.Y), torch.zeros_like(problem.Y)) if start is None else start
     sites = GaussianSites(*(s.clone(memory_format=torch.contiguous_format) for s in given))  # updated in place
     K, Y, weight = problem.K.contiguous(), problem.Y.contiguous(), problem.weight.contiguous()
@@ -75,7 +76,7 @@ def moments_pull_back_fused(
 
 
 def hessian_fused(mean: Tensor, var: Tensor, class_mask: Tensor) -> tuple[Tensor, ...]:
-    """Fields of `SoftmaxHessian`, (T, N, C) and (T, N, C, C), from the gradients of every moment in one launch."""
+    """Fields of `SoftmaxHessian`, (T, N, C) and (T, N, C, C): the gradients of all moments in one launch."""
     T, C, N = mean.shape
     unit = torch.eye(C, dtype=mean.dtype, device=mean.device)[:, None, :, None]  # (moment, task, class, point)
     bars = torch.cat([unit, torch.zeros_like(unit)]), torch.cat([torch.zeros_like(unit), unit])
@@ -87,7 +88,6 @@ def hessian_fused(mean: Tensor, var: Tensor, class_mask: Tensor) -> tuple[Tensor
 
 
 def _prior(K: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and variances (T, C, N) before any data."""
     return torch.zeros_like(Y), K.diagonal(dim1=-2, dim2=-1).expand_as(Y).contiguous()
 
 
@@ -109,7 +109,7 @@ class FusedPosterior(NamedTuple):
 
 
 def condition_fused(K: Tensor, sites: GaussianSites) -> FusedPosterior:
-    """The posterior for given sites."""
+    """Condition the prior on the sites."""
     from mirrorshot.gp import triton_kernels as kernels
 
     T, C, N = sites.shift.shape
@@ -126,12 +126,12 @@ def condition_fused(K: Tensor, sites: GaussianSites) -> FusedPosterior:
 def _moments(
     mean: Tensor, var: Tensor, exists: Tensor, Y: Tensor, weight: Tensor, sites: GaussianSites | None, step_size: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Moments at the marginals of every point; given sites move by one mirror step."""
+    """Moments at the marginals of every point; `sites`, if given, take one mirror step in place."""
     from mirrorshot.gp import triton_kernels as kernels
 
     T, C, N = mean.shape
     prob, curvature, expected = torch.empty_like(mean), torch.empty_like(mean), mean.new_empty(T, N)
-    shift, precision = sites or (mean, mean)  # not touched without a step
+    shift, precision = sites or (mean, mean)  # unused without a step
     kernels.moments[(T * N,)](
         mean, var, exists, Y, weight, shift, precision, prob, curvature, expected,
         step_size, N, C, STEP=sites is not None, CLASSES=max(4, _power_of_two(C)), num_warps=2,

@@ -1,9 +1,8 @@
 """Gaussian sites, and conditioning a Gaussian-process prior on them.
 
-A site is one factor `exp(b f - w f^2 / 2)` per (task, class, point), stored as `shift` b and `precision` w >= 0. With
-`S = diag(sqrt w)` everything follows from one factorisation `B = I + S K S = L L^T`: `K` is never inverted
-and may be singular. A point with zero shift and precision has no influence at all, so padded points of smaller
-tasks are points whose site is zero.
+A site is a factor `exp(b f - w f^2 / 2)` per (task, class, point), stored as `shift` b and `precision` w >= 0. With
+`S = diag(sqrt w)`, the posterior follows from one factorisation `B = I + S K S = L L^T`. `K` is never inverted and may
+be singular. A site with zero shift and precision has no influence, so padding has zero sites.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -30,11 +29,11 @@ class GaussianSites(NamedTuple):
 
 @runtime_checkable
 class SolvedTasks(Protocol):
-    """Posterior of a batch of tasks as predictions need it: a `GaussianPosterior` or a `steps.Solution`."""
+    """Posterior of a batch of tasks for predictions: `GaussianPosterior`, `WeightPosterior` or `steps.Solution`."""
 
     @property
     def sites(self) -> GaussianSites:
-        """Sites that the prior was conditioned on."""
+        """Sites of the posterior."""
 
     @property
     def mean(self) -> Float[Array, "T C N"]:
@@ -50,7 +49,7 @@ class SolvedTasks(Protocol):
 
 @runtime_checkable
 class Marginals(SolvedTasks, Protocol):
-    """Posterior whose points can be left out."""
+    """Posterior with the marginals that leave-one-out predictions need."""
 
     @property
     def var(self) -> Float[Array, "T C N"]:
@@ -84,7 +83,7 @@ class GaussianPosterior(NamedTuple):
     info: Int[Array, "T C"]
 
     def gain_at(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
-        """Return `G = L^-1 S k*`: the data reduce the prior covariance of new points by `G^T G`."""
+        """`G = L^-1 S k*`; the data reduce the prior covariance of new points by `G^T G`."""
         return solve_lower(self.chol, root_of(self.sites.precision)[..., None] * K_cross)
 
     def explained(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C M"]:
@@ -93,11 +92,11 @@ class GaussianPosterior(NamedTuple):
         return (gain * gain).sum(-2)
 
     def covariance_with(self, K_cross: Float[Array, "T _ N M"]) -> Float[Array, "T C N M"]:
-        """Posterior covariance of the points with new ones."""
+        """Posterior covariance of the points with new points."""
         return K_cross - self.gain.mT @ self.gain_at(K_cross)
 
     def check(self) -> "GaussianPosterior":
-        """Raise `NumericalError` if a factorisation failed, which only an indefinite `K` can cause."""
+        """Raise `NumericalError` if a factorisation failed: `K` is indefinite, or too large for its precision."""
         if bool((self.info != 0).any()):
             task, label = namespace(self.info).argwhere(self.info != 0)[0].tolist()
             raise NumericalError(
@@ -109,15 +108,15 @@ class GaussianPosterior(NamedTuple):
 
 
 def root_of(precision: Array) -> Array:
-    """`sqrt(w)` with a zero gradient, not an infinite one, where `w` is zero."""
+    """`sqrt(w)`, whose gradient is zero instead of infinite where `w` is zero."""
     xp, positive = namespace(precision), precision > 0
     return xp.where(positive, xp.sqrt(xp.where(positive, precision, 1.0)), 0.0)
 
 
 def condition(K: Float[Array, "T _ N N"], sites: GaussianSites) -> GaussianPosterior:
-    """Condition `f_c ~ N(0, K_c)` on the sites; differentiable in `K` and the sites.
+    """Condition `f_c ~ N(0, K_c)` on the sites (paper eq. 8); differentiable in `K` and the sites.
 
-    `K` is (T, 1, N, N), shared by the classes, or (T, C, N, N); positive semi-definite.
+    `K` is positive semi-definite: (T, 1, N, N), shared by the classes, or (T, C, N, N).
 
     Example:
         >>> import numpy as np
@@ -136,7 +135,7 @@ def condition(K: Float[Array, "T _ N N"], sites: GaussianSites) -> GaussianPoste
     Kb = times(K, b)
     alpha = b - root * times(L_inv.mT, times(L_inv, root * Kb))
     mean = times(K, alpha)
-    # Sigma_ii = K_ii - |L^-1 S k_i|^2 = (1 - slack_i) / w_i: each is exact where the other cancels
+    # Sigma_ii = K_ii - |L^-1 S k_i|^2 = (1 - slack_i) / w_i: each form is accurate where the other cancels
     V = L_inv @ (root[..., None] * K)
     xp = namespace(K)
     weak = prior - (V * V).sum(-2)
@@ -173,8 +172,8 @@ def loo_latent(
 ) -> tuple[Float[Array, "T C N"], Float[Array, "T C N"]]:
     """Leave-one-out (cavity) mean and variance at every point, in closed form.
 
-    `fraction` is the part of each point's site to remove; None removes all of it. A point of weight `a` stands for `a`
-    equal points, and leaving one of them out removes `1 / a`.
+    `fraction` is the part of each point's site to remove; None removes it all. A point of weight `a` stands for `a`
+    equal points: to leave out one of them, remove `1 / a`.
     """
     part = 1.0 if fraction is None else fraction[:, None, :]
     # 1 - part * w * var, with 1 - w * var = slack

@@ -1,15 +1,15 @@
-"""Vanilla gradient ascent on the same bound and family as mirror descent, for comparing convergence.
+"""Vanilla gradient ascent on the bound of mirror descent, to compare convergence.
 
 T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024, compare mirror
-descent with Euclidean gradient steps on the mean and the covariance of `q_c = N(m_c, Sigma_c)`. Two forms:
+descent with Euclidean gradient steps on the mean and the covariance of `q_c = N(m_c, Sigma_c)`. There are two forms:
 
-- **plain**, the paper's: a fixed step on (m, Sigma) themselves. Nothing keeps Sigma positive definite.
-- **cholesky**, a fair one: unconstrained parameters, and a step that is shortened until the bound rises.
+- **plain**, as in the paper, takes fixed steps on (m, Sigma). Sigma may become indefinite.
+- **cholesky** has unconstrained parameters and shortens a step until the bound rises.
 
-Design note: the parameters of the fair form are whitened, `f = R u` with the symmetric root `R R = K` and
+Design note: the parameters of the cholesky form are whitened, `f = R u` with the symmetric root `R R = K` and
 `u ~ N(mu, A A^T)`, where `A` is lower triangular and stored with the logarithm of its diagonal. The prior is
-`mu = 0`, `A = I`, also for a singular `K`. Rejected: m and the Cholesky factor of Sigma, which need `K^-1`
-and feel its condition number; they would be a weaker opponent.
+`mu = 0`, `A = I`, also for a singular `K`. Rejected: m and the Cholesky factor of Sigma, a weaker opponent, because
+they need `K^-1` and suffer from its condition number.
 """
 
 from typing import Literal, NamedTuple
@@ -22,7 +22,7 @@ from mirrorshot.gp.objective import Problem, expected_log_likelihood, make_probl
 from mirrorshot.types import InvalidInputError
 
 _ARMIJO = 0.25
-_WIDEST = 1.5  # times the largest prior standard deviation: the range of the quadrature in the cholesky form
+_WIDEST = 1.5  # largest standard deviation of the cholesky form, in units of the largest of the prior
 
 
 class FullGaussian(NamedTuple):
@@ -36,10 +36,10 @@ class GradientInfo(NamedTuple):
     """Diagnostics of `gradient_descent`.
 
     Attributes:
-        elbo: the bound at the start and after each step, (T, max_steps + 1) in nats; its last value repeats.
+        elbo: the bound at the start and after each step, (T, max_steps + 1) in nats; the last value repeats.
         n_steps: steps taken, (T,).
-        n_evaluations: evaluations of the bound and its gradient, (T,): the start, steps, rejected proposals.
-        failed: tasks frozen at their last valid q, (T,): the next was not positive definite or not finite.
+        n_evaluations: evaluations of the bound and its gradient, (T,): the start, steps and rejected proposals.
+        failed: tasks whose next q was not positive definite or not finite, (T,); they keep the last valid q.
     """
 
     elbo: Float[Tensor, "T S"]
@@ -49,7 +49,7 @@ class GradientInfo(NamedTuple):
 
 
 class AscentState(NamedTuple):
-    """Parameters (`matrix` is Sigma, or A with log diagonal), bound (-inf where infeasible) and gradient."""
+    """Parameters (`matrix` is Sigma, or A with its log diagonal), bound (-inf where infeasible) and gradient."""
 
     mean: Float[Tensor, "T C N"]
     matrix: Float[Tensor, "T C N N"]
@@ -59,7 +59,7 @@ class AscentState(NamedTuple):
 
     @property
     def slope(self) -> Float[Tensor, " T"]:
-        """Squared length of the gradient, the slope of the bound along it."""
+        """Slope of the bound along its gradient: the squared length of the gradient."""
         return self.grad_mean.square().sum((1, 2)) + self.grad_matrix.square().sum((1, 2, 3))
 
     def step(self, length: Float[Tensor, " T"]) -> tuple[Tensor, Tensor]:
@@ -82,8 +82,8 @@ def gradient_descent(
 ) -> tuple[FullGaussian, GradientInfo]:
     """Climb the bound from the prior by gradient steps. The result is not differentiable.
 
-    Arguments are as in `mirror_descent`, except that `form` is "plain" (the paper's), with the fixed `step_size` and
-    positive definite `K`, at padded points too; or "cholesky" (safeguarded), where `step_size` is the first to try.
+    Arguments are as in `mirror_descent`, except for `form`: "plain" (the paper's) takes steps of the fixed `step_size`
+    and needs positive definite `K`, padding included; "cholesky" (safeguarded) starts its search at `step_size`.
 
     Example:
         >>> import torch
@@ -194,7 +194,7 @@ def _climb_whitened(problem: Problem, max_steps: int, step_size: float) -> tuple
         # halve after a rejection, double after a step that was accepted at once
         length = torch.where(accepted, torch.where(at_once, 2 * length, length), 0.5 * length)
         at_once = accepted
-        # stop where a step promises no more than rounding
+        # stop where rounding hides the gain of a step
         visible = length * now.slope > torch.finfo(length.dtype).eps * (now.elbo.abs() + 1)
         active = active & visible & (n_steps < max_steps)
     RA = R @ _triangle(now.matrix)
@@ -213,7 +213,6 @@ def _symmetric_root(K: Tensor) -> Tensor:
 
 
 def _where(chosen: Bool[Tensor, " T"], new: Tensor, old: Tensor | float) -> Tensor:
-    """Take the new value of the chosen tasks, the old one of the others."""
     return torch.where(chosen.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 

@@ -1,4 +1,4 @@
-"""Cholesky factors and triangular matrices, products over classes, one-hot labels, checks of kernel matrices."""
+"""Batched linear algebra of arrays and tensors, one-hot labels, and checks of kernel matrices."""
 
 import math
 import sys
@@ -23,7 +23,7 @@ from mirrorshot.types import InvalidInputError
 
 
 def cholesky(B: Array) -> tuple[Array, Array]:
-    """Return the Cholesky factors of a batch of matrices, and zero where the factorisation worked."""
+    """Return the Cholesky factors of a batch of matrices, and a status that is zero for success."""
     if is_tensor(B):
         found = sys.modules["torch"].linalg.cholesky_ex(B)
         return found.L, found.info
@@ -44,7 +44,7 @@ def _cholesky_one_by_one(B: Array) -> tuple[Array, Array]:
 
 
 def solve_lower(L: Array, x: Array) -> Array:
-    """Return `L^-1 x` for batches of lower triangular matrices, which broadcast against `x`."""
+    """Return `L^-1 x` for batches of lower triangular matrices; batch dimensions broadcast."""
     if is_tensor(L):
         return sys.modules["torch"].linalg.solve_triangular(L, x, upper=False)
     batch = np.broadcast_shapes(L.shape[:-2], x.shape[:-2])
@@ -52,13 +52,13 @@ def solve_lower(L: Array, x: Array) -> Array:
     out = np.zeros(x.shape, dtype=x.dtype)
     solve = blas.dtrsm if x.dtype == np.float64 else blas.strsm
     for index in np.ndindex(*batch) if x.size else ():
-        # transposed, so that BLAS, which counts by columns, sees the rows as they lie: X^T = x^T (L^T)^-1
+        # BLAS stores columns, so the transposes need no copy: X^T = x^T (L^T)^-1
         out[index] = solve(1.0, L[index].T, x[index].T, side=1, lower=0).T
     return out
 
 
 def inverse_lower(L: Array) -> Array:
-    """Return the inverses of a batch of lower triangular matrices."""
+    """Return the inverses of lower triangular matrices."""
     if is_tensor(L):
         identity = eye(L, L.shape[-1]).expand_as(L)
         return sys.modules["torch"].linalg.solve_triangular(L, identity, upper=False, left=False)
@@ -74,24 +74,24 @@ def cholesky_of_shifted(
 ) -> tuple[Float[Array, "*batch N N"], Int[Array, "*batch"]]:
     """Factorise `B = I + S K S = L L^T` with `S = diag(root)`, and return `L` and LAPACK's `info`.
 
-    The eigenvalues of `B` are at least one for every positive semi-definite `K`, singular or not, so the
-    factorisation needs no jitter. `info` is zero where it worked; checking it here would synchronise.
+    For positive semi-definite `K`, singular or not, the eigenvalues of `B` are at least one and no jitter is needed.
+    `info` is zero for success; a check here would synchronise.
     """
     B = root[..., :, None] * K * root[..., None, :]
     return cholesky(B + eye(K, K.shape[-1]))
 
 
 def times(matrix: Float[Array, "T _ N M"], vector: Float[Array, "T _ M"]) -> Float[Array, "T C N"]:
-    """Matrices times vectors, where either may be one for all classes; vectors as rows are several times faster."""
+    """Matrices times vectors; classes may share either. Rows, as vectors are here, are several times faster."""
     if matrix.shape[1] == 1:
         return vector @ matrix[:, 0].mT
     return (vector[..., None, :] @ matrix.mT)[..., 0, :]
 
 
 def one_hot(y: Int[Array, "*shape N"], n_way: int, dtype: Any) -> Float[Array, "*shape C N"]:
-    """Return one row for each class, one where a point has its label.
+    """One-hot encode labels, with one row per class.
 
-    Design note: by comparison, because `torch.nn.functional.one_hot` reads values back from the device.
+    Rejected: `torch.nn.functional.one_hot`, which synchronises with the device.
 
     Example:
         >>> import numpy as np
@@ -132,7 +132,7 @@ def check_kernel_matrix(K: Array, name: str = "K") -> None:
             f"Expected `{name}` to have a non-negative diagonal (it holds variances), but task {task} has "
             f"{float(lowest.min()):.3g}."
         )
-    # a semi-definite matrix has a Cholesky factor once it is shifted by more than its rounding errors
+    # with a shift above rounding errors, a semi-definite matrix has a Cholesky factor
     size = xp.where(largest > 0, largest, 1.0)[..., None, None]
     N = K.shape[-1]
     _, info = cholesky(K / size + 1e3 * N * finfo(K).eps * eye(K, N))

@@ -1,11 +1,10 @@
 """Inference for the logistic-softmax likelihood `p(y = c | f) = sigma(f_c) / sum_j sigma(f_j)`.
 
 T. Galy-Fajou, F. Wenzel, C. Donner and M. Opper, "Multi-Class Gaussian Process Classification Made Conjugate", UAI
-2019. Three augmentations make the likelihood Gaussian in `f`: a rate `lambda` per point takes the sum out of the
-denominator, Poisson counts `n` per (class, point) linearise the exponential of each term, and Polya-Gamma variables
-`omega ~ PG(y + n, f)` the sigmoids. Given them, `f_c` sees sites of shift `(y - n) / 2` and precision `omega`.
-
-A temperature, `sigma(f / tau)`, is that of the latents `f / tau`: divide `K` by `tau^2` and the prior mean by `tau`.
+2019. Three augmentations make the likelihood Gaussian in `f`: a rate `lambda` per point replaces the denominator by an
+exponential, Poisson counts `n` per (class, point) linearise the exponential of each term, and Polya-Gamma variables
+`omega ~ PG(y + n, f)` replace the sigmoids. Given these, the sites of `f_c` have shift `(y - n) / 2` and precision
+`omega`. For a temperature, `sigma(f / tau)`, divide `K` by `tau^2` and the prior mean by `tau`.
 """
 
 import math
@@ -21,7 +20,7 @@ from mirrorshot.gp.polya_gamma import draw_prior, prior_root, sample_polya_gamma
 
 Start = Literal["prior", "labels"]
 
-_N_START = 10  # updates of counts and rates before the first step, which cost next to nothing
+_N_START = 10  # updates of counts and rates before the first step; they are cheap
 
 
 class Labels(NamedTuple):
@@ -40,7 +39,7 @@ class Labels(NamedTuple):
 def make_labels(
     y: Int[Tensor, "T N"], weight: Float[Tensor, "T N"], class_mask: Bool[Tensor, "T C"], dtype: torch.dtype
 ) -> Labels:
-    """Bring labels into the form of this module."""
+    """Build `Labels`."""
     exists = class_mask[..., None].to(dtype)
     return Labels(one_hot(y, class_mask.shape[1], dtype) * exists, weight[:, None, :].to(dtype), exists)
 
@@ -61,16 +60,12 @@ def mean_field(
     prior_mean: float = 0.0,
     start: Start | tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"]] = "prior",
 ) -> MeanField:
-    """Coordinate ascent on the evidence lower bound; differentiable in `K`.
+    """Maximise the evidence lower bound by coordinate ascent; differentiable in `K`.
 
-    Args:
-        K: prior covariances (T, 1, N, N) shared by the classes or (T, C, N, N); positive semi-definite.
-        labels: labelled points.
-        n_steps: updates of each factor; each costs one factorisation.
-        prior_mean: constant prior mean of the latents.
-        start: "prior"; "labels", latents one standard deviation of the prior above its mean for the class of a point
-            and one below for the others; or means, the prior mean included, and variances. A few steps from the labels
-            give a low bound where `K` makes points of different classes alike; many steps give the same from both.
+    Each of the `n_steps` (at least one) updates every factor and costs one factorisation. `start` is "prior"; "labels",
+    with latents one prior standard deviation above the prior mean for the class of a point and one below for others; or
+    means, prior mean included, and variances. A few steps from "labels" give a low bound where `K` makes points of
+    different classes alike; after many steps both give the same.
 
     Example:
         >>> labels = make_labels(torch.tensor([[0, 1]]), torch.ones(1, 2), torch.ones(1, 2).bool(), torch.float32)
@@ -167,9 +162,9 @@ class Augmentation(NamedTuple):
 def gibbs(
     K: Float[Tensor, "T _ N N"], labels: Labels, *, n_steps: int, generator: Generator, prior_mean: float = 0.0
 ) -> Augmentation:
-    """Draw the augmentation by `n_steps` sweeps of Gibbs sampling from latents of the prior.
+    """Draw the augmentation by `n_steps` sweeps of Gibbs sampling, which start from a draw of the prior.
 
-    Each task has one chain; repeat it for several. The generator is on the device of `K`.
+    Each task has one chain; repeat the task for more. The generator is on the device of `K`.
     """
     root, n_way = prior_root(K), labels.Y.shape[1]
     f = prior_mean + draw_prior(root, n_way, generator)
@@ -187,7 +182,7 @@ def gibbs(
 
 
 def _draw_latent(posterior: GaussianPosterior, f: Tensor, generator: Generator) -> Float[Tensor, "T C N"]:
-    """From a draw `f` of the prior to one of the posterior: `f + m - V^T L^-1 (S f + noise)` (Matheron's rule)."""
+    """Turn a draw `f` of the prior into one of the posterior: `f + m - V^T L^-1 (S f + noise)` (Matheron's rule)."""
     noise = torch.empty_like(f).normal_(generator=generator)
     surprise = root_of(posterior.sites.precision) * f + noise
     whitened: Tensor = torch.linalg.solve_triangular(posterior.chol, surprise[..., None], upper=False)

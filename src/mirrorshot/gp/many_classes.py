@@ -1,17 +1,17 @@
-"""Inference for one task of many classes: few factorisations of every class, and cheap steps between them.
+"""Inference for one task of many classes, with few factorisations per class and cheap steps between them.
 
-`alternating` factorises `I + Phi^T W_c Phi` for every class in every round, and takes nine rounds for hundreds of
-classes, because the variances respond to the sites of all points. Here means and precisions settle between two rounds,
-with variances that respond to first order: by the squared covariances of each class where these are affordable, else
-by covariances that the classes share (`shared_model`). The first leave the square of the error, the second a hundredth
-to a thousandth of it. Three or four rounds do, the first of them in single precision.
+`alternating` factorises `I + Phi^T W_c Phi` for every class in every round. It needs nine rounds for hundreds of
+classes, because the variances respond to the sites of all points. Here means and precisions converge between two
+rounds, while variances follow to first order: by the squared covariances of each class where these are affordable, else
+by covariances that the classes share (`shared_model`). A round of the former squares the error, a round of the latter
+reduces it a hundred to a thousand times. Three or four rounds are enough, the first of them in single precision.
 
-A step of `_settle` is a Newton step on the means, and takes the precisions `E[p (1 - p)]` of where it starts, with one
-set of expectations. That neither knows of the other is made up for by Anderson acceleration, whose past differences
-stay useful in the next round. Without given sites the search starts at those of `starts.exchangeable_sites`, and
-settles with the shared covariances alone before any class is conditioned.
+A step of `_settle` combines a Newton step on the means with the precisions `E[p (1 - p)]` at its start, from one set of
+expectations. Anderson acceleration corrects for the coupling between the two; its differences are kept for the next
+round. Without given sites, the search starts from `starts.exchangeable_sites` and first converges with the shared
+covariances, before it conditions any class.
 
-It is not safeguarded, and gives up when a round does not help: `alternating` takes over. Every result is certified.
+It is not safeguarded: when a round does not help, it returns None and `alternating` takes over. Results are certified.
 """
 
 import math
@@ -31,57 +31,53 @@ from mirrorshot.gp.weight_space import SQUARES_SIZE, Task, condition_on, squared
 
 _LEAST_SIZE = 2**18  # N R C; below, a factorisation of every class costs no more than the expectations
 _LEAST_CLASSES = 12
-_MOST_SHOTS = 16  # examples of a class: with more of them it differs from the others in too many points
+_MOST_SHOTS = 16  # mean points per class; with more, a class differs from the others in too many points
 _STEPS = 12
 _MEMORY = 10
 _CG_TOLERANCE = 0.1
 _RANK = 1e-12
-_BEGUN = 0.3  # residual at which the model has served its time, before any class is conditioned
-_SETTLED = 1e-4  # share of the error at which the model has, after that
-_RESOLVED = 1e-6  # residual that variances in single precision can resolve
-_PROVABLE = 0.2 * ACCEPTED  # residual times the largest prior standard deviation that leaves a proven error
-_SINGLE = 3e-2  # error above which the next round may be one in single precision
-_SINGLE_SQUARES = (
-    20.0  # the same where squared covariances of every class are affordable, and a round squares the error
-)
+_BEGUN = 0.3  # residual at which steps end before any class is conditioned
+_SETTLED = 1e-4  # residual at which later steps end, as a share of the error
+_RESOLVED = 1e-6  # smallest residual that variances in single precision resolve
+_PROVABLE = 0.2 * ACCEPTED  # residual times the largest prior standard deviation that is small enough for a proof
+_SINGLE = 3e-2  # error above which the next round is in single precision, too
+_SINGLE_SQUARES = 20.0  # the same with squared covariances of every class, where a round squares the error
 _LOST = 100.0  # growth of the residual at which steps end
 
 
 class _Secant(NamedTuple):
-    """Where a step of `_settle` ends, and its change; or the difference of two steps in both."""
+    """End and change of a step of `_settle`, or the differences of both between two steps."""
 
     end: Float[np.ndarray, " S"]
     change: Float[np.ndarray, " S"]
 
 
 class _Place(NamedTuple):
-    """Weights and precisions, the expectations there, and the gradient in the weights."""
-
     u: Float[np.ndarray, "C R"]
     w: Float[np.ndarray, "N C"]
     now: Expectations
     residual: Float[np.ndarray, "C R"]
 
     def size(self, scale: float) -> float:
-        """How far means and precisions are from where they ask to be."""
+        """Norm of the residual of weights and precisions."""
         d = self.now.curvature - self.w
         return max(math.sqrt(np.vdot(self.residual, self.residual)), scale * math.sqrt(np.vdot(d, d)))
 
 
 def has_many_classes(task: Task) -> bool:
-    """Whether the classes are so many, and have so few examples, that they are much alike."""
+    """Whether a task has many classes of few points each, whose covariances are alike."""
     (N, C), R = task.Y.shape, task.features.phi.shape[1]
     return N * R * C >= _LEAST_SIZE and C >= _LEAST_CLASSES and N <= _MOST_SHOTS * C
 
 
 def solve_many(task: Task, start: GaussianSites | None, *, max_rounds: int) -> Found | None:
-    """Solve a task from given sites or from those of exchangeable classes; None without a proof."""
+    """Solve a task from given sites or from `exchangeable_sites`; return None without a proof."""
     phi, C = task.features.phi, task.Y.shape[1]
     rough, is_rough = phi.astype(np.float32), True
     has_squares = len(phi) <= 2 * phi.shape[1] and task.K.size * C <= SQUARES_SIZE
     secants = list[_Secant]()
     u, w = _begin(task, rough, secants) if start is None else (start.shift[0] @ phi, start.precision[0].T)
-    error, model = math.inf, None  # with squares, the model only preconditions
+    error, model = math.inf, None  # with squared covariances, the model is only a preconditioner
     for n_rounds in range(1, max_rounds + 1):
         seen = rough if is_rough else phi
         conditioned = condition_on(seen, np.ascontiguousarray(w.astype(seen.dtype)))
@@ -106,7 +102,7 @@ def solve_many(task: Task, start: GaussianSites | None, *, max_rounds: int) -> F
 def _begin(
     task: Task, rough: NDArray[np.float32], secants: list[_Secant]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weights and precisions that settle with the model alone."""
+    """Starting weights and precisions, converged with the shared covariances."""
     C, y = task.Y.shape[1], task.Y.argmax(1)
     problem = make_problem(task.K[None, None], y[None], C, task.weight[None], None, None, validate=False)
     sites = exchangeable_sites(problem)
@@ -126,7 +122,7 @@ def _looked_at(task: Task, follower: ByModel | BySquares, u: NDArray[np.float64]
 def _settle(
     task: Task, follower: ByModel | BySquares, model: SharedModel, place: _Place, enough: float, secants: list[_Secant]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Find weights and precisions that are at rest, as far as the model knows the variances; return the best seen."""
+    """Iterate weights and precisions to convergence, with variances of the follower; return the best found."""
     scale, before = task.max_std**2, None
     best, least = place, math.inf
     for step in range(_STEPS + 1):
@@ -150,7 +146,7 @@ def _settle(
 
 
 def _accelerated(last: _Secant, secants: list[_Secant]) -> Float[np.ndarray, " S"]:
-    """Anderson acceleration: the end of a step, moved by past differences so that the change would be smallest."""
+    """Anderson acceleration: combine the end of a step with past differences to make the change smallest."""
     if not secants:
         return last.end
     F = np.stack([secant.change for secant in secants])

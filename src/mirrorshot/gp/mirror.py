@@ -1,11 +1,11 @@
 """Mirror-descent variational inference for Gaussian-process classification with a softmax likelihood.
 
-T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Mirror descent
-on the variational distribution is natural-gradient descent, and for a Gaussian process it is a damped update of
-Gaussian sites (eqs. 9 to 11): each step replaces the likelihood by its best Gaussian at the current marginals.
+T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Mirror descent on
+the variational distribution is natural-gradient descent. For a Gaussian process it is a damped update of Gaussian sites
+(eqs. 9 to 11): each step replaces the likelihood by its best Gaussian at the current marginals.
 
-`mirror_descent` runs it for a batch of tasks, either with the paper's fixed step size or, by default, safeguarded
-(`quasi_newton`): the bound never falls and the loop stops at convergence.
+`mirror_descent` runs it for a batch of tasks, with the paper's fixed step size or, by default, safeguarded
+(`quasi_newton`), so that the bound never falls and the loop stops at convergence.
 """
 
 from typing import Literal, get_args
@@ -20,8 +20,8 @@ from mirrorshot.softmax.arrays import Array, detach, is_tensor, namespace, no_gr
 from mirrorshot.types import InvalidInputError, check_at_least
 
 CHUNK_ELEMENTS = 2**22
-"""Largest number of covariances (tasks x classes x points^2) the safeguarded loop works on at a time; about ten arrays
-of that size live together (340 MB in float64). A single task is never cut."""
+"""Largest number of covariances (tasks x classes x points^2) in a chunk of the safeguarded loop, which holds about ten
+arrays of that size (340 MB in float64). A task is never split."""
 
 Gradient = Literal["envelope", "unroll"]
 
@@ -51,20 +51,20 @@ def mirror_descent(
         max_steps: largest number of steps.
         step_size: the paper's fixed rho in (0, 1], or "safeguarded".
         start: "prior" (zero sites), given sites, or sites amortised over earlier tasks.
-        tol: stop a task when its estimated distance to the optimal bound is below `tol` nats per data point.
-            None: make `max_steps` proposals, without a synchronisation with a GPU.
-        weight: weight of each point; zero marks padding of smaller tasks.
-        class_mask: which classes exist, for tasks of different ways in one batch.
-        gradient: how the posterior depends on `K` for back-propagation. "envelope" holds the sites fixed:
-            right for the bound at its optimum, and cheapest. "unroll" differentiates the steps taken; needs a fixed
-            step size. Predictions differentiable as those of the optimum: `predictive.training_latents`.
-        prior_mean: mean of the prior at the points, (T, C, N); None is zero. The posterior is that of the latents
-            without it: add the prior mean at the points, or at new ones, to its mean.
+        tol: stop a task when its estimated gap is below `tol` nats per point. None makes `max_steps` proposals, without
+            a synchronisation with a GPU. A fixed step size ignores it.
+        weight: weight of each point; zero is padding of smaller tasks.
+        class_mask: which classes exist, for tasks with different numbers of classes in one batch.
+        gradient: how the posterior depends on `K` for back-propagation. "envelope" holds the sites fixed: exact for the
+            bound at its optimum, and cheapest. "unroll" differentiates the steps and needs a fixed step size. For
+            predictions with the gradient of the optimum, see `predictive.training_latents`.
+        prior_mean: mean of the prior at the points, (T, C, N); None is zero. The posterior does not include it: add the
+            prior mean, at the points or at new ones, to the posterior mean.
         max_std: upper bound of all prior standard deviations, if known; saves a synchronisation.
         validate: check the arguments (reads values back from the device).
 
     Returns:
-        The posterior, differentiable with respect to `K` as chosen by `gradient`, and diagnostics.
+        The posterior, differentiable in `K` according to `gradient`, and diagnostics.
 
     Example:
         >>> import numpy as np
@@ -135,7 +135,6 @@ def _given(start: GaussianSites | AmortisedSites, problem: Problem, validate: bo
 def _safeguarded_in_chunks(
     problem: Problem, start: GaussianSites | None, max_steps: int, tol: float | None
 ) -> tuple[GaussianSites, MirrorInfo]:
-    """Run the safeguarded loop over chunks of tasks, so that its memory is bounded."""
     T, C, N = problem.Y.shape
     results, size = [], max(1, CHUNK_ELEMENTS // (C * N * N))
     for first_task in range(0, T, size):

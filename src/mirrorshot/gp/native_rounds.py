@@ -1,8 +1,8 @@
-"""Rounds of `alternating` for small tasks in C++ (`softmax/native/rounds.hpp`): a start that needs no further round.
+"""Rounds of `alternating` for small tasks in C++ (`softmax/native/rounds.hpp`).
 
-Design note: a second version of `alternating`'s rounds, because a fit of 25 latents in NumPy makes a thousand calls of
-a microsecond or two for a tenth of that in arithmetic. It proves nothing: `alternate` conditions on what comes back,
-with its own expectations and certificate, and goes on where an error is left. Without a library it does all rounds.
+Design note: this duplicates the rounds of `alternating`, because a fit of 25 latents makes about a thousand NumPy calls
+of one or two microseconds, ten times as long as their arithmetic. It proves nothing: `alternate` certifies the result
+with its own expectations, and continues if an error remains. Without the library it does all rounds.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _LARGEST = 2**17  # N R C up to which the plain loops of the library are faster 
 
 
 class Constants(NamedTuple):
-    """Constants of the rounds, as `alternating` names them."""
+    """Constants of the rounds, see `alternating`."""
 
     arrived: float
     accepted: float
@@ -44,7 +44,7 @@ class _Task(ctypes.Structure):
 
 
 class Start(NamedTuple):
-    """Weights `u` (C, R) and precisions `w` (N, C), and the number of rounds to them."""
+    """Weights, precisions and the number of rounds."""
 
     u: Float[np.ndarray, "C R"]
     w: Float[np.ndarray, "N C"]
@@ -59,14 +59,9 @@ def climb(
     *,
     has_shift: bool,
 ) -> Start | None:
-    """Improve weights and precisions; None if the task is not for the library, or has no finite result.
+    """Improve weights and precisions; return None if the library is missing, the task too large or the result invalid.
 
-    Args:
-        task: the task.
-        u: weights to start from.
-        w: precisions to start from.
-        constants: of the rounds.
-        has_shift: whether `u` are products `Phi^T b` with the shifts of sites, to be solved for.
+    With `has_shift`, `u` is `Phi^T b` of the starting sites, from which the first round solves the weights.
     """
     loaded = library()
     (N, C), R = w.shape, u.shape[1]

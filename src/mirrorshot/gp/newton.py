@@ -1,14 +1,14 @@
-"""Newton's method for the fixed point of the mirror step, from sites that are close to it.
+"""Newton's method for the fixed point of the mirror step, from sites close to it.
 
-At the optimum every site equals its own target. Newton's method solves that equation: near the solution each step
-doubles the number of right digits, and unlike a search along the bound it is not limited by the rounding of the bound.
-With `dm = Sigma a`, `a = db - m dw` and `dv = -(Sigma * Sigma) dw`, a step solves
+At the optimum every site equals its own target. Newton's method solves that equation. It converges fast near the
+solution and, unlike a line search, is not limited by the rounding of the bound. With `dm = Sigma a`, `a = db - m dw`
+and `dv = -(Sigma * Sigma) dw`, a step solves
 
     a + (dE[p]/dm - c) dm + dE[p]/dv dv = y - E[p] - alpha        dw - dc/dm dm - dc/dv dv = c - w
 
 where `c = E[p (1 - p)]`. The left side is self-adjoint in the Fisher metric (see `quasi_newton`), so conjugate
-gradients in that metric solve it, with two products with covariances for each step and no further expectation. The
-derivatives need few digits: they are taken in float32, and so is the whole first step from a distant start.
+gradients in that metric solve it, with two covariance products per iteration and no further expectation. Derivatives
+are computed in float32, which is accurate enough, and so is the whole first step from a distant start.
 """
 
 import math
@@ -28,8 +28,8 @@ _MAX_STEPS = 12
 _CG_STEPS = 60
 _CG_TOLERANCE = 1e-4
 _ARRIVED = 2e-8  # proven error of the latents at which to stop
-_ACCEPTED = 1e-7  # and the largest that is accepted when rounding allows no better
-_REUSE = 1e-3  # nats: after a step that gains less the derivatives still hold
+_ACCEPTED = 1e-7  # largest proven error of a result, where rounding allows no better
+_REUSE = 1e-3  # slope in nats; after a step with a smaller one the derivatives are reused
 
 
 class NewtonInfo(NamedTuple):
@@ -38,7 +38,7 @@ class NewtonInfo(NamedTuple):
     Attributes:
         elbo: the bound at the solution, in nats.
         n_steps: number of steps.
-        gap: nats by which the bound is below its optimum, at most (`certificate.gap_bound`).
+        gap: upper bound of the gap in nats (`certificate.gap_bound`).
     """
 
     elbo: float
@@ -55,11 +55,11 @@ class Metric(NamedTuple):
     curvature: Float[Array, "C N"]  # weighted `E[p (1 - p)]`
 
     def marginals(self, x: Direction) -> Direction:
-        """Changes of means and variances that a change of the sites causes."""
+        """Changes of means and variances for a change of the sites."""
         return (self.cov @ x[0][..., None])[..., 0], -(self.cov_sq @ x[1][..., None])[..., 0]
 
     def apply(self, x: Direction, moved: Direction) -> Direction:
-        """The left side of the system for a change of the sites and the changes of means and variances it causes."""
+        """Left side of the system for a change of the sites and its `marginals`."""
         _, mm, mv, vv = self.hessian
         m, v = (part.mT[..., None] for part in moved)  # (N, C, 1)
         first = (mm @ m + mv @ v)[..., 0].mT - self.curvature * moved[0]
@@ -77,16 +77,13 @@ def newton_solve(
     is_near: bool,
     prior_mean: Float[Array, "1 C N"] | None = None,
 ) -> tuple[GaussianPosterior, NewtonInfo] | None:
-    """Solve one task in float64 from sites that are close to its solution, and prove it.
+    """Solve one task in float64 from sites close to its solution, and certify the result.
 
-    Arguments are as in `mirror_descent`; with `is_near` the start has half of the digits already. A solution is
-    returned only if its gradient proves (`certificate`) that the latent means are within 1e-7 of the optimum at every
-    point whose prior variance is at most that of the examples, and its leave-one-out latents approximately so. Mostly
-    they are within 2e-8.
-
-    Returns:
-        The posterior and diagnostics; None without a proof, or if standard deviations exceed `WIDE_STD`, where the
-        derivatives are not accurate.
+    Arguments are as in `mirror_descent`; `is_near` promises that half of the digits of the start are correct. The
+    result is certified (`certificate`): latent means have an error of at most 1e-7, and mostly 2e-8, at every point
+    whose prior variance is at most the largest in `K`. The error of leave-one-out latents is approximately as small.
+    Returns None without a certificate, or if prior standard deviations exceed `WIDE_STD`, where the derivatives are not
+    accurate.
     """
     problem = make_problem(K, y, n_way, weight, None, None, validate=False, prior_mean=prior_mean)
     if problem.max_std > WIDE_STD:
@@ -118,7 +115,7 @@ def newton_solve(
 
 
 def _rough_step(problem: Problem, start: GaussianSites) -> GaussianSites | None:
-    """One step in float32, accurate enough far from the solution; None if the bound bends upwards."""
+    """One step in float32; None if the bound is convex along the gradient."""
     posterior = condition(single(problem.K), GaussianSites(*map(single, start)))
     metric = _metric(problem, posterior)
     taken = _conjugate_gradients(metric, _rough_residual(problem, posterior, metric))
@@ -126,7 +123,6 @@ def _rough_step(problem: Problem, start: GaussianSites) -> GaussianSites | None:
 
 
 def _moved(posterior: GaussianPosterior, a: Array, w: Array) -> GaussianSites:
-    """The sites after a step; precisions stay non-negative."""
     shift = posterior.sites.shift + a + single(posterior.mean) * w
     return GaussianSites(shift, at_least(posterior.sites.precision + w, 0.0))
 
@@ -142,17 +138,14 @@ def _metric(problem: Problem, posterior: GaussianPosterior) -> Metric:
 
 
 def _rough_residual(problem: Problem, posterior: GaussianPosterior, metric: Metric) -> Direction:
-    """The right side of the system in float32, from the expectations in the metric."""
+    """Right side of the system in float32, from the expectations in the metric."""
     labelled = single((problem.weight[:, None, :] * problem.Y)[0])
     first = labelled - metric.hessian.prob.mT - posterior.alpha[0]
     return first, metric.curvature - posterior.sites.precision[0]
 
 
 def _conjugate_gradients(metric: Metric, right: Direction) -> tuple[Direction, float] | None:
-    """The Newton step in the Fisher metric, and the slope of the bound along it, twice its gain.
-
-    None if the bound bends upwards along the gradient: the start is outside the basin of Newton's method.
-    """
+    """Newton step and slope of the bound along it; None if the bound is convex along the gradient (too far away)."""
     a = w = namespace(right[0]).zeros_like(right[0])
     r = p = right
     p_moved = metric.marginals(p)
@@ -172,10 +165,10 @@ def _conjugate_gradients(metric: Metric, right: Direction) -> tuple[Direction, f
             break
         p = (r[0] + size / before * p[0], r[1] + size / before * p[1])
         p_moved = (r_moved[0] + size / before * p_moved[0], r_moved[1] + size / before * p_moved[1])
-    # where the prior allows no change the metric is zero and the left side is the identity: the residual is the step
+    # in directions that the prior excludes, the metric is zero and the left side is the identity: add the residual
     return ((a + r[0], w + r[1]), slope) if slope > 0.0 else None
 
 
 def _inner(x: Direction, moved: Direction) -> float:
-    """The Fisher inner product of two changes of the sites, one of them given by its marginals."""
+    """Fisher inner product of two changes of the sites, the second given by its marginals."""
     return float((x[0] * moved[0]).sum() - 0.5 * (x[1] * moved[1]).sum())

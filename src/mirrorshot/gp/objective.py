@@ -1,7 +1,7 @@
 """The evidence lower bound of a batch of tasks, and its gradients.
 
-A `Problem` is a batch of few-shot tasks: prior covariances, one-hot labels, and two masks that make tasks of
-different sizes fit one batch: `weight` (zero for padded points) and `class_mask` (false for padded classes).
+A `Problem` holds prior covariances, one-hot labels, and two masks for tasks of different sizes: `weight` (zero for
+padded points) and `class_mask` (false for padded classes).
 """
 
 import math
@@ -27,24 +27,14 @@ from mirrorshot.types import InvalidInputError, check_at_least
 
 
 class Problem(NamedTuple):
-    """A batch of tasks.
+    """A batch of tasks."""
 
-    Attributes:
-        K: prior covariances, (T, 1, N, N) or (T, C, N, N).
-        Y: one-hot labels, (T, C, N).
-        weight: how often each point counts, (T, N); zero for padding.
-        class_mask: which classes exist, (T, C).
-        max_std: bound of every latent standard deviation, which chooses the quadrature.
-        prior_mean: mean of the prior, (T, C, N); None is zero. Only the likelihood adds it: sites and posterior are
-            those of the latents without it.
-    """
-
-    K: Float[Array, "T _ N N"]
-    Y: Float[Array, "T C N"]
-    weight: Float[Array, "T N"]
-    class_mask: Bool[Array, "T C"]
-    max_std: float
-    prior_mean: Float[Array, "T C N"] | None = None
+    K: Float[Array, "T _ N N"]  # prior covariances
+    Y: Float[Array, "T C N"]  # one-hot labels
+    weight: Float[Array, "T N"]  # how often each point counts; zero for padding
+    class_mask: Bool[Array, "T C"]  # which classes exist
+    max_std: float  # upper bound of all prior standard deviations, which selects the quadrature
+    prior_mean: Float[Array, "T C N"] | None = None  # None is zero; only the likelihood adds it, not the posterior
 
     @property
     def n_way(self) -> int:
@@ -52,7 +42,7 @@ class Problem(NamedTuple):
         return self.Y.shape[1]
 
     def select(self, index: Array | slice) -> "Problem":
-        """The sub-batch of the tasks in `index`."""
+        """Return the tasks in `index`."""
         prior_mean = None if self.prior_mean is None else self.prior_mean[index]
         return Problem(
             self.K[index], self.Y[index], self.weight[index], self.class_mask[index], self.max_std, prior_mean
@@ -78,7 +68,7 @@ def make_problem(
     validate: bool,
     prior_mean: Float[Array, "T C N"] | None = None,
 ) -> Problem:
-    """Check the arguments of an inference method and bring them into one form."""
+    """Build a `Problem` from the arguments of an inference method, checked with `validate`."""
     check_at_least(2, n_way=n_way)
     if validate:
         check_kernel_matrix(K)
@@ -131,7 +121,7 @@ def evaluate(problem: Problem, sites: GaussianSites) -> State:
 
 
 def evaluate_posterior(problem: Problem, posterior: GaussianPosterior) -> State:
-    """Evaluate the bound `sum_n E log p(y_n | f_n) - sum_c KL_c` (paper eq. 12) and its gradients."""
+    """Evaluate the bound `sum_n E log p(y_n | f_n) - sum_c KL_c` (paper eq. 12) and the gradients of its first sum."""
     kl = kl_to_prior(posterior)
     expected, grad_mean, curvature = expected_log_likelihood(problem, posterior.mean, posterior.var, problem.max_std)
     return State(posterior, grad_mean, curvature, expected - kl.sum(-1))
@@ -151,7 +141,7 @@ def expected_log_likelihood(
 def likelihood_gradients(
     problem: Problem, moments: SoftmaxMoments | SoftmaxHessian
 ) -> tuple[Float[Array, "T C N"], Float[Array, "T C N"]]:
-    """`g_m = y - E[p]` and `-2 g_v = E[p (1 - p)]`, weighted; the moments may be one for all points."""
+    """`g_m = y - E[p]` and `-2 g_v = E[p (1 - p)]`, weighted; points may share one entry of the moments."""
     weight = problem.weight[:, None, :]
     return weight * (problem.Y - moments.prob.mT), weight * moments.curvature.mT
 
@@ -174,7 +164,7 @@ def elbo(
     weight: Float[Array, "T N"] | None = None,
     class_mask: Bool[Array, "T C"] | None = None,
 ) -> Float[Array, " T"]:
-    """Evidence lower bound of each task, paper eq. 12, in nats; differentiable once.
+    """Evidence lower bound of each task (paper eq. 12) in nats; differentiable once.
 
     The posterior is the result of `condition` or `mirror_descent` for the same `K`; other arguments as in the latter.
     """

@@ -1,10 +1,10 @@
-"""Inference for the one-vs-each likelihood `p(y = c | f) ~ prod_{i != c} sigma(f_c - f_i)`, by Gibbs sampling.
+"""Gibbs sampling for the one-vs-each likelihood `p(y = c | f) ~ prod_{i != c} sigma(f_c - f_i)`.
 
-Every point n and class `i != y_n` is a pair with the difference `psi = f_{y_n, n} - f_{i, n}`; all of them together are
-`A f`. Given Polya-Gamma variables `omega ~ PG(1, psi)` the likelihood of a pair is Gaussian, up to a constant:
-`exp(psi / 2 - omega psi^2 / 2)`. With `G = A K A^T`, `S = diag(sqrt omega)` and `B = I + S G S = L L^T`, everything
-follows from one factorisation per chain, of the size of the N (C - 1) pairs; neither `K` nor `omega` is inverted. `A`
-is never formed: a pair is two classes of one point, so `G` is the covariance of the points times a pattern of classes.
+Each point n and class `i != y_n` form a pair with the difference `psi = f_{y_n, n} - f_{i, n}`; `A f` are all
+differences. Given Polya-Gamma variables `omega ~ PG(1, psi)`, the likelihood of a pair is Gaussian up to a constant:
+`exp(psi / 2 - omega psi^2 / 2)`. With `G = A K A^T`, `S = diag(sqrt omega)` and `B = I + S G S = L L^T`, a step needs
+one factorisation per chain, of the size of the N (C - 1) pairs; neither `K` nor `omega` is inverted. `A` is never
+formed: a pair is two classes of one point, so `G` is the covariance of the points times a pattern of classes.
 """
 
 import math
@@ -23,15 +23,15 @@ N_HERMITE = 20  # nodes for the expectation of a logistic sigmoid
 
 
 class Pairs(NamedTuple):
-    """The pairs of a batch of tasks, point by point: P = N (C - 1)."""
+    """The P = N (C - 1) pairs of each task, ordered by point."""
 
     K: Float[Tensor, "T _ N N"]  # prior covariances
-    contrast: Float[Tensor, "T P C"]  # `e_{y_n} - e_i` of each pair; zero where point or class do not exist
-    kappa: Float[Tensor, "T P"]  # one half; zero where point or class do not exist
+    contrast: Float[Tensor, "T P C"]  # `e_{y_n} - e_i` of each pair; zero for padding
+    kappa: Float[Tensor, "T P"]  # one half; zero for padding
     G: Float[Tensor, "T P P"]  # prior covariance of the differences `psi`
 
     def repeat(self, n_chains: int) -> "Pairs":
-        """Each task once for every chain."""
+        """Repeat each task for every chain."""
         return Pairs(*(x.repeat_interleave(n_chains, 0) for x in self))
 
     def differences(self, f: Float[Tensor, "T C N"]) -> Float[Tensor, "T P"]:
@@ -49,7 +49,7 @@ class Pairs(NamedTuple):
 def make_pairs(
     K: Float[Tensor, "T _ N N"], y: Int[Tensor, "T N"], weight: Float[Tensor, "T N"], class_mask: Bool[Tensor, "T C"]
 ) -> Pairs:
-    """The pairs of labelled points; differentiable in `K`.
+    """Build the pairs of labelled points; differentiable in `K`.
 
     Example:
         >>> y, ones = torch.tensor([[0, 1]]), torch.ones(1, 2)
@@ -89,9 +89,9 @@ def condition_pairs(pairs: Pairs, omega: Float[Tensor, "T P"]) -> PairPosterior:
 
 
 def pairs_evidence(pairs: Pairs, omega: Float[Tensor, "T S P"]) -> Float[Tensor, "T S"]:
-    """`log p(y | omega)` of each of S draws; differentiable in `K`, once.
+    """`log p(y | omega)` of each of S draws; differentiable once in `K`.
 
-    The gradient is written out, to avoid differentiating a factorisation for every draw: in `G` it is
+    The gradient in `G` is written out, which is cheaper than back-propagation through a factorisation per draw:
     `(v v^T - S B^-1 S) / 2` with `v = (G + Omega^-1)^-1 kappa / omega`.
     """
     return _Evidence.apply(pairs.G, pairs.kappa, omega.sqrt())  # type: ignore[no-untyped-call]
@@ -125,10 +125,10 @@ def _solve(L: Tensor, x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def gibbs_pairs(pairs: Pairs, *, n_steps: int, generator: Generator, n_chains: int = 1) -> Float[Tensor, "T S P"]:
-    """Draw `omega` by Gibbs sampling, from latents of the prior.
+    """Draw `omega` by Gibbs sampling, with `n_chains` chains (S) per task.
 
-    The first of `n_steps` draws `omega` for latents of the prior, without the labels; each further one costs a
-    factorisation. Every task has `n_chains` chains (S); the generator is on the device of the pairs.
+    The first of `n_steps` steps draws `omega` for latents of the prior; each further step costs a factorisation. The
+    generator is on the device of the pairs.
     """
     root, n_way = prior_root(pairs.K).repeat_interleave(n_chains, 0), pairs.contrast.shape[-1]
     chains = pairs.repeat(n_chains)
@@ -143,7 +143,7 @@ def gibbs_pairs(pairs: Pairs, *, n_steps: int, generator: Generator, n_chains: i
 
 
 def _draw_latent(pairs: Pairs, omega: Tensor, f: Tensor, generator: Generator) -> Float[Tensor, "T C N"]:
-    """From a draw `f` of the prior to one given `omega`: `f + K A^T (v - S B^-1 (S A f + noise))` (Matheron's rule)."""
+    """Turn a draw `f` of the prior into `f + K A^T (v - S B^-1 (S A f + noise))`, a draw given `omega` (Matheron)."""
     posterior = condition_pairs(pairs, omega)
     surprise = posterior.root * pairs.differences(f) + torch.empty_like(omega).normal_(generator=generator)
     u = posterior.alpha - pairs.spread(posterior.root * _solve(posterior.chol, surprise))
@@ -153,10 +153,10 @@ def _draw_latent(pairs: Pairs, omega: Tensor, f: Tensor, generator: Generator) -
 def predict_pairs(
     pairs: Pairs, posterior: PairPosterior, K_cross: Float[Tensor, "T _ N M"], prior_var: Float[Tensor, "T _ M"]
 ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T M C C"]]:
-    """Mean of the latents at new points, and their covariance between the classes."""
+    """Means of the latents at new points, and covariances between the classes."""
     n_way = pairs.contrast.shape[-1]
     mean = (K_cross.mT @ posterior.alpha[..., None])[..., 0]
-    # A K*: the pair's contrast of the classes times the covariance of its point, (T, P, C, M)
+    # A K*: the contrast of a pair times the covariance of its point, (T, P, C, M)
     cross = pairs.contrast[..., None] * K_cross.repeat_interleave(n_way - 1, -2).transpose(1, 2)
     scaled = (posterior.root[..., None, None] * cross).flatten(2)
     gain = torch.linalg.solve_triangular(posterior.chol, scaled, upper=False).unflatten(2, (n_way, -1))

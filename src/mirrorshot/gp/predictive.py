@@ -1,22 +1,22 @@
-"""Predictions of a fixed number of mirror steps, differentiable in the kernel.
+"""Predictions after a fixed number of mirror steps, differentiable in the kernel.
 
-The loss of new points is no bound, so its gradient goes through the sites. With `P = K_*`, `A = I - Sigma W`,
-`B = W A`, and gradients `g` of the predictive means `P^T alpha` and `h` of the variances `k** - P^T B P`:
+The loss at new points is not stationary in the sites, so its gradient goes through them. With `P = K_*`,
+`A = I - Sigma W`, `B = W A`, and gradients `g` of the predictive means `P^T alpha` and `h` of the variances
+`k** - P^T B P`:
 
     P:  alpha g^T - 2 B P diag(h)              K:  -sym(B P g alpha^T) + B P diag(h) P^T B
     b:  A P g                                  w:  -m (A P g) - (A P * A P) h
 
-The gradient in the sites goes on to `K` in one of two ways:
+The gradient in the sites is propagated to `K` in one of two ways:
 
-- **unroll**: back through the steps, the gradient of what they reach, however far that is from the optimum.
-- **implicit**: as that of the optimum.
+- **unroll** differentiates the steps. It is exact for their result, however far from the optimum.
+- **implicit** differentiates the optimum, where the sites `u = (b, w)` are a fixed point `u = M(u, K)` of the mirror
+  step. The gradient `c` in the sites is propagated to `K` through the solution of `a = c + (dM/du)^T a`, by the
+  iteration `a <- (1 - rho) a + rho (c + (dM/du)^T a)`, with as many iterations as steps. The steps are damped in the
+  same way, so both converge at the same rate.
 
-There the sites `u = (b, w)` are a fixed point `u = M(u, K)` of the mirror step. Their gradient `c` goes on to `K`
-through `a = c + (dM/du)^T a`, which is iterated as often as the steps: `a <- (1 - rho) a + rho (c + (dM/du)^T a)`. The
-steps are damped in the same way, so both converge at the same rate. Nothing is read back from a GPU.
-
-Rejected: GMRES, which needs fewer iterations but reads a residual back after each, and unrolling all the steps to the
-optimum, which keeps the posterior of every one.
+Rejected: GMRES, which needs fewer iterations but synchronises after each, and unrolling all steps to the optimum, which
+stores the posterior of every step.
 """
 
 from typing import Any, Literal
@@ -50,9 +50,8 @@ def training_latents(
 ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
     """Predictive means and variances at new points after `n_steps` mirror steps from the prior.
 
-    Differentiable once in `K`, `K_cross` and `prior_var`; the implicit gradient, that of the optimum, takes as many
-    iterations as there are steps.
-    Arguments are as in `mirror_descent` and `predict_latent`, unchecked to avoid a synchronisation with a GPU.
+    Differentiable once in `K`, `K_cross` and `prior_var`. Arguments are as in `mirror_descent` and `predict_latent`,
+    unchecked to avoid a synchronisation with a GPU. `gradient` is explained in the documentation of this module.
 
     Example:
         >>> import torch
@@ -73,7 +72,7 @@ def training_latents(
 def training_log_prob(
     mean: Float[Tensor, "T C M"], var: Float[Tensor, "T C M"], class_mask: Bool[Tensor, "T C"]
 ) -> Float[Tensor, "T M C"]:
-    """Logarithm of the class probabilities of latents (paper eq. 15a), differentiable once; nothing is read back."""
+    """Log class probabilities of latents (paper eq. 15a), differentiable once; the fused kernels do not synchronise."""
     if not (mean.device.type == "cuda" and mean.dtype == torch.float32 and fits_fused(1, mean.shape[1])):
         return log_predictive(mean.mT, var.mT, class_mask[:, None, :])
     prob: Tensor = _FusedProb.apply(mean, var, class_mask)  # type: ignore[no-untyped-call]
@@ -122,7 +121,7 @@ class _Latents(torch.autograd.Function):
 def _through_fixed_point(
     problem: Problem, solution: Solution, c: tuple[Tensor, Tensor], steps: tuple[int, float], is_shared: bool
 ) -> Float[Tensor, "T _ N N"]:
-    """Gradient in `K` through the sites, from their gradients `c`, in so many iterations of size rho."""
+    """Implicit gradient in `K`, from the gradients `c` in the sites; `steps` are the number and size of iterations."""
     n_steps, rho = steps
     J = _step_matrix(problem, solution)
     m, cov = solution.mean, solution.cov
@@ -143,9 +142,9 @@ def _through_fixed_point(
 
 
 def _step_matrix(problem: Problem, solution: Solution) -> Float[Tensor, "T S S N"]:
-    """Derivative of a full mirror step at fixed `K`: its `S = 2 C` sites (rows) in means and variances (columns).
+    """Derivatives of the `S = 2 C` numbers of the sites after a full step (rows) in means and variances (columns).
 
-    From `b' = a (y - p) + a c m` and `w' = a c` at a point of weight `a`, with `p = E[p]` and `c = E[p (1 - p)]`.
+    At a point of weight `a`, `b' = a (y - p) + a c m` and `w' = a c`, with `p = E[p]` and `c = E[p (1 - p)]`.
     """
     hessian = _hessian(problem, solution)
     mm, mv, vv = (part.permute(0, 2, 3, 1) for part in (hessian.mean_mean, hessian.mean_var, hessian.var_var))
@@ -159,7 +158,7 @@ def _step_matrix(problem: Problem, solution: Solution) -> Float[Tensor, "T S S N
 
 
 def _hessian(problem: Problem, solution: Solution) -> SoftmaxHessian:
-    """Second derivatives of the expectations at the posterior, (T, N, C, C)."""
+    """`E[p]` and second derivatives of the expectations at the posterior, (T, N, C, C)."""
     var = solution.cov.diagonal(dim1=-2, dim2=-1).clamp(min=0.0)
     if can_fuse(problem.K, problem.n_way):
         from mirrorshot.gp.fused import hessian_fused
@@ -169,8 +168,6 @@ def _hessian(problem: Problem, solution: Solution) -> SoftmaxHessian:
 
 
 class _FusedProb(torch.autograd.Function):
-    """Means and variances (T, C, M) -> `E[softmax]` (T, C, M), by the fused kernels."""
-
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, class_mask: Tensor) -> Tensor:
         from mirrorshot.gp.fused import prob_fused

@@ -1,16 +1,16 @@
-"""The safeguarded inner loop: mirror descent with the curvature of its own path.
+"""The safeguarded inner loop: mirror descent accelerated by L-BFGS.
 
-The mirror step `target - sites` is the natural gradient. Its fixed step size overshoots when the kernel is large and
-crawls when classes compete, because the step ignores the coupling of the classes and that of mean and variance. The
-path contains both: L-BFGS over the last few steps, with every inner product taken in the Fisher metric of the current
-posterior, where the natural gradient is *the* gradient. Inner products of site directions
+The mirror step `target - sites` is the natural gradient. A fixed step size overshoots when the kernel is large and
+converges slowly when classes compete, because the step ignores the coupling between classes and between mean and
+variance. L-BFGS estimates both from the last few steps. All inner products are in the Fisher metric of the current
+posterior, in which the natural gradient is the gradient. Inner products of site directions
 
     <a, a'> = (a_b - a_w m)^T Sigma (a_b' - a_w' m) + 1/2 a_w^T (Sigma * Sigma) a_w'
 
-cost a matrix product with the posterior covariance and no further expectation. A step is accepted only if the
-bound does not fall, per task; otherwise it is shortened by quadratic interpolation. Half the slope along the
-direction estimates the gap to the optimum and is the stopping rule. It is no bound: the estimate can be too small
-(2.3 times in one observed task).
+cost one matrix product with the posterior covariance and no further expectation. A task accepts a step only if its
+bound rises enough (Armijo's rule); otherwise the step is shortened by quadratic interpolation. The stopping rule
+estimates the gap as half the slope along the direction. This is not an upper bound: in one observed task the estimate
+was 2.3 times too small.
 """
 
 import math
@@ -35,7 +35,7 @@ from mirrorshot.softmax.arrays import (
     trues,
 )  # fmt: skip
 
-MEMORY = 8  # easy tasks need two; noisy labels on few features need all of it
+MEMORY = 8  # easy tasks need 2; noisy labels with few features need all 8
 _ARMIJO = 0.25
 _SHORTEST = 1e-8
 
@@ -47,12 +47,12 @@ class MirrorInfo(NamedTuple):
     """Diagnostics of `mirror_descent`.
 
     Attributes:
-        elbo: the bound at the start and after each accepted step, (T, max_steps + 1) in nats; after the last step
-            of a task its value repeats.
-        n_steps: accepted steps, (T,). A step is one evaluation of the moments and one factorisation.
-        n_evaluations: all evaluations, (T,): the steps, the start, and proposals the safeguard rejected.
-        gap: estimated distance to the optimum in nats, (T,), sometimes too small; infinite for a fixed step size.
-        converged: whether the estimate is within the tolerance, or below what arithmetic and quadrature resolve, (T,).
+        elbo: the bound at the start and after each step, (T, max_steps + 1) in nats; the last value of a task repeats.
+        n_steps: accepted steps, (T,). A step costs one evaluation of the moments and one factorisation.
+        n_evaluations: all evaluations, (T,): the start, steps and rejected proposals.
+        gap: estimated gap in nats, (T,), sometimes too small; infinite for a fixed step size.
+        converged: whether the gap is within the tolerance, or below the resolution of arithmetic and quadrature, (T,);
+            false for a fixed step size and without a tolerance.
     """
 
     elbo: Float[Array, "T S"]
@@ -63,8 +63,6 @@ class MirrorInfo(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """State of the loop between two evaluations; all arrays start with the task dimension."""
-
     task: Array
     state: State
     gradient: Direction
@@ -78,9 +76,9 @@ class _Progress(NamedTuple):
 def safeguarded_descent(
     problem: Problem, start: GaussianSites, first: GaussianSites | None, max_steps: int, tol: float | None
 ) -> tuple[GaussianSites, MirrorInfo]:
-    """Climb the bound from `start`; `first`, if given, is proposed as the first step.
+    """Maximise the bound from `start`; `first`, if given, is the first proposal.
 
-    With `tol=None` exactly `max_steps` proposals are made and nothing is read back from the device.
+    With `tol=None` the loop makes exactly `max_steps` proposals and reads nothing back from a GPU.
     """
     T = start.shift.shape[0]
     state = evaluate(problem, start)
@@ -121,7 +119,7 @@ def safeguarded_descent(
             unresolved = 0.5 * progress.slope <= resolution
             stuck = 0.5 * progress.slope * progress.length <= resolution
             short = stuck | (progress.length < _SHORTEST)
-            # no step can be seen to rise: it has arrived if the gap is within the accuracy of the quadrature
+            # rounding hides the gain of any step: converged if the gap is within the accuracy of the quadrature
             converged[task] = small | unresolved | (short & (0.5 * progress.slope <= accuracy * n_points[task]))
             keep = ~(small | unresolved | short) & (n_steps[task] < max_steps)
             if not bool(keep.any()):
@@ -136,7 +134,7 @@ def safeguarded_descent(
 
 
 def _resolution(state: State, n_points: Array) -> Array:
-    """Differences of the bound that rounding hides."""
+    """Rounding error of the bound."""
     eps = finfo(state.elbo).eps
     posterior = state.posterior
     size = abs(state.elbo) + abs(posterior.mean * posterior.alpha).sum((-2, -1))
@@ -176,7 +174,7 @@ def _advance(problem: Problem, now: _Progress) -> tuple[_Progress, Array]:
 def _aim(
     problem: Problem, task: Array, state: State, steps: tuple[Direction, ...], changes: tuple[Direction, ...]
 ) -> _Progress:
-    """The L-BFGS direction in the Fisher metric, by the two-loop recursion on the Gram matrix of its vectors."""
+    """L-BFGS direction in the Fisher metric, by the two-loop recursion on the Gram matrix of its vectors."""
     gradient = _natural_gradient(state)
     vectors = (*steps, *changes, gradient)
     xp = namespace(state.elbo)
@@ -209,13 +207,12 @@ def _aim(
 
 
 def _natural_gradient(state: State) -> Direction:
-    """The full mirror step: from the sites to their target."""
+    """The full mirror step `target - sites`."""
     target, sites = mirror_target(state), state.posterior.sites
     return target.shift - sites.shift, target.precision - sites.precision
 
 
 def _choose(accepted: Array, new: State, old: State) -> State:
-    """Take the new state of the tasks that accepted, the old one of the others."""
     if is_on_cpu(accepted) and bool(accepted.all()):  # not on a GPU: a synchronisation
         return new
     xp = namespace(accepted)
@@ -227,7 +224,6 @@ def _choose(accepted: Array, new: State, old: State) -> State:
 
 
 def _tree_map(fn: Callable[..., Array], first: Tree, *others: Tree) -> Tree:
-    """Apply `fn` to corresponding arrays of nested (named) tuples of one structure."""
     trees: list[Any] = [first, *others]
     if not isinstance(first, tuple):
         return fn(*trees)

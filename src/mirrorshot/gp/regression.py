@@ -1,8 +1,8 @@
-"""Gaussian-process regression of many targets at once, in closed form.
+"""Batched Gaussian-process regression in closed form.
 
 Targets of class `c` are `y_c = mean_c + f_c + noise` with `f_c ~ N(0, K_c)`. With `S = diag(sqrt(weight / noise))` and
-`B = I + S K S = L L^T`, the inverse `(K + noise I)^-1 = S B^-1 S`: a point of weight zero has no influence, one of
-weight two is two equal points, and `K` may be singular. Classes that share `K` share the factorisation.
+`B = I + S K S = L L^T`, the inverse is `(K + noise I)^-1 = S B^-1 S`. A point of weight zero has no influence, a point
+of weight two counts as two equal points, and `K` may be singular. Classes that share `K` share the factorisation.
 """
 
 import math
@@ -58,7 +58,7 @@ def regression_mean(fit: Regression, K_cross: Float[Tensor, "T _ N M"]) -> Float
 
 
 def _columns(x: Float[Tensor, "T C N"], n_kernels: int) -> Float[Tensor, "T _ N _"]:
-    """The classes as columns of one system, or each a system of its own where the kernels differ."""
+    """Classes as columns of one linear system if they share the kernel, else as separate systems."""
     return x.mT[:, None] if n_kernels == 1 else x[..., None]
 
 

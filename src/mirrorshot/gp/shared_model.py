@@ -1,14 +1,14 @@
-"""Posterior covariances of many classes, roughly, from one factorisation for all of them.
+"""Approximate posterior covariances of many classes, from one factorisation for all of them.
 
-With many classes a point counts for about as little in all of them but its own. So the prior is conditioned on the mean
-precisions, `Sigma = (K^-1 + diag(mean w))^-1`, and the few points `o` where a class differs most are put right
+With many classes, the precision of a point is about the same in all classes but its own. So the prior is conditioned on
+the mean precisions, `Sigma = (K^-1 + diag(mean w))^-1`, and the few points `o` where a class differs most are corrected
 exactly (Woodbury):
 
     Sigma_c = Sigma - G_c^T X_c G_c,  G_c = Sigma[o, :],  X_c = (D^-1 + Sigma[o, o])^-1,  D = diag(w_c - mean w)[o]
 
-What is left is small, and variances follow it to first order, as they follow changes of the precisions:
-`dv = -(Sigma_c * Sigma_c) dw`. In single precision; one factorisation and some products in place of `C` factorisations.
-It proves nothing: `many_classes` conditions every class exactly before it believes a variance.
+Variances follow the remaining differences, and later changes of the precisions, to first order:
+`dv = -(Sigma_c * Sigma_c) dw`. This costs one factorisation and some products in single precision, instead of `C`
+factorisations. It proves nothing: `many_classes` conditions every class exactly before it certifies a result.
 """
 
 from typing import NamedTuple
@@ -22,27 +22,17 @@ _MOST_POINTS = 10
 
 
 class SharedModel(NamedTuple):
-    """Covariances of all classes by one factorisation.
+    """Covariances of all classes from one factorisation."""
 
-    Attributes:
-        inverse: `(I + Phi^T diag(mean w) Phi)^-1`.
-        features: `Phi` of the points `o`, (C, P, R).
-        X: as above.
-        covariance, squares: `Sigma` of the mean precisions and its elementwise squares.
-        G, XG: as above, and their product.
-        precision: what the covariances of the model belong to: the mean precisions, and at `o` those of the class.
-        var: the variances of the model there.
-    """
-
-    inverse: Float[np.ndarray, "R R"]
-    features: Float[np.ndarray, "C P R"]
+    inverse: Float[np.ndarray, "R R"]  # `(I + Phi^T diag(mean w) Phi)^-1`
+    features: Float[np.ndarray, "C P R"]  # `Phi` of the points `o`
     X: Float[np.ndarray, "C P P"]
-    covariance: Float[np.ndarray, "N N"]
-    squares: Float[np.ndarray, "N N"]
+    covariance: Float[np.ndarray, "N N"]  # `Sigma` of the mean precisions
+    squares: Float[np.ndarray, "N N"]  # its elementwise squares
     G: Float[np.ndarray, "C P N"]
     XG: Float[np.ndarray, "C P N"]
-    precision: Float[np.ndarray, "N C"]
-    var: Float[np.ndarray, "N C"]
+    precision: Float[np.ndarray, "N C"]  # of the model: the mean, and at the points `o` those of the class
+    var: Float[np.ndarray, "N C"]  # variances at these precisions
 
     def response(self, change: Float[np.ndarray, "N C"]) -> Float[np.ndarray, "N C"]:
         """Return `(Sigma_c * Sigma_c) dw_c` for every class."""
@@ -61,14 +51,14 @@ class SharedModel(NamedTuple):
         return right @ self.inverse
 
     def solve(self, right: Float[np.ndarray, "C R"]) -> Float[np.ndarray, "C R"]:
-        """Return about `(I + Phi^T W_c Phi)^-1 x_c`: with the mean precisions, and those of the class at its points."""
+        """Return `(I + Phi^T W_c Phi)^-1 x_c` for the precisions of the model."""
         first = right @ self.inverse
         pull = np.matmul(self.X, np.matmul(self.features, first[..., None]))
         return first - np.matmul(pull.transpose(0, 2, 1), self.features)[:, 0] @ self.inverse
 
 
 def shared_model(phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N C"]) -> SharedModel:
-    """Condition on the mean precisions, and correct the points where each class differs most from them."""
+    """Condition on the mean precisions, and correct each class where it differs most from them."""
     mean = precision.mean(1)
     conditioned = condition_on(phi, mean[:, None].astype(phi.dtype))
     whitened = whiten(conditioned.chol[0], phi)

@@ -1,12 +1,11 @@
-"""Starting sites that are close to the solution, without expectations over the data.
+"""Starting sites close to the solution, without expectations at the points of a task.
 
-Classes of a few-shot task are exchangeable, and a point differs from another mostly by being, or not being, an
-example of a class. Both starts exploit this:
+Classes of a few-shot task are exchangeable, and the site of a point and a class depends mostly on whether the point has
+that class. Both starts use this:
 
-- `exchangeable_sites` averages the kernel over points of the same class and over pairs of different classes, and
-  solves that symmetric task exactly. All its points are alike, so the whole solution costs a few evaluations of
-  the moments at one single point per task.
-- `AmortisedSites` is learned from solved tasks: a linear map from cheap features of a point to its site.
+- `exchangeable_sites` averages the kernel within classes and between classes, and solves that symmetric task. All its
+  points are alike, so this costs a few evaluations of the moments at one point per task.
+- `AmortisedSites` is a linear map from cheap features of a point to its site, learned from solved tasks.
 """
 
 import math
@@ -35,10 +34,10 @@ _SHORTEST = 0.02  # smallest fraction of a mirror step
 
 
 def exchangeable_sites(problem: Problem) -> GaussianSites:
-    """Sites of the task whose kernel is averaged over its classes (one value for own, one for other classes)."""
+    """Sites of the task with the averaged kernel: one for the own class of a point, one for the others."""
     k0, within, between, shots, n_way = _averaged(problem)
     rest = (n_way - 1) * shots  # points of other classes
-    # eigenvalues of the averaged kernel: inside a class, between the other classes, and a symmetric 2 x 2 part
+    # eigenvalues of the averaged kernel: within a class, between the other classes, and a symmetric 2 x 2 block
     xp = namespace(k0)
     inner = at_least(k0 - within, 0.0)
     common = k0 + (shots - 1) * within
@@ -74,7 +73,7 @@ def exchangeable_sites(problem: Problem) -> GaussianSites:
         prob, curvature = moments.prob, moments.curvature
         d_o, d_t = 1 - prob[:, 0] + curvature[:, 0] * m_o - b_o, -prob[:, 1] + curvature[:, 1] * m_t - b_t
         c_o, c_t = curvature[:, 0] - w_o, curvature[:, 1] - w_t
-        # the slope of the bound along the last step, before and after it: go where their secant crosses zero
+        # secant rule: choose rho at the zero of the slope of the bound along the last step
         pull_o, pull_t = d_o - c_o * m_o, d_t - c_t * m_t
         move_o, move_t = S_oo * pull_o + to_o * pull_t, to_t * pull_o + S_tt * pull_t
         after = shots * last_o * move_o + rest * last_t * move_t
@@ -87,7 +86,7 @@ def exchangeable_sites(problem: Problem) -> GaussianSites:
 
 
 def _spread(problem: Problem, b_o: Array, b_t: Array, w_o: Array, w_t: Array) -> GaussianSites:
-    """Give every point of a task the value of its own class and that of the others."""
+    """Give every point of a task the values for its own class and for the others."""
     keep = problem.weight[:, None, :] * problem.class_mask[:, :, None]
     own = problem.Y > 0
     xp = namespace(own)
@@ -104,7 +103,7 @@ def _averaged(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
     k0 = (problem.weight * diagonal(K)).sum(-1) / n
     sums = ((Y @ K) * Y).sum((-2, -1))
     counts = Y.sum(-1)
-    # a point of weight a is a equal points: its copies are pairs too
+    # a point of weight a counts as a equal points, which form pairs too
     pairs_within = (counts * counts).sum(-1) - problem.weight.sum(-1)
     total = ((problem.weight[:, None] @ K)[:, 0] * problem.weight).sum(-1)
     pairs_between = n * n - (counts * counts).sum(-1)
@@ -117,8 +116,8 @@ def _averaged(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
 class AmortisedSites(NamedTuple):
     """A linear map from features of (point, class) to its site, learned from solved tasks.
 
-    The features come from the mean the kernel predicts when every point pulls with the average strength: the
-    map corrects the sites of points that lie deep inside their class, or among the others.
+    The features come from the posterior mean with the average `alpha` at every point. The map corrects the sites of
+    points deep inside their class and of points among other classes.
 
     Attributes:
         strength: average of `alpha` for a point's own class.
@@ -131,7 +130,7 @@ class AmortisedSites(NamedTuple):
     other: Float[Array, "F 2"]
 
     def sites(self, problem: Problem) -> GaussianSites:
-        """Starting sites for new tasks: one matrix product with the kernel, no expectations."""
+        """Starting sites for new tasks, at the cost of one product with the kernel."""
         keep = problem.weight[:, None, :] * problem.class_mask[:, :, None]
         features = _features(problem, self.strength)
         value = namespace(keep).where((problem.Y > 0)[..., None], features @ self.own, features @ self.other)
@@ -148,14 +147,14 @@ def amortise(
 ) -> AmortisedSites:
     """Fit `AmortisedSites` to solved tasks by least squares.
 
-    The posterior is the converged result of `mirror_descent` or `steps.solve`; other arguments as in the former.
+    The posterior is the converged result of `mirror_descent` or `steps.solve`; other arguments are as in the former.
     """
     sites, alpha = posterior.sites, posterior.alpha
     problem = make_problem(K, y, posterior.mean.shape[1], weight, class_mask, None, validate=True)
     real = (problem.weight[:, None, :] * problem.class_mask[:, :, None]) > 0
     own, other = real & (problem.Y > 0), real & (problem.Y == 0)
     strength = alpha[own].mean()
-    # the features are nearly collinear: in single precision the normal equations would lose all digits but one
+    # the features are nearly collinear: in single precision the normal equations have one correct digit
     xp = namespace(strength)
     features = double(_features(problem, strength))
     target = double(xp.stack([sites.shift, sites.precision], -1))
@@ -169,7 +168,7 @@ def amortise(
 
 
 def _features(problem: Problem, strength: Array) -> Float[Array, "T C N F"]:
-    """Constant, logit against the other classes, and smooth functions of the two."""
+    """1, approximate class probability p, p (1 - p), scaled mean and its products with p (1 - p) and itself."""
     xp = namespace(problem.K)
     n_way = as_type(problem.class_mask.sum(-1), problem.K)[:, None, None]
     pull = strength * (problem.Y - (1 - problem.Y) / at_least(n_way - 1, 1.0))

@@ -3,10 +3,9 @@
 Two loops take the same step, `towards` the target of the sites (`objective.site_target`):
 
 - `fixed_descent` records the bound after every step, and autograd can differentiate it.
-- `solve` is the inner loop of training. It evaluates the bound once, shares work between points and classes that are
-  alike, keeps only what the gradients written out in `bound` need, and on a GPU runs in fused kernels (`fused`) that a
-  CUDA graph can record; there the results are the same to rounding. `fixed_descent` can do none of this, because it
-  needs the state of every step.
+- `solve` is the inner loop of training. It evaluates the bound once, shares work between equal points and classes,
+  stores only inputs of the gradients in `bound`, and on a GPU uses fused kernels (`fused`) that a CUDA graph can
+  record, with the same results up to rounding. `fixed_descent` needs the state of every step and can do none of this.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from mirrorshot.softmax.moments import SoftmaxHessian, softmax_hessian, softmax_
 
 
 def mirror_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites:
-    """One step of paper eq. 9: the sites move a fraction rho towards the gradient in the mean parameters."""
+    """Take one step of paper eq. 9: move the sites a fraction rho towards the gradient in the mean parameters."""
     return towards(sites, mirror_target(state), rho)
 
 
@@ -39,7 +38,7 @@ def fixed_descent(
     rho: float,
     step: Callable[[GaussianSites, State, float], GaussianSites] = mirror_step,
 ) -> tuple[GaussianSites, MirrorInfo]:
-    """Make `max_steps` steps of size `rho`; `step` replaces the paper's update, for comparisons."""
+    """Take `max_steps` steps of size `rho`; another `step` replaces the paper's update, for comparisons."""
     state = evaluate(problem, sites)
     elbo = [state.elbo.detach()]
     for _ in range(max_steps):
@@ -55,7 +54,7 @@ def fixed_descent(
 def fixed_mirror_descent(
     problem: Problem, start: GaussianSites | None, max_steps: int, rho: float, *, is_unrolled: bool
 ) -> tuple[GaussianSites, MirrorInfo]:
-    """`fixed_descent` from sites or from the prior; the steps are in the graph only with `is_unrolled`."""
+    """Run `fixed_descent` from sites or from the prior; autograd records the steps only with `is_unrolled`."""
     frozen = problem._replace(K=problem.K.detach())
     sites = GaussianSites.zeros_like(frozen.K, problem.n_way) if start is None else start
     with torch.set_grad_enabled(is_unrolled and torch.is_grad_enabled()):
@@ -63,14 +62,14 @@ def fixed_mirror_descent(
 
 
 class Waypoint(NamedTuple):
-    """The posterior before a step, as its gradient needs it. Classes that are alike may share an entry (C is 1)."""
+    """The posterior before a step, for the gradient of the step. Equal classes may share an entry (C is 1)."""
 
     sites: GaussianSites | None  # the sites before the step; None: the posterior is the prior
     mean: Float[Tensor, "T _ N"]  # posterior means
     var: Float[Tensor, "T _ N"]  # posterior variances
     cov: Float[Tensor, "T _ N N"]  # posterior covariances
     curvature: Float[Tensor, "T C N"]  # weighted `-2 g_v`
-    hessian: SoftmaxHessian | None = None  # of the expectations, (T, N, C, C); None: the fused kernels recompute it
+    hessian: SoftmaxHessian | None = None  # of the expectations, (T, N, C, C); None if fused kernels recompute it
 
 
 class Solution(NamedTuple):
@@ -89,7 +88,7 @@ class Solution(NamedTuple):
         return self.sites.shift - self.sites.precision * self.mean
 
     def explained(self, K_cross: Float[Tensor, "T _ N M"]) -> Float[Tensor, "T C M"]:
-        """Reduction of the prior variance at new points, `k*^T (W - W Sigma W) k*`: the fused kernels keep no `L`."""
+        """Reduction of the prior variance at new points, `k*^T (W - W Sigma W) k*`; fused kernels keep no `L`."""
         scaled = self.sites.precision[..., None] * K_cross
         return (K_cross * scaled).sum(-2) - (scaled * (self.cov @ scaled)).sum(-2)
 
@@ -101,9 +100,9 @@ def solve(
     step_size: float,
     waypoints: list[Waypoint] | None = None,
 ) -> Solution:
-    """Make `n_steps` mirror steps (paper eq. 9) of one size and evaluate the bound there; no gradients.
+    """Take `n_steps` mirror steps (paper eq. 9) of one size and evaluate the bound; no gradients.
 
-    A `start` of None is the prior. Where given, the list `waypoints` gets one entry per step.
+    A `start` of None is the prior. The list `waypoints`, if given, gets one entry per step.
     """
     with torch.no_grad():
         if can_fuse(problem.K, problem.n_way):
@@ -136,9 +135,9 @@ def _from_sites(problem: Problem, sites: GaussianSites, waypoints: list[Waypoint
 def _from_prior(problem: Problem, waypoints: list[Waypoint] | None) -> GaussianSites:
     """Target of a mirror step from the prior, without conditioning.
 
-    With a stationary kernel all points have one marginal, and the moments are evaluated once for all of them. With one
-    kernel for all classes they get one precision, and the next step factorises one matrix for them. Not on a GPU, to
-    avoid a synchronisation.
+    With a stationary kernel all points have the same marginal, so the moments are evaluated once. If the classes share
+    the kernel they have the same precision, so the next step factorises one matrix. Skipped on a GPU to avoid a
+    synchronisation.
     """
     var = problem.K.diagonal(dim1=-2, dim2=-1)
     mean = torch.zeros_like(var)
@@ -155,7 +154,7 @@ def _from_prior(problem: Problem, waypoints: list[Waypoint] | None) -> GaussianS
 def _gradients(
     problem: Problem, mean: Tensor, var: Tensor, mask: Tensor, has_hessian: bool
 ) -> tuple[Float[Tensor, "T C N"], Float[Tensor, "T C N"], SoftmaxHessian | None]:
-    """`g_m` and `-2 g_v` at marginals (T, C, N), or (1, C, 1) for all points, and the Hessian on demand."""
+    """`g_m` and `-2 g_v` at marginals (T, C, N), or (1, C, 1) for all points, and the Hessian with `has_hessian`."""
     if problem.prior_mean is not None:
         mean = mean + problem.prior_mean
     marginals = mean.mT, var.expand_as(mean).mT, mask
@@ -165,12 +164,12 @@ def _gradients(
 
 
 def can_fuse(K: Float[Tensor, "T _ N N"], n_way: int) -> bool:
-    """Whether tasks with these covariances are solved by the fused kernels: float32 on a GPU, and small."""
+    """Whether the fused kernels solve tasks with these covariances: float32, on a GPU, and small."""
     return K.device.type == "cuda" and K.dtype == torch.float32 and fits_fused(K.shape[-1], n_way)
 
 
 def fits_fused(n_points: int, n_way: int) -> bool:
-    """Whether the fused kernels take tasks of that size; they need Triton."""
+    """Whether the fused kernels accept tasks of that size and Triton is installed."""
     from mirrorshot.gp import fused
 
     return fused.is_available() and n_points <= fused.MAX_POINTS and n_way <= fused.MAX_CLASSES

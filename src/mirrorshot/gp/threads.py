@@ -1,7 +1,6 @@
-"""Number of threads of torch and of NumPy's linear algebra.
+"""Context managers for the number of threads of torch and of NumPy's linear algebra.
 
-Arrays of a few thousand elements are computed faster by one thread than shared out among several, and much faster on a
-machine whose cores are busy.
+For arrays of a few thousand elements one thread is faster than several, and much faster on a busy machine.
 """
 
 import contextlib
@@ -14,10 +13,7 @@ from threadpoolctl import ThreadpoolController
 
 @contextlib.contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Let torch compute with `n` threads inside the block, then restore the number.
-
-    The number belongs to the calling Python thread, so fits in several threads do not disturb each other.
-    """
+    """Let torch use `n` threads inside the block; the number belongs to the calling Python thread."""
     import torch
 
     before = torch.get_num_threads()
@@ -29,9 +25,9 @@ def threads(n: int) -> Iterator[None]:
 
 
 def one_blas_thread(*, is_small: bool) -> contextlib.AbstractContextManager[Any]:
-    """Let NumPy and SciPy multiply and factorise with a single thread inside the block, if the work is small.
+    """Limit NumPy's and SciPy's linear algebra to one thread inside the block, if the work is small.
 
-    The number belongs to the process. Of several Python threads the first sets and restores it (`threadpoolctl`).
+    The limit belongs to the process: of several Python threads, the first sets and restores it (`threadpoolctl`).
     """
     return _controller().limit(limits=1) if is_small else contextlib.nullcontext()
 

@@ -1,4 +1,4 @@
-"""Triton kernels of `fused`. Imported only where they run; formulas are explained there and in `quadrature`."""
+"""Triton kernels of `fused`, imported only where they run. See there and `softmax.quadrature` for the formulas."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ import triton.language as tl
 _SPACING = tl.constexpr(0.6)  # of u; the trapezoid loses |Gamma(1 + 2 pi i / 0.6)|, about 6e-7
 _N_STD = tl.constexpr(5.2)
 _LEFT = tl.constexpr(3.0)
-_RIGHT = tl.constexpr(20.0)  # e^-20 is left out
-_NODES = tl.constexpr(64)  # of u at a time
+_RIGHT = tl.constexpr(20.0)  # drops a share of e^-20
+_NODES = tl.constexpr(64)  # nodes of u per block
 _EULER_GAMMA = tl.constexpr(0.5772156649015329)
-_TOO_LOW = tl.constexpr(1000.0)  # how far below all others an absent class is put
-_MOST_STD = tl.constexpr(32.0)  # nodes of z grow up to this standard deviation
+_TOO_LOW = tl.constexpr(1000.0)  # distance of an absent class below all others
+_MOST_STD = tl.constexpr(32.0)  # above this standard deviation the number of nodes of z is constant
 
 
 @triton.jit
@@ -20,7 +20,7 @@ def condition(
     K, shift, precision, P_out, Q_out, mean_out, var_out, kl_out, N, C, n_kernels,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, N_BLOCKS: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """Condition the prior covariance of one class of one task on its sites, a block of points after the other."""
+    """Condition the prior covariance of one class of one task on its sites, block by block."""
     program = tl.program_id(0).to(tl.int64)
     task, label = program // C, program % C
     rows, inner = tl.arange(0, ROWS), tl.arange(0, BLOCK)
@@ -38,7 +38,7 @@ def condition(
     for k in range(N_BLOCKS):
         chosen = k * BLOCK + inner
         there = chosen < N
-        # P = Sigma[:, block] of the points before it: K - sum_j P_j Q_j^T
+        # P = Sigma[:, block], conditioned on the earlier blocks: K - sum_j P_j Q_j^T
         P = tl.load(K + rows[:, None] * N + chosen[None, :], mask=real[:, None] & there[None, :], other=0.0)
         b_block = tl.load(shift + chosen, mask=there, other=0.0)
         mean += tl.sum(P * b_block[None, :], axis=1)
@@ -79,7 +79,7 @@ def condition(
 
 @triton.jit
 def _grid(mean, var, alive) -> Any:
-    """Largest mean, means below it, standard deviations, and nodes of z and of u; absent classes are far below."""
+    """Largest mean, means relative to it, standard deviations, and grids of z and u; absent classes are far below."""
     top = tl.max(tl.where(alive, mean, float("-inf")), axis=0)
     s = tl.where(alive, tl.sqrt(tl.maximum(var, 0.0)), 0.0)
     most = tl.minimum(tl.max(s, axis=0), _MOST_STD)
@@ -95,7 +95,7 @@ def _grid(mean, var, alive) -> Any:
 
 @triton.jit
 def _point(exists, N, C, CLASSES: tl.constexpr) -> Any:
-    """Task and point of a program, the addresses of its classes, and which of these are within bounds and exist."""
+    """Task and point of a program, addresses of its classes, and masks of classes within bounds and existing."""
     program = tl.program_id(0).to(tl.int64)
     task, point = program // N, program % N
     label = tl.arange(0, CLASSES)
@@ -115,12 +115,12 @@ def moments(
     top, m, s, n_z, step_z, low, n_u = _grid(m_given, tl.load(var + here, mask=real, other=0.0), alive)
     prob = tl.zeros([CLASSES], dtype=tl.float32)
     curvature = tl.zeros([CLASSES], dtype=tl.float32)
-    above = 0.0  # sum of 1 - F; at the left end F is zero and the node counts half
+    above = 0.0  # sum of 1 - F; the left end node, where F is zero, has half weight
     for first in range(0, n_u, _NODES):
         u = low + (first + tl.arange(0, _NODES)) * _SPACING
         offset = m[:, None] - u[None, :]
         G = tl.zeros([CLASSES, _NODES], dtype=tl.float32)
-        missing = tl.zeros([CLASSES, _NODES], dtype=tl.float32)  # 1 - G, which rounding of G near one would lose
+        missing = tl.zeros([CLASSES, _NODES], dtype=tl.float32)  # 1 - G, accurate for G near one
         G1 = tl.zeros([CLASSES, _NODES], dtype=tl.float32)
         total = 0.0
         for k in range(n_z):
@@ -184,7 +184,7 @@ def moments_backward(
             z = k * step_z - _N_STD
             density = tl.exp(-0.5 * z * z)
             total += density
-            rate = tl.exp(tl.minimum(offset + (s * z)[:, None], 5.0))  # beyond, nothing survives
+            rate = tl.exp(tl.minimum(offset + (s * z)[:, None], 5.0))  # above 5, exp(-rate) is zero
             survive = density * tl.exp(-rate)
             G += survive
             e1 += rate * survive

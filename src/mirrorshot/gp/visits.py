@@ -1,8 +1,8 @@
-"""A point of the search for the optimum of one task: expectations, gradient, and the proof how far it has got.
+"""Evaluation of an iterate of `alternating` and `many_classes`: expectations, gradient and certificate; Newton steps.
 
-Everything is in weight space (`weight_space`): means `m_c = Phi u_c`, site precisions `w_c`, and the prior conditioned
-on these. With `alpha = a (y - E[p])` the gradient in the weights is `Phi^T alpha - u`, and the precisions miss
-`d = w - a E[p (1 - p)]`. A bound of the distance to the optimum follows from the two (`certificate`).
+All quantities are in weight space (`weight_space`): means `m_c = Phi u_c`, site precisions `w_c`, and the prior
+conditioned on these. With `alpha = a (y - E[p])`, the gradient in the weights is `Phi^T alpha - u` and the residual of
+the precisions is `d = w - a E[p (1 - p)]`. Both together bound the distance to the optimum (`certificate`).
 """
 
 import math
@@ -18,17 +18,17 @@ from mirrorshot.gp.weight_space import Conditioned, Task
 from mirrorshot.softmax.moments import softmax_moments
 
 ACCEPTED = 1e-7
-"""Largest proven error of the latents that counts as proven."""
+"""Largest error bound of the latents of a certified result."""
 SCALINGS = 6
-"""Steps of `coupling`."""
+"""Iterations of `coupling`."""
 CG_STEPS = 8
-"""Most conjugate gradients of a Newton step."""
+"""Largest number of conjugate-gradient iterations of a Newton step."""
 CG_TOLERANCE = 3e-2
-"""Share of the residual at which they end, in the norm of the preconditioner."""
+"""Share of the residual at which these iterations end, in the norm of the preconditioner."""
 
 
 class Expectations(NamedTuple):
-    """The likelihood at given marginals, weighted: `a E[p]`, `a E[p (1 - p)]` and `sum_n a_n E log p(y_n)`."""
+    """Weighted expectations at given marginals: `a E[p]`, `a E[p (1 - p)]` and `sum_n a_n E log p(y_n)`."""
 
     prob: Float[np.ndarray, "N C"]
     curvature: Float[np.ndarray, "N C"]
@@ -36,31 +36,24 @@ class Expectations(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The last or the best point of the search.
+    """An iterate: the last or the best is the result.
 
-    Attributes:
-        conditioned: the prior conditioned on `precision`.
-        mean: posterior means, (N, C).
-        alpha: `a (y - E[p])`, (N, C).
-        precision: site precisions, (N, C).
-        elbo: the bound in nats.
-        gap: nats by which it is below its optimum, at most.
-        error: bound of the error of latent means where the prior variance is at most that of the examples.
-        n_rounds: rounds of conditioning.
+    `error` bounds the error of latent means, and approximately of leave-one-out latents, where the prior variance is at
+    most that of the points.
     """
 
-    conditioned: Conditioned
-    mean: Float[np.ndarray, "N C"]
-    alpha: Float[np.ndarray, "N C"]
-    precision: Float[np.ndarray, "N C"]
-    elbo: float
-    gap: float
+    conditioned: Conditioned  # the prior conditioned on `precision`
+    mean: Float[np.ndarray, "N C"]  # posterior means
+    alpha: Float[np.ndarray, "N C"]  # `a (y - E[p])`
+    precision: Float[np.ndarray, "N C"]  # site precisions
+    elbo: float  # the bound in nats
+    gap: float  # upper bound of the gap in nats
     error: float
-    n_rounds: int
+    n_rounds: int  # rounds of conditioning
 
     @property
     def is_proven(self) -> bool:
-        """Whether the gradient proves that this is the optimum, to 1e-7 in the latents (see `certificate`)."""
+        """Whether the certificate proves that this is the optimum, to 1e-7 in the latents."""
         return self.error <= ACCEPTED
 
     @property
@@ -71,7 +64,7 @@ class Found(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """A point of the search, with the expectations there and the gradient in the weights."""
+    """An iterate with its expectations and the gradient in the weights."""
 
     found: Found
     expected: Expectations
@@ -79,7 +72,7 @@ class Visit(NamedTuple):
 
 
 def visit(task: Task, conditioned: Conditioned, u: NDArray[np.float64], w: NDArray[np.float64], n_rounds: int) -> Visit:
-    """Look at weights and precisions, with the prior conditioned on the latter."""
+    """Evaluate weights and precisions, given the prior conditioned on the latter."""
     mean, var = task.features.phi @ u.T, conditioned.var.astype(np.float64, copy=False)
     now = expect(task, mean, var)
     alpha = task.weight[:, None] * task.Y - now.prob
@@ -100,7 +93,7 @@ def expect(task: Task, mean: NDArray[np.float64], var: NDArray[np.float64]) -> E
 
 
 def _gap_bound(task: Task, residual: NDArray[np.float64], d: NDArray[np.float64]) -> float:
-    """Upper bound of the distance to the optimal bound in nats, as in `certificate`, with `K * K >= K * Sigma`."""
+    """Upper bound of the gap in nats, as in `certificate`, but with `K * K >= K * Sigma`."""
     size = max(1, 2**22 // len(d))
     squares = sum(
         float((d[i : i + size] * (np.square(task.K[i : i + size]) @ d)).sum()) for i in range(0, len(d), size)
@@ -126,7 +119,7 @@ def newton_step(
         q = phi @ p.T
         Tp = p + (own * q - s * (s * q).sum(1, keepdims=True)).T @ phi
         bend = float((p * Tp).sum())
-        if bend == 0.0:  # the residual is zero, or its square is
+        if bend == 0.0:  # the residual is zero, or its square underflows
             break
         rate = size / bend
         x, rest = x + rate * p, rest - rate * Tp
@@ -139,11 +132,11 @@ def newton_step(
 
 
 def coupling(now: Expectations) -> NDArray[np.float64]:
-    """Return `s` with `s_c (sum_j s_j - s_c) = a E[p_c (1 - p_c)]`, by scaling rows and columns alike."""
+    """Return `s` with `s_c (sum_j s_j - s_c) = a E[p_c (1 - p_c)]`, by symmetric scaling of rows and columns."""
     tiny, eps = np.finfo(np.float64).tiny, np.finfo(np.float64).eps
     s = np.maximum(now.prob, tiny)
     for _ in range(SCALINGS):
         total = s.sum(1, keepdims=True)
-        # the sum of the others is rounded away where one class has all
+        # where one class has all probability, rounding hides the sum of the others
         s = np.sqrt(s * now.curvature / np.maximum(total - s, np.maximum(0.25 * eps * total, tiny)))
     return s

@@ -1,13 +1,13 @@
-"""The posterior in weight space: `K = Phi Phi^T` with `R <= N` features, and one `R x R` factorisation for each class.
+"""The posterior of one task in weight space, with `K = Phi Phi^T` and one `R x R` factorisation per class.
 
-A pivoted Cholesky factorisation finds the features: `R` is the numerical rank of `K`, at most the number of features of
-a linear or cosine kernel. With `A_c = I + Phi^T W_c Phi = L_c L_c^T`, whose eigenvalues are at least one, and
+A pivoted Cholesky factorisation computes the features `Phi`. `R <= N` is the numerical rank of `K`, at most `D` for a
+linear or cosine kernel. With `A_c = I + Phi^T W_c Phi = L_c L_c^T`, whose eigenvalues are at least one, and
 `u_c = Phi^T alpha_c`:
 
     m_c = Phi u_c,    Sigma_c = Phi A_c^-1 Phi^T,    KL_c = 1/2 (|u_c|^2 - w_c^T v_c + log det A_c)
 
-Variances are sums of squares. The function-space form of `gaussian` needs `C N^2` numbers, this one `C R^2`. It is for
-NumPy only: training needs batches of tasks and gradients, which the other form has.
+Variances are sums of squares, so nothing cancels. This form needs `C R^2` numbers, the function-space form of
+`gaussian` `C N^2`. It is for NumPy only: training needs batches of tasks and gradients, which `gaussian` supports.
 """
 
 import functools
@@ -22,31 +22,25 @@ from mirrorshot.gp.gaussian import GaussianPosterior, GaussianSites, condition
 from mirrorshot.types import NumericalError
 
 SQUARES_SIZE = 2**23
-"""Most numbers `C N^2` of `squared_covariances` that are worth their while."""
+"""Largest size `C N^2` for which `squared_covariances` pay off."""
 
 
 class Features(NamedTuple):
-    """`K = Phi Phi^T` up to rounding.
+    """`K = Phi Phi^T` up to rounding."""
 
-    Attributes:
-        phi: features of the points, (N, R); a single zero if `K` is zero.
-        pivots: points whose features are linearly independent, (R,).
-        triangle: the features of these points, lower triangular, (R, R).
-    """
-
-    phi: Float[np.ndarray, "N R"]
-    pivots: Int[np.ndarray, " R"]
-    triangle: Float[np.ndarray, "R R"]
+    phi: Float[np.ndarray, "N R"]  # features of the points; one column of zeros if `K` is zero
+    pivots: Int[np.ndarray, " R"]  # points whose features are linearly independent
+    triangle: Float[np.ndarray, "R R"]  # features of these points, lower triangular
 
     def at(self, K_cross: Float[np.ndarray, "N M"]) -> Float[np.ndarray, "R M"]:
-        """Return the features of new points from their prior covariances with the points."""
+        """Features of new points, from their prior covariances with the points."""
         right = K_cross[self.pivots]
         found: NDArray[np.float64] = solve_triangular(self.triangle, right, lower=True, check_finite=False)
         return found
 
 
 def features_of(K: Float[np.ndarray, "N N"]) -> Features:
-    """Factorise a positive semi-definite matrix, singular or not, down to its rounding errors.
+    """Factorise a positive semi-definite matrix, singular or not, up to rounding errors.
 
     Example:
         >>> features_of(np.ones((3, 3))).phi
@@ -68,27 +62,18 @@ def features_of(K: Float[np.ndarray, "N N"]) -> Features:
 
 
 class Task(NamedTuple):
-    """Labels and prior of one task.
+    """Labels and prior of one task."""
 
-    Attributes:
-        features: of the prior covariance.
-        K: the prior covariance.
-        Y: one-hot labels, (N, C).
-        weight: how often each point counts, (N,).
-        prior_mean: mean of the prior, (N, C), or None.
-        max_std: bound of all prior standard deviations.
-    """
-
-    features: Features
-    K: Float[np.ndarray, "N N"]
-    Y: Float[np.ndarray, "N C"]
-    weight: Float[np.ndarray, " N"]
-    prior_mean: Float[np.ndarray, "N C"] | None
-    max_std: float
+    features: Features  # features of `K`
+    K: Float[np.ndarray, "N N"]  # prior covariance, shared by the classes
+    Y: Float[np.ndarray, "N C"]  # one-hot labels
+    weight: Float[np.ndarray, " N"]  # how often each point counts
+    prior_mean: Float[np.ndarray, "N C"] | None  # None is zero
+    max_std: float  # upper bound of all prior standard deviations
 
 
 class _Routines(NamedTuple):
-    """Functions of BLAS and LAPACK for one type; looking them up takes longer than a small factorisation."""
+    """Functions of BLAS and LAPACK for one dtype, cached because their lookup is slower than a small factorisation."""
 
     syrk: Any
     potrf: Any
@@ -107,17 +92,11 @@ def _routines(char: str) -> _Routines:
 
 
 class Conditioned(NamedTuple):
-    """The prior conditioned on site precisions.
+    """The prior conditioned on site precisions."""
 
-    Attributes:
-        chol: upper triangular factors of `A_c`, each (R, R) in Fortran's order.
-        var: posterior variances, (N, C).
-        log_det: `log det A_c`, (C,).
-    """
-
-    chol: list[Float[np.ndarray, "R R"]]
-    var: Float[np.ndarray, "N C"]
-    log_det: Float[np.ndarray, " C"]
+    chol: list[Float[np.ndarray, "R R"]]  # upper triangular factors `L_c^T` of `A_c`, in Fortran order
+    var: Float[np.ndarray, "N C"]  # posterior variances
+    log_det: Float[np.ndarray, " C"]  # `log det A_c`
 
     def solve(self, right: Float[np.ndarray, "C R"]) -> Float[np.ndarray, "C R"]:
         """Return `A_c^-1 x_c` for every class."""
@@ -129,10 +108,7 @@ class Conditioned(NamedTuple):
 
 
 def condition_on(phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N C"]) -> Conditioned:
-    """Factorise `A_c = I + Phi^T W_c Phi` for every class, and return the variances.
-
-    Classes with the same precisions, as before any label is seen, share one factorisation.
-    """
+    """Factorise `A_c = I + Phi^T W_c Phi` for every class, or once if all classes have the same precisions."""
     (N, C), R = precision.shape, phi.shape[1]
     if C > 1 and bool((precision == precision[:, :1]).all()):
         one = condition_on(phi, precision[:, :1])
@@ -157,13 +133,13 @@ def condition_on(phi: Float[np.ndarray, "N R"], precision: Float[np.ndarray, "N 
 
 
 def whiten(U: Float[np.ndarray, "R R"], phi: Float[np.ndarray, "N R"]) -> Float[np.ndarray, "R N"]:
-    """Return `L^-1 Phi^T`, whose products are covariances; `U = L^T` is a factor of `Conditioned`."""
+    """Return `V = L^-1 Phi^T`, with `V^T V` the covariances; `U = L^T` is a factor of `Conditioned`."""
     found: NDArray[Any] = _routines(phi.dtype.char).trtrs(U, phi.T, trans=1)[0]
     return found
 
 
 def squared_covariances(phi: Float[np.ndarray, "N R"], conditioned: Conditioned) -> Float[np.ndarray, "C N N"]:
-    """Return the squared covariances of every two points in single precision, zero for a point with itself."""
+    """Return `Sigma_c * Sigma_c` with a zero diagonal, in single precision."""
     N, single = len(phi), phi.astype(np.float32, copy=False)
     distinct = conditioned.chol[:1] if conditioned.chol[0] is conditioned.chol[-1] else conditioned.chol
     squares = np.empty((len(distinct), N, N), dtype=np.float32)
@@ -181,14 +157,7 @@ def inverse_of(U: Float[np.ndarray, "R R"]) -> Float[np.ndarray, "R R"]:
 
 
 class WeightPosterior(NamedTuple):
-    """The posterior of one task, with the fields and methods of `gaussian.GaussianPosterior` that predictions need.
-
-    Attributes:
-        sites: Gaussian sites, (1, C, N).
-        mean, var, alpha, slack: as in `GaussianPosterior`, (1, C, N).
-        features: of the prior covariance.
-        conditioned: its posterior.
-    """
+    """The posterior of one task, with the same fields and methods for predictions as `gaussian.GaussianPosterior`."""
 
     sites: GaussianSites
     mean: Float[np.ndarray, "1 C N"]
@@ -205,14 +174,14 @@ class WeightPosterior(NamedTuple):
         return (np.square(phi).sum(0) - left)[None]
 
     def covariance_with(self, K_cross: Float[np.ndarray, "1 1 N M"]) -> Float[np.ndarray, "1 C N M"]:
-        """Posterior covariance of the points with new ones."""
+        """Posterior covariance of the points with new points."""
         phi = self.features.at(K_cross[0, 0])
         unseen = K_cross[0, 0] - self.features.phi @ phi
         own = self._whitened(self.features.phi.T)
         return np.stack([unseen + a.T @ b for a, b in zip(own, self._whitened(phi), strict=True)])[None]
 
     def gain_at(self, K_cross: Float[np.ndarray, "1 1 N M"]) -> Float[np.ndarray, "1 C R M"]:
-        """Return `G` with `G^T G` the reduction of the prior covariance of new points, `phi*^T (I - A^-1) phi*`."""
+        """`G`; the data reduce the prior covariance of new points by `G^T G = phi*^T (I - A^-1) phi*`."""
         phi = self.features.at(K_cross[0, 0])
         found = []
         for U in self.conditioned.chol:
@@ -232,7 +201,7 @@ Posterior: TypeAlias = GaussianPosterior | WeightPosterior
 def weight_posterior(
     features: Features, sites: GaussianSites, conditioned: Conditioned | None = None
 ) -> WeightPosterior:
-    """Condition the prior of one task on its sites, (1, C, N) each; `conditioned` if it is known already."""
+    """Condition the prior of one task on its sites, (1, C, N) each; `conditioned` saves the factorisations."""
     b, w = sites.shift[0], sites.precision[0]
     conditioned = condition_on(features.phi, np.ascontiguousarray(w.T)) if conditioned is None else conditioned
     u = conditioned.solve(b @ features.phi)
@@ -243,5 +212,5 @@ def weight_posterior(
 
 
 def posterior_of(K: Float[np.ndarray, "1 _ N N"], sites: GaussianSites) -> Posterior:
-    """Condition the prior of one task: in weight space if its classes share a covariance, else in function space."""
+    """Condition the prior of one task: in weight space if its classes share the kernel, else in function space."""
     return weight_posterior(features_of(K[0, 0]), sites) if K.shape[1] == 1 else condition(K, sites)

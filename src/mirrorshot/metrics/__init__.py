@@ -1,9 +1,8 @@
 """Metrics of predicted class probabilities: accuracy, calibration, ranking by confidence, temperatures.
 
-`prob` (..., M, C) has class probabilities, `y` (..., M) the labels 0 .. C - 1, and `weight` (..., M) how often each
-query counts; zero is padding, which may hold anything, and None counts each query once. `accuracy`, `nll` and `brier`
-keep the dimensions before the queries: one number for each task. All others pool the queries of all tasks, because a
-single task is too small to show its calibration.
+`prob` (..., M, C) are class probabilities, `y` (..., M) labels 0 .. C - 1, and `weight` (..., M) counts each query. A
+weight of zero is padding with arbitrary values; None counts each query once. `accuracy`, `nll` and `brier` return one
+number per task. The other metrics pool the queries of all tasks, because one task is too small to measure calibration.
 """
 
 from mirrorshot.metrics.bins import CalibrationBins, calibration_bins, class_calibration_bins, wilson_interval

@@ -1,4 +1,4 @@
-"""Functions of the metrics that NumPy and torch call differently; `softmax.arrays` has the others."""
+"""Array functions of the metrics with one interface for NumPy and torch; see also `softmax.arrays`."""
 
 from typing import Any, TypeAlias
 
@@ -11,28 +11,28 @@ Generator: TypeAlias = Any
 """Source of random draws: a `numpy.random.Generator` or a `torch.Generator`."""
 
 quietly = np.errstate(divide="ignore", invalid="ignore", over="ignore")
-"""Decorator for formulas where NumPy would warn of the NaN or infinity that is the result; torch does not warn."""
+"""Decorator that silences warnings of NumPy where NaN or infinity is the correct result; torch does not warn."""
 
 
 def cast(x: Array, dtype: Any) -> Array:
-    """Return `x` in another type."""
+    """Return `x` in another dtype."""
     return x.to(dtype) if is_tensor(x) else np.asarray(x).astype(dtype, copy=False)
 
 
 def is_integer(x: Array) -> bool:
-    """Whether `x` has whole numbers."""
+    """Whether the dtype of `x` is an integer type."""
     if is_tensor(x):
         return not (x.is_floating_point() or x.is_complex() or x.dtype == namespace(x).bool)
     return x.dtype.kind in "iu"
 
 
 def contiguous(x: Array) -> Array:
-    """Return `x` with its entries one after the other in memory."""
+    """Return `x` in contiguous memory."""
     return x.contiguous() if is_tensor(x) else np.ascontiguousarray(x)
 
 
 def sort(x: Array) -> tuple[Array, Array]:
-    """Return the sorted values of the last dimension and their places."""
+    """Return the values sorted along the last dimension and their indices."""
     if is_tensor(x):
         values, order = x.sort(-1)
         return values, order
@@ -41,7 +41,7 @@ def sort(x: Array) -> tuple[Array, Array]:
 
 
 def search(ascending: Array, values: Array, *, right: bool = False) -> Array:
-    """Return how many entries of a sorted vector are less than each value; with `right`, less or equal."""
+    """Return the number of entries of a sorted vector below each value; with `right`, below or equal."""
     if is_tensor(ascending):
         return namespace(ascending).searchsorted(ascending.contiguous(), values.contiguous(), right=right)
     return np.searchsorted(ascending, values, side="right" if right else "left")
@@ -63,7 +63,7 @@ def digamma(x: Array) -> Array:
 
 
 def draw_below(n: int, shape: tuple[int, int], generator: Generator) -> Array:
-    """Draw integers from 0 to n - 1, as an array of the kind of the generator."""
+    """Draw integers from 0 to n - 1, as an array or a tensor like the generator."""
     if isinstance(generator, np.random.Generator):
         return generator.integers(n, size=shape)
     import torch
@@ -72,7 +72,7 @@ def draw_below(n: int, shape: tuple[int, int], generator: Generator) -> Array:
 
 
 def like_array(x: Array, values: Array) -> Array:
-    """Return the array `values` in the kind and on the device of `x`."""
+    """Convert `values` to an array, or to a tensor on the device of `x`."""
     if not is_tensor(x):
         return np.asarray(values.cpu() if is_tensor(values) else values)
     return namespace(x).as_tensor(values, device=x.device)

@@ -1,4 +1,4 @@
-"""Calibration bins: predictions sorted by confidence."""
+"""Calibration bins: sums over predictions, binned by confidence."""
 
 import math
 from typing import NamedTuple
@@ -17,16 +17,16 @@ Z_95 = 1.959963984540054
 
 
 class CalibrationBins(NamedTuple):
-    """Predictions sorted by confidence, the probability of the predicted class.
+    """Predictions binned by confidence, the probability of the predicted class.
 
-    Sums, and not means, are stored: the bins of two sets of predictions add up field by field. Several
-    sets of bins with the same edges (of classes, of tasks, of resamples) have their dimensions before B.
+    Sums are stored instead of means, so the bins of two sets of predictions can be added field by field. Batches of
+    bins with the same edges (of classes, tasks or resamples) have their dimensions before B.
 
     Attributes:
-        edges: bin b holds confidences in (edges[b], edges[b + 1]], the first bin also 0.
+        edges: bin b contains confidences in (edges[b], edges[b + 1]]; the first bin includes 0.
         counts: number of predictions, or sum of their weights.
-        confidence_sum: sum of their confidences.
-        correct_sum: number of right ones, or sum of their weights.
+        confidence_sum: weighted sum of their confidences.
+        correct_sum: number of correct predictions, or sum of their weights.
     """
 
     edges: Float[Array, " B_plus_1"]
@@ -37,18 +37,18 @@ class CalibrationBins(NamedTuple):
     @property
     @quietly
     def confidence(self) -> Float[Array, "*batch B"]:
-        """Mean confidence of each bin, NaN where it is empty."""
+        """Mean confidence of each bin; NaN if it is empty."""
         return self.confidence_sum / self.counts
 
     @property
     @quietly
     def accuracy(self) -> Float[Array, "*batch B"]:
-        """Share of right predictions in each bin, NaN where it is empty."""
+        """Share of correct predictions in each bin; NaN if it is empty."""
         return self.correct_sum / self.counts
 
     @property
     def share(self) -> Float[Array, "*batch B"]:
-        """Share of all predictions that fell into each bin."""
+        """Share of all predictions in each bin."""
         return self.counts / self.counts.sum(-1)[..., None]
 
 
@@ -60,15 +60,14 @@ def calibration_bins(
     *,
     equal_mass: bool = False,
 ) -> CalibrationBins:
-    """Sort the predictions of all tasks into confidence bins: edges in the type of `prob`, sums in float64.
+    """Bin the predictions of all tasks by confidence, with edges in the dtype of `prob` and sums in float64.
 
-    The bins have equal width, or with `equal_mass` the same number of predictions, for the adaptive ECE of Nguyen and
+    The bins have equal width or, with `equal_mass`, equal numbers of predictions, for the adaptive ECE of Nguyen and
     O'Connor, "Posterior calibration and exploratory analysis for natural language processing models", 2015,
-    https://arxiv.org/abs/1508.05154. The paper has `n_bins=15`.
+    https://arxiv.org/abs/1508.05154.
 
-    Design note: the edges of bins of equal mass are quantiles of the confidences, so that equal confidences share a bin
-    and the result does not depend on the order of predictions. Where there are ties, bins are not exactly equal, and
-    some may be empty. Rejected: to cut the sorted list into equal pieces.
+    Design note: with `equal_mass`, the edges are quantiles of the confidences, so the order of equal confidences does
+    not matter, but bins may differ in size or be empty. Rejected: equal pieces of the sorted list.
 
     Example:
         >>> import torch
@@ -90,7 +89,7 @@ def class_calibration_bins(
     n_bins: int = 15,
     weight: Float[Array, "*batch M"] | None = None,
 ) -> CalibrationBins:
-    """Sort the probabilities of each class, predicted or not, into bins of equal width: fields of shape (C, B).
+    """Bin the probabilities of each class, predicted or not, with equal width; fields have shape (C, B).
 
     Example:
         >>> import torch
@@ -106,10 +105,10 @@ def class_calibration_bins(
 
 
 def equal_width_edges(n_bins: int, like: Float[Array, "..."]) -> Float[Array, " B_plus_1"]:
-    """Edges 0, 1 / n_bins, ..., 1 in the type and on the device of the confidences `like`."""
+    """Return the edges 0, 1 / n_bins, ..., 1 in the dtype and on the device of `like`."""
     check_at_least(1, n_bins=n_bins)
     edges = double(arange(like, n_bins + 1)) / n_bins
-    return cast(edges, like.dtype)  # so that a confidence of 0.6 and the edge 0.6 are the same number
+    return cast(edges, like.dtype)  # a confidence of 0.6 must equal the edge 0.6
 
 
 def bin_predictions(
@@ -118,7 +117,7 @@ def bin_predictions(
     weight: Float[Array, "*groups n"],
     edges: Float[Array, " B_plus_1"],
 ) -> CalibrationBins:
-    """Sums of each bin in each group (class, task); `edges` ascend, in the type of `confidence`."""
+    """Sum predictions per bin and group (class, task); `edges` ascend, in the dtype of `confidence`."""
     xp, groups, n_bins = namespace(confidence), confidence.shape[:-1], len(edges) - 1
     n_groups = math.prod(groups)
     index = search(edges[1:-1], confidence).reshape(n_groups, -1)
@@ -132,7 +131,7 @@ def bin_predictions(
 
 
 def _equal_mass_edges(top: TopLabel, edges: Array) -> Array:
-    """Replace the inner edges by the smallest confidences at which a share b / B of the mass is reached."""
+    """Replace the inner edges by the smallest confidences that reach a share b / B of the mass."""
     confidence, order = sort(top.confidence)
     mass = top.weight[order].cumsum(0)
     n_bins = len(edges) - 1
@@ -144,9 +143,9 @@ def _equal_mass_edges(top: TopLabel, edges: Array) -> Array:
 def wilson_interval(
     share: NDArray[np.float64], count: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Wilson's 95 % interval of a probability, from the share of successes among `count` trials.
+    """Wilson's 95 % confidence interval of a probability, from the share of successes in `count` trials.
 
-    It stays within [0, 1] and has a width at shares of 0 and 1, where the textbook interval has none.
+    It stays within [0, 1] and, unlike the normal approximation, has a positive width at shares of 0 and 1.
 
     Example:
         >>> low, high = wilson_interval(np.array([1.0]), np.array([10.0]))

@@ -1,11 +1,9 @@
 """Confidence intervals by the bootstrap over tasks.
 
-Queries of one task share its support set and its classes, so they are not independent; tasks are. A resample draws
-whole tasks, with replacement.
-
-Design note: every metric here is a function of sums over tasks. Each task is reduced to its sums once, a resample is a
-row of counts that says how often each task was drawn, and all resamples are one product of matrices. Rejected: to
-evaluate the metrics on each resample, which needs 3,000 x 75 predictions a thousand times over.
+Queries of one task are dependent, because they share its support and classes. So a resample draws whole tasks with
+replacement. Design note: every metric is a function of sums over tasks. A resample is a row with the count of each
+task, and one matrix product computes the sums of all resamples. Rejected: evaluation of the metrics on each resample,
+for example 1,000 times on 3,000 tasks of 75 predictions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +24,7 @@ from mirrorshot.metrics.scores import brier_terms, nll_terms, right_terms
 from mirrorshot.softmax.arrays import Array, arange, double, like, namespace
 from mirrorshot.types import InvalidInputError
 
-_MAX_COUNTS = 2**25  # of counts held at once: 256 MiB
+_MAX_COUNTS = 2**25  # largest number of counts in memory: 256 MiB
 
 
 class TaskStatistics(NamedTuple):
@@ -34,7 +32,7 @@ class TaskStatistics(NamedTuple):
 
     Attributes:
         weight: number of queries, or sum of their weights.
-        correct, nll, brier: sums of right predictions and of scores.
+        correct, nll, brier: sums of correct predictions and of scores.
         bins: calibration bins of each task, fields of shape (T, B).
     """
 
@@ -46,7 +44,7 @@ class TaskStatistics(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A metric of all tasks and the ends of its confidence interval."""
+    """A metric over all tasks, with its confidence interval."""
 
     value: float
     low: float
@@ -73,7 +71,7 @@ def task_statistics(
     n_bins: int = 15,
     weight: Float[Array, "T M"] | None = None,
 ) -> TaskStatistics:
-    """Reduce each task to the sums that all metrics of `METRICS` are made of, with bins of equal width.
+    """Reduce each task to the sums from which `METRICS` are computed, with bins of equal width.
 
     Example:
         >>> import torch
@@ -97,13 +95,12 @@ def bootstrap_intervals(
     level: float = 0.95,
     metrics: Sequence[str] = tuple(METRICS),
 ) -> dict[str, Interval]:
-    """Percentile intervals of metrics over all queries, under another draw of tasks.
+    """Percentile intervals of metrics over all queries, by resampling of tasks.
 
-    The plain calibration errors (ece, mce, reliability) are pushed upwards by noise, and resampling adds noise: their
-    intervals lie too high where a method is well calibrated or tasks are few. The debiased ones suffer less.
+    Noise biases the plain calibration errors (ece, mce, reliability) upwards, and resampling adds noise, so their
+    intervals are too high for well calibrated methods or few tasks. Intervals of the debiased errors are less biased.
 
-    Tasks without any weight are left out. `level` is the share of resamples within the interval; `metrics` are names
-    from `METRICS`.
+    Tasks of zero weight are ignored. `level` is the share of resamples in the interval, `metrics` keys of `METRICS`.
 
     Example:
         >>> import torch
@@ -126,8 +123,8 @@ def bootstrap_bins(
 ) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
     """Percentile intervals of the accuracy in each calibration bin, for a reliability diagram.
 
-    Arguments as in `bootstrap_intervals`. Resamples in which a bin is empty do not count for it; a bin without any
-    predictions has NaN as lower and upper end.
+    Arguments are as in `bootstrap_intervals`. A bin ignores resamples in which it is empty; a bin without predictions
+    has NaN as lower and upper end.
 
     Example:
         >>> import torch
@@ -146,7 +143,6 @@ def bootstrap_bins(
 
 
 def _resamples(statistics: TaskStatistics, generator: Generator, n_resamples: int, level: float) -> TaskStatistics:
-    """Sums of each resample, with resamples in place of tasks."""
     real = statistics.weight > 0
     if not bool(real.any()):
         raise InvalidInputError(
@@ -160,7 +156,7 @@ def _resamples(statistics: TaskStatistics, generator: Generator, n_resamples: in
 
 
 def _table(statistics: TaskStatistics) -> Array:
-    """All sums of a task in one row; (T, 4 + 3 B)."""
+    """All sums of each task in one row, (T, 4 + 3 B)."""
     weight, correct, nll, brier, bins = statistics
     xp = namespace(weight)
     return xp.concatenate([xp.stack([weight, correct, nll, brier], -1), *bins[1:]], -1)
@@ -174,7 +170,7 @@ def _from_table(table: Array, edges: Array) -> TaskStatistics:
 
 
 def _resampled(table: Array, generator: Generator, n_resamples: int) -> Array:
-    """Sum of the rows of each resample; (R, columns). In pieces, so that memory does not grow with both sizes."""
+    """Sum of the rows of each resample, (R, columns), computed in pieces to bound memory."""
     xp = namespace(table)
     infinite = xp.isinf(table)
     finite = xp.where(infinite, 0.0, table)  # 0 x inf would be NaN
@@ -189,7 +185,7 @@ def _resampled(table: Array, generator: Generator, n_resamples: int) -> Array:
 
 
 def _draw_counts(n_tasks: int, n_resamples: int, generator: Generator) -> Array:
-    """Number of times that each task is in each resample; (R, T)."""
+    """Number of draws of each task in each resample, (R, T)."""
     drawn = draw_below(n_tasks, (n_resamples, n_tasks), generator)
     index = (drawn + n_tasks * arange(drawn, n_resamples)[:, None]).reshape(-1)
     counts = namespace(drawn).bincount(index, minlength=n_resamples * n_tasks)
@@ -198,6 +194,6 @@ def _draw_counts(n_tasks: int, n_resamples: int, generator: Generator) -> Array:
 
 def _interval(value: Array, resamples: Array, level: float) -> Interval:
     ordered = sort(resamples)[0]
-    # outwards to the next resample: an interpolation between two infinite ones would be NaN
-    skip = int((1 - level) / 2 * (len(ordered) - 1) + 1e-9)  # 4, and not 3.9999999999999991
+    # round outwards to a resample: interpolation between infinite values would be NaN
+    skip = int((1 - level) / 2 * (len(ordered) - 1) + 1e-9)  # 1e-9 corrects rounding, as in 3.9999999999999991
     return Interval(float(value[0]), float(ordered[skip]), float(ordered[-1 - skip]))

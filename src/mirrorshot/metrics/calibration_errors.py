@@ -1,4 +1,4 @@
-"""Calibration errors, all of them functions of `CalibrationBins` of any batch dimensions."""
+"""Calibration errors as functions of `CalibrationBins`, with any batch dimensions."""
 
 import math
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from mirrorshot.types import InvalidInputError
 
 
 def expected_calibration_error(bins: CalibrationBins) -> Float[Array, "*batch"]:
-    """Distance of accuracy and confidence, averaged over the bins by their share of the predictions.
+    """Expected calibration error (ECE): mean distance of accuracy and confidence of bins, weighted by counts.
 
     Example:
         >>> import torch
@@ -27,9 +27,9 @@ def expected_calibration_error(bins: CalibrationBins) -> Float[Array, "*batch"]:
 
 
 def maximum_calibration_error(bins: CalibrationBins, min_count: int = 0) -> Float[Array, "*batch"]:
-    """Distance of accuracy and confidence in the worst bin with at least one prediction, and at least `min_count`.
+    """Maximum calibration error (MCE): largest distance of accuracy and confidence of a bin.
 
-    The gap of a bin with a handful of predictions is mostly noise.
+    Empty bins are ignored, and bins with less than `min_count` predictions, whose distance is mostly noise.
 
     Example:
         >>> import torch
@@ -51,11 +51,11 @@ def maximum_calibration_error(bins: CalibrationBins, min_count: int = 0) -> Floa
 
 
 def class_calibration_error(bins: CalibrationBins) -> Float[Array, ""]:
-    """Class-wise ECE of `class_calibration_bins`: the mean over the classes of the error of their probabilities.
+    """Class-wise ECE of `class_calibration_bins`: the mean of the ECE of each class.
 
     Kull et al., "Beyond temperature scaling: Obtaining well-calibrated multiclass probabilities with Dirichlet
-    calibration", 2019, https://arxiv.org/abs/1910.12656. In few-shot tasks the class is the place 0 .. C - 1 within the
-    task, which means another class in the next one: the error of all probabilities, not only the largest.
+    calibration", 2019, https://arxiv.org/abs/1910.12656. It measures all probabilities, not only the largest. Labels
+    0 .. C - 1 stand for other classes in each few-shot task, so it says nothing about a particular class.
 
     Example:
         >>> import torch
@@ -68,12 +68,12 @@ def class_calibration_error(bins: CalibrationBins) -> Float[Array, ""]:
 
 
 def debiased_squared_error(bins: CalibrationBins) -> Float[Array, "*batch"]:
-    """Squared calibration error without the part that is noise: on average zero for calibrated bins, so also negative.
+    """Squared calibration error minus its expected noise: zero on average for calibrated bins, so possibly negative.
 
     Kumar, Liang, Ma, "Verified Uncertainty Calibration", 2019, https://arxiv.org/abs/1909.10155 (definition 5.2);
     earlier Bröcker, "Estimating reliability and resolution of probability forecasts through decomposition of the
-    empirical score", 2012, https://doi.org/10.1007/s00382-011-1191-1. As in the authors' code, a bin with less than two
-    predictions adds nothing. The counts must be numbers of predictions, so weights 0 and 1 only.
+    empirical score", 2012, https://doi.org/10.1007/s00382-011-1191-1. As in the authors' code, bins with less than two
+    predictions are ignored. Weights must be 0 or 1.
 
     Example:
         >>> import torch
@@ -92,12 +92,11 @@ def debiased_squared_error(bins: CalibrationBins) -> Float[Array, "*batch"]:
 
 
 def debiased_calibration_error(bins: CalibrationBins, norm: int = 2) -> Float[Array, "*batch"]:
-    """Calibration error less its bias, which makes the plain one grow with the number of bins; at least zero.
+    """Calibration error minus its bias, which grows with the number of bins; at least zero.
 
-    `norm=2` is the root of `debiased_squared_error`, to be compared with a root of mean squares and not with an ECE.
-    `norm=1` is the ECE less its bias, if accuracies of bins scatter normally: `2 ECE - E[ECE]`, as in Kumar et al.'s
-    code (there with random draws, here the mean of a folded normal). The counts must be numbers of predictions, so
-    weights 0 and 1 only.
+    `norm=2` is the root of `debiased_squared_error`; it is comparable with a root mean square, not with an ECE.
+    `norm=1` is the ECE minus its bias for normal errors of the accuracies, `2 ECE - E[ECE]`, as in Kumar et al.'s code
+    (there by random draws, here by the mean of a folded normal). Weights must be 0 or 1.
 
     Example:
         >>> import torch
@@ -124,8 +123,8 @@ class BrierDecomposition(NamedTuple):
 
     Attributes:
         reliability: mean squared distance of confidence and accuracy; 0 is calibrated.
-        resolution: how much the accuracies of the bins differ; more is better.
-        uncertainty: accuracy times error rate; no merit of the probabilities.
+        resolution: variance of the accuracies of the bins; higher is better.
+        uncertainty: accuracy times error rate, which does not depend on the probabilities.
     """
 
     reliability: Float[Array, "*batch"]
@@ -134,7 +133,7 @@ class BrierDecomposition(NamedTuple):
 
     @property
     def score(self) -> Float[Array, "*batch"]:
-        """Mean of `(mean confidence of the bin - [prediction is right])^2`."""
+        """Mean of `(mean confidence of the bin - [prediction is correct])^2`."""
         return self.reliability - self.resolution + self.uncertainty
 
 
@@ -144,8 +143,8 @@ def brier_decomposition(bins: CalibrationBins) -> BrierDecomposition:
     Murphy, "A New Vector Partition of the Probability Score", 1973,
     https://doi.org/10.1175/1520-0450(1973)012<0595:ANVPOT>2.0.CO;2.
 
-    The event is "the predicted class is right", its forecast the confidence. This is not `brier`, which sums over all
-    classes. The parts add up exactly if each confidence is replaced by the mean of its bin.
+    The event is "the predicted class is correct", its forecast the confidence. This differs from `brier`, which sums
+    over all classes. The sum is exact if the mean confidence of its bin replaces each confidence.
 
     Example:
         >>> import torch
@@ -169,7 +168,6 @@ def _check_bins(bins: CalibrationBins) -> None:
 
 
 def _no_zeros(counts: Array) -> Array:
-    """Counts to divide by; the sums of an empty bin are zero anyway."""
     return namespace(counts).where(counts > 0, counts, 1.0)
 
 

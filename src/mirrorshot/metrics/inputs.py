@@ -1,4 +1,4 @@
-"""Checks of the inputs of all metrics."""
+"""Input checks of all metrics."""
 
 import math
 from typing import NamedTuple
@@ -9,15 +9,15 @@ from mirrorshot.metrics.backend import cast, is_integer
 from mirrorshot.softmax.arrays import Array, arange, double, finfo, is_floating, namespace
 from mirrorshot.types import InvalidInputError
 
-_SUM_TOLERANCE = 1e-4  # of sums of probabilities; a few roundings if that is more
+_SUM_TOLERANCE = 1e-4  # of sums of probabilities; 4 eps in half precision
 
 
 class TopLabel(NamedTuple):
     """The predicted class of each query, pooled over tasks, without padding."""
 
-    confidence: Float[Array, " n"]  # its probability, in the type of the probabilities
-    correct: Float[Array, " n"]  # 1 where it is right, else 0, in float64
-    weight: Float[Array, " n"]  # how often it counts, in float64
+    confidence: Float[Array, " n"]  # its probability, in the dtype of the probabilities
+    correct: Float[Array, " n"]  # 1 if it is correct, else 0, in float64
+    weight: Float[Array, " n"]  # of the query, in float64
 
 
 def top_label(prob: Array, y: Array, weight: Array | None) -> TopLabel:
@@ -28,7 +28,7 @@ def top_label(prob: Array, y: Array, weight: Array | None) -> TopLabel:
 
 
 def checked(prob: Array, y: Array, weight: Array | None) -> tuple[Array, Array, Array]:
-    """Check and return probabilities, labels and float64 weights; padding becomes sure and right."""
+    """Check and return probabilities, labels and float64 weights; padding becomes certain, correct predictions."""
     prob, y, share = _checked_shapes("prob", prob, y, weight)
     low = float(prob.min())
     if not low >= 0.0:  # NaN included
@@ -45,7 +45,7 @@ def checked(prob: Array, y: Array, weight: Array | None) -> tuple[Array, Array, 
 
 
 def checked_scores(log_prob: Array, y: Array, weight: Array | None) -> tuple[Array, Array, Array]:
-    """Check log-probabilities or scores that may be -inf for some classes; otherwise as `checked`."""
+    """Check log-probabilities or scores, which may be -inf for some classes; otherwise as `checked`."""
     log_prob, y, share = _checked_shapes("log_prob", log_prob, y, weight)
     xp = namespace(log_prob)
     bad = (xp.isnan(log_prob) | (log_prob == math.inf)).any(-1) | (log_prob == -math.inf).all(-1)
@@ -83,7 +83,7 @@ def _checked_shapes(name: str, scores: Array, y: Array, weight: Array | None) ->
 
 
 def check_weight(weight: Array, of: Array, name: str = "y", weight_name: str = "weight") -> None:
-    """Refuse weights of another shape, negative or infinite ones, and those that are all zero."""
+    """Raise if weights have another shape than `of`, are negative or not finite, or are all zero."""
     if weight.shape != of.shape:
         raise InvalidInputError(
             f"Expected `{weight_name}` of the shape of `{name}`, {tuple(of.shape)}, but got {tuple(weight.shape)}."

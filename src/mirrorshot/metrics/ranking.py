@@ -1,6 +1,6 @@
 """Metrics of the order of predictions by confidence: risk-coverage curves and areas under ROC curves.
 
-Equal scores are treated as if they came in random order, and the mean over these orders is taken.
+Results are means over all orders of equal scores.
 """
 
 import math
@@ -15,7 +15,7 @@ from mirrorshot.types import InvalidInputError, check_at_least
 
 
 class RiskCoverage(NamedTuple):
-    """Error rates (`risk`) of the most confident shares of the predictions (`coverage`, ascending up to 1)."""
+    """Error rate (`risk`) of the most confident share (`coverage`, ascending to 1) of the predictions."""
 
     coverage: Float[Array, " n"]
     risk: Float[Array, " n"]
@@ -27,12 +27,12 @@ def auroc(
     positive_weight: Float[Array, "..."] | None = None,
     negative_weight: Float[Array, "..."] | None = None,
 ) -> Float[Array, ""]:
-    """Area under the ROC curve: how probably a positive's score is above a negative's; a tie counts half.
+    """Area under the ROC curve: probability that a positive has a higher score than a negative; a tie counts half.
 
-    In float64; 0.5 is chance, 1 a perfect separation. Weights are how often each score counts; zero is padding.
+    In float64; 0.5 is chance, 1 perfect separation. Weights count each score; zero is padding.
 
-    For out-of-distribution detection, pass any confidence (the largest probability, or minus an entropy): that of
-    queries of the task's classes as positives, that of others as negatives.
+    For out-of-distribution detection, pass any confidence (the largest probability, or the negative entropy), with
+    queries of the task's classes as positives and other queries as negatives.
 
     Example:
         >>> import torch
@@ -53,9 +53,9 @@ def auroc(
 def correctness_auroc(
     prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
 ) -> Float[Array, ""]:
-    """Area under the ROC curve of telling right predictions from wrong ones by their confidence, over all tasks.
+    """Area under the ROC curve of correct against wrong predictions by confidence, over all tasks.
 
-    NaN if all predictions are right, or all wrong.
+    NaN if all predictions are correct, or all wrong.
 
     Example:
         >>> import torch
@@ -72,10 +72,10 @@ def correctness_auroc(
 def aurc(
     prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
 ) -> Float[Array, ""]:
-    """Area under the risk-coverage curve: error rate of the n most confident predictions, averaged over n.
+    """Area under the risk-coverage curve: mean over n of the error rate of the n most confident predictions.
 
     Geifman, Uziel, El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers", 2019,
-    https://arxiv.org/abs/1805.08206. Less is better.
+    https://arxiv.org/abs/1805.08206. Lower is better.
 
     Example:
         >>> import torch
@@ -88,9 +88,9 @@ def aurc(
 def excess_aurc(
     prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
 ) -> Float[Array, ""]:
-    """Difference between `aurc` and that of the best order, which has all right predictions first; 0 is best.
+    """`aurc` minus that of the best order, in which all correct predictions come first; 0 is best.
 
-    The best area is exact, where Geifman et al. have its limit `r + (1 - r) log(1 - r)` for many predictions.
+    The best area is exact; Geifman et al. use its limit `r + (1 - r) log(1 - r)` for many predictions.
 
     Example:
         >>> import torch
@@ -109,7 +109,7 @@ def risk_coverage(
     weight: Float[Array, "*batch M"] | None = None,
     n_points: int = 100,
 ) -> RiskCoverage:
-    """Error rate among the most confident predictions, at `n_points` evenly spaced shares of them; `aurc` is its area.
+    """Error rate of the most confident predictions at `n_points` evenly spaced coverages; `aurc` is the area below.
 
     Example:
         >>> import torch
@@ -127,7 +127,7 @@ def risk_coverage(
 
 
 def _groups(top: TopLabel) -> tuple[Array, Array]:
-    """Weights and errors of the groups of equal confidence, the most confident first."""
+    """Weights and errors of groups of equal confidence, the most confident first."""
     xp = namespace(top.confidence)
     _, group = xp.unique(top.confidence, return_inverse=True)  # ascending
     group = group.max() - group
@@ -142,9 +142,8 @@ def _sums_before(x: Array) -> Array:
 def _area(weight: Array, errors: Array) -> Array:
     """Mean of the cumulative error rate over groups of equal confidence, the most confident first.
 
-    Design note: a group of weight w and error rate r, after N predictions with E errors, adds
-    `sum_{j=1..w} (E + r j) / (N + j)`: its errors are spread evenly. In digamma functions this sum is exact for whole
-    weights, and defined for all others.
+    The errors of a group are spread evenly: with weight w and error rate r, after N predictions with E errors, it adds
+    `sum_{j=1..w} (E + r j) / (N + j)`. The digamma form is exact for integer weights and defined for all others.
     """
     rate = errors / namespace(weight).where(weight > 0, weight, 1.0)
     n_before, errors_before = weight.cumsum(0) - weight, errors.cumsum(0) - errors
@@ -154,7 +153,7 @@ def _area(weight: Array, errors: Array) -> Array:
 
 
 def _pooled(score: Array, weight: Array | None, name: str) -> tuple[Array, Array]:
-    """Scores (n,) and weights (n,) in float64, without padding."""
+    """Scores and float64 weights (n,), without padding."""
     xp = namespace(score)
     if math.prod(score.shape) == 0:
         raise InvalidInputError(f"Expected at least one score in `{name}`, but its shape is {tuple(score.shape)}.")

@@ -1,6 +1,6 @@
 """Scores averaged over the queries of each task: accuracy, negative log-likelihood, Brier score.
 
-A task whose queries are all padding has the score NaN.
+The score of a task whose queries are all padding is NaN.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from mirrorshot.softmax.arrays import Array, arange, double, namespace, take_alo
 def accuracy(
     prob: Float[Array, "*batch M C"], y: Int[Array, "*batch M"], weight: Float[Array, "*batch M"] | None = None
 ) -> Float[Array, "*batch"]:
-    """Share of queries whose most probable class (the first, if several) is the right one.
+    """Share of queries whose most probable class (the first, if several) is correct.
 
     Example:
         >>> import torch
@@ -55,19 +55,19 @@ def brier(
 
 
 def right_terms(prob: Array, y: Array) -> Array:
-    """1 where the most probable class is the right one, else 0."""
+    """1 if the most probable class is correct, else 0."""
     return cast(prob.argmax(-1) == y, _wide(prob))
 
 
 @quietly
 def nll_terms(prob: Array, y: Array) -> Array:
-    """-log p(right class) of each query."""
+    """`-log p(right class)` of each query."""
     return -namespace(prob).log(_prob_of_label(prob, y))
 
 
 def brier_terms(prob: Array, y: Array) -> Array:
-    """Squared distance of the probabilities of each query from the right answer."""
-    # sum_c (p_c - t_c)^2 = sum_c p_c^2 - 2 p_y + 1; written without the cancellation at p_y = 1
+    """`sum_c (p_c - [c is right])^2` of each query."""
+    # sum_c (p_c - t_c)^2 = sum_c p_c^2 - 2 p_y + 1, in a form without cancellation at p_y = 1
     right = _prob_of_label(prob, y)
     is_other = y[..., None] != arange(prob, prob.shape[-1])
     return (1 - right) ** 2 + (cast(prob, right.dtype) ** 2 * is_other).sum(-1)
@@ -78,7 +78,7 @@ def _prob_of_label(prob: Array, y: Array) -> Array:
 
 
 def _wide(prob: Array) -> Any:
-    """Return the type of `prob`, at least float32: a mean in half precision would have three digits."""
+    """Return the dtype of `prob`, at least float32: a mean in half precision has three digits."""
     xp = namespace(prob)
     return xp.promote_types(prob.dtype, xp.float32)
 

@@ -1,7 +1,7 @@
-"""One temperature for all predictions, fitted by the negative log-likelihood.
+"""Temperature scaling, fitted by the negative log-likelihood.
 
 Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599.
-Fit it on validation tasks, never on those whose calibration is reported.
+Fit the temperature on validation tasks, never on tasks whose calibration is reported.
 """
 
 import math
@@ -21,23 +21,23 @@ _MAX_STEPS = 100  # bisection alone needs 43
 def fit_temperature(
     log_prob: Float[Array, "*batch C"], y: Int[Array, "*batch"], weight: Float[Array, "*batch"] | None = None
 ) -> float:
-    """Find the temperature T at which `softmax(log_prob / T)` has the smallest negative log-likelihood.
+    """Find the temperature T that minimises the negative log-likelihood of `softmax(log_prob / T)`.
 
-    T above 1 makes predictions less sure, T below 1 surer. The predicted classes stay the same.
+    T above 1 makes predictions less certain, T below 1 more certain. The predicted classes stay the same.
 
-    Design note: the NLL is convex in 1 / T, so its slope there never falls, and a root of it is the minimum. Newton's
-    method in log T finds it in a few steps; where a step leaves the interval that holds the root, the interval is
-    halved instead. Rejected: a general optimiser (tolerances to choose), and a grid.
+    Design note: the NLL is convex in 1 / T, so a root of its slope is the minimum. Newton's method in log T needs a few
+    steps; a step that leaves the interval around the root is replaced by bisection. Rejected: a general optimiser
+    (tolerances to choose), and a grid.
 
     Args:
-        log_prob: logarithms of class probabilities, or any scores; `-inf` for classes that a task does not have.
+        log_prob: log-probabilities or any scores; `-inf` for classes that a task does not have.
         y: labels 0 .. C - 1.
         weight: how often each prediction counts; zero is padding. None: once.
 
     Returns:
-        T, between 0.01 and 100. An end of that range if every prediction is right, or predictions are worse than
-        guessing; 1 if all predictions are uniform, and T does not matter. A prediction that excludes the right class
-        is infinitely bad at every temperature, and is left out.
+        T, from 0.01 to 100. The lower end if every prediction is correct, the upper end if predictions are worse than
+        guessing; 1 if all predictions are uniform. Predictions that exclude the right class have an infinite NLL at
+        every T and are ignored.
 
     Example:
         >>> import torch
@@ -59,7 +59,7 @@ def fit_temperature(
 
 
 def apply_temperature(log_prob: Float[Array, "*batch C"], temperature: float) -> Float[Array, "*batch C"]:
-    """Logarithm of the probabilities raised to the power `1 / temperature` and scaled to sum to one.
+    """Log-probabilities after temperature scaling, `log softmax(log_prob / temperature)`.
 
     Example:
         >>> import torch
@@ -72,7 +72,7 @@ def apply_temperature(log_prob: Float[Array, "*batch C"], temperature: float) ->
 
 
 def _as_rows(log_prob: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """Scores (n, C) whose largest is 0, those of the right class (n,), and weights that sum to one (n,)."""
+    """Scores (n, C) with largest value 0, scores of the right class (n,), and weights (n,) that sum to one."""
     xp = namespace(log_prob)
     scores, label, share = double(log_prob).reshape(-1, log_prob.shape[-1]), y.reshape(-1), weight.reshape(-1)
     scores = scores - xp.amax(scores, -1)[:, None]
@@ -88,7 +88,7 @@ def _as_rows(log_prob: Array, y: Array, weight: Array) -> tuple[Array, Array, Ar
 
 
 def _slope(scores: Array, right: Array, share: Array, log_inverse: float) -> tuple[float, float]:
-    """Derivative of the NLL with respect to 1 / T, and the derivative of that with respect to log(1 / T)."""
+    """Derivative of the NLL in 1 / T, and its derivative in log(1 / T)."""
     inverse = math.exp(log_inverse)
     prob = softmax(inverse * scores)
     finite = namespace(scores).where(scores == -math.inf, 0.0, scores)  # their probability is zero
@@ -99,7 +99,6 @@ def _slope(scores: Array, right: Array, share: Array, log_inverse: float) -> tup
 
 
 def _root(scores: Array, right: Array, share: Array, low: float, high: float) -> float:
-    """Root of the slope, by Newton's method within the interval."""
     point = 0.0  # T = 1
     for _ in range(_MAX_STEPS):
         slope, change = _slope(scores, right, share, point)

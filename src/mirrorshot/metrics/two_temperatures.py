@@ -1,9 +1,9 @@
-"""Two temperatures: one inside the likelihood, one on the averaged probabilities.
+"""Two temperatures: one in the likelihood, one for the averaged probabilities.
 
-Of latents f with Gaussian posteriors, `p = E[softmax(f / T1)]` has the likelihood temperature T1; `softmax(log p / T2)`
-has the predictive temperature T2. The released code of the paper chooses both on a grid by the smallest calibration
-error of validation tasks, once by ECE and once by MCE. That protocol is here under its own name, because its numbers
-compare only with numbers made alike. For probabilities that are to be used, fit one temperature by NLL.
+For Gaussian latents f, T1 is the likelihood temperature of `p = E[softmax(f / T1)]`, and T2 the predictive temperature
+of `softmax(log p / T2)`. The paper's released code chooses both on a grid by the smallest calibration error on
+validation tasks, once by ECE and once by MCE, so its numbers are comparable only within this protocol. To predict
+probabilities, fit one temperature by NLL instead (`fit_temperature`).
 """
 
 import math
@@ -18,19 +18,19 @@ from mirrorshot.softmax.arrays import Array, arange, detach, double, is_tensor, 
 from mirrorshot.types import InvalidInputError
 
 PAPER_GRID = tuple(k / 200 for k in (*range(10, 70), *range(200, 400)))
-"""0.05 to 0.345 and 1 to 1.995 in steps of 0.005: the 260 values that each temperature takes."""
+"""The 260 values of each temperature: 0.05 to 0.345 and 1 to 1.995 in steps of 0.005."""
 
-_CHUNK = {"cpu": 2**17, "cuda": 2**24}  # confidences held at a time: those that fit into the cache of a core
-_LEAST = -80.0  # of exponents; terms below are subnormal numbers, which are slow
+_CHUNK = {"cpu": 2**17, "cuda": 2**24}  # confidences per chunk; on a CPU they fit into the cache of a core
+_LEAST = -80.0  # of exponents; smaller terms would be subnormal numbers, which are slow
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_LOW, _HIGH = 0.05, 20.0  # between which a minimum is looked for
+_LOW, _HIGH = 0.05, 20.0  # range of the search for a minimum
 _STARTS = 7  # values of log T that bracket it
-_TOLERANCE = 5e-3  # of its log T
+_TOLERANCE = 5e-3  # of log T
 _N_BINS = 15
 
 
 class TemperaturePair(NamedTuple):
-    """T1 (1 for methods without latents) and T2, and their calibration errors on the validation tasks."""
+    """T1 (1 for methods without latents) and T2, with the calibration errors on the validation tasks."""
 
     likelihood: float
     predictive: float
@@ -39,14 +39,14 @@ class TemperaturePair(NamedTuple):
 
 
 class TwoTemperatures(NamedTuple):
-    """The pairs of the smallest expected and of the smallest maximum calibration error."""
+    """The pairs with the smallest expected and the smallest maximum calibration error."""
 
     by_ece: TemperaturePair
     by_mce: TemperaturePair
 
 
 class GridErrors(NamedTuple):
-    """Expected and maximum calibration errors at each of several temperatures; the maximum over bins of any size."""
+    """Expected and maximum calibration error at each temperature; the maximum is over all bins."""
 
     ece: Float[Array, " G"]
     mce: Float[Array, " G"]
@@ -58,12 +58,12 @@ def temperature_errors(
     temperatures: Sequence[float] = PAPER_GRID,
     weight: Float[Array, "*batch"] | None = None,
 ) -> GridErrors:
-    """Calibration errors of `softmax(log_prob / T)` for many T at once.
+    """Calibration errors of `softmax(log_prob / T)` for many T, with 15 bins of equal width.
 
-    Design note: T moves no maximum, so whether a prediction is right is known beforehand, and only its confidence
-    `1 / (1 + sum_c exp((l_c - l_max) / T))` over the other classes has to be computed; the bins need two sums.
+    A `weight` of zero is padding; any other weight counts once.
 
-    There are 15 bins of equal width. A `weight` of zero is padding, everything else counts once.
+    Design note: T does not change the predicted class, so for each T only its confidence is computed,
+    `1 / (1 + sum_c exp((l_c - l_max) / T))` with the sum over the other classes, and two sums per bin.
 
     Example:
         >>> import torch
@@ -93,8 +93,8 @@ def search_two_temperatures(
 ) -> TwoTemperatures:
     """Try all pairs of temperatures on validation tasks; return the (first) best by ECE and by MCE.
 
-    `log_prob_at` returns the log-probabilities at a likelihood temperature; methods without latents have `(1.0,)` as
-    `likelihood`. `progress` is called with the number of values of T1 that are done, and of all.
+    `log_prob_at` returns the log-probabilities at a likelihood temperature. For methods without latents, pass
+    `likelihood=(1.0,)`. `progress` is called with the number of finished values of T1 and of all values.
 
     Example:
         >>> import torch
@@ -119,9 +119,9 @@ def search_two_temperatures(
 
 
 def minimise_over_temperature(nll_at: Callable[[float], float]) -> float:
-    """Find the temperature from 0.05 to 20 at which a function is smallest, which need not be convex.
+    """Minimise a function, not necessarily convex, of the temperature from 0.05 to 20.
 
-    A few values of log T bracket the minimum, and golden sections find it to half a per cent.
+    Seven values of log T bracket the minimum; a golden-section search finds it to half a per cent.
 
     Example:
         >>> round(minimise_over_temperature(lambda T: (math.log(T) - math.log(2)) ** 2), 2)
@@ -154,7 +154,7 @@ def _golden_section(function: Callable[[float], float], a: float, b: float) -> f
 
 def _errors_of_chunk(behind: Array, right: Array, temperatures: Sequence[float]) -> GridErrors:
     xp, T = namespace(behind), like(behind, temperatures)
-    # p_max = 1 / (1 + sum_c exp((l_c - l_max) / T)), in place because this is all the time
+    # p_max = 1 / (1 + sum_c exp((l_c - l_max) / T)); in place, because this takes nearly all the time
     terms = behind / T[:, None, None]
     terms = xp.exp(xp.clip(terms, _LEAST, None, out=terms), out=terms)
     confidence = 1 / (terms.sum(1) + 1)

@@ -1,7 +1,8 @@
-"""Kernels: from the features of a batch of tasks to prior covariances.
+"""Kernels, which map the features of a batch of tasks to prior covariances.
 
-`KERNELS` holds them by name; a new kernel is a subclass with two formulas and one line in `FAMILIES`. Kernels are
-values; `trainable` makes torch modules of them. `GPyTorchKernel` and "gpytorch" need torch.
+`KERNELS` lists their names. A new kernel is a subclass of `ScaledKernel` with two formulas and one line in `FAMILIES`;
+`description` must know the names of its new options. Kernels are immutable values, and `TrainableKernel` is a torch
+module with the hyper-parameters of one. `TrainableKernel` and `GPyTorchKernel` ("gpytorch") need torch.
 """
 
 import sys
@@ -27,7 +28,6 @@ KERNELS = (*FAMILIES, "gpytorch")
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch on first use."""
     if name in ("GPyTorchKernel", "TrainableKernel"):
         from mirrorshot.gp.kernels import trainable
 
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
 
 def kernel_class(name: str) -> type[Kernel]:
-    """Return the class of a kernel of `KERNELS`."""
+    """Return the class of the kernel with a name from `KERNELS`."""
     if name not in KERNELS:
         raise InvalidInputError(f"Expected `name` to be one of {', '.join(KERNELS)}, but got {name!r}.")
     if name in FAMILIES:
@@ -47,7 +47,7 @@ def kernel_class(name: str) -> type[Kernel]:
 
 
 def make_kernel(name: str, **options: Any) -> Kernel:
-    """Build the kernel of that name with the arguments of its class.
+    """Build the kernel with a name from `KERNELS`; `options` are the arguments of its class.
 
     Example:
         >>> make_kernel("polynomial", power=1, normalise=True)
@@ -57,14 +57,14 @@ def make_kernel(name: str, **options: Any) -> Kernel:
 
 
 def is_own(kernel: Kernel) -> bool:
-    """Whether a kernel is one of this package, whose matrices are symmetric and positive semi-definite."""
+    """Whether this package defines the kernel, so that its matrices are symmetric and positive semi-definite."""
     if isinstance(kernel, (Sum, Product)):
         return all(is_own(part) for part in kernel.parts)
     return type(kernel) in FAMILIES.values()
 
 
 def as_value(kernel: object) -> Kernel | None:
-    """Return a kernel, or the present value of a `TrainableKernel`; None of anything else."""
+    """Return a kernel as it is, a `TrainableKernel` as its current value, and anything else as None."""
     if isinstance(kernel, Kernel):
         return kernel
     modules = sys.modules.get("mirrorshot.gp.kernels.trainable")

@@ -1,11 +1,12 @@
-"""Kernels, and their sums and products.
+"""Base class of kernels, and sums and products of kernels.
 
-A kernel maps features (T, N, D) of a batch of tasks to prior covariances (T, H, N, M) of the latents. `H` is
-1 for one kernel shared by all classes (the default: class indices of an episode are arbitrary, so the prior
-should not depend on them) or `n_way` for the paper's hyper-parameters per class.
+A kernel maps features (T, N, D) of a batch of tasks to prior covariances (T, H, N, M) of the latents. `H` is 1 if the
+classes share the kernel (the default, because class indices of an episode are arbitrary) or `n_way` for the paper's
+hyper-parameters per class.
 
-Kernels are immutable values with NumPy hyper-parameters. They take NumPy arrays and torch tensors. Their formulas are
-functions of the hyper-parameters too, so that `trainable.TrainableKernel` calls the same ones with those it trains.
+Kernels are immutable values with NumPy hyper-parameters; `GPyTorchKernel` is a torch module instead. They accept NumPy
+arrays and torch tensors. Their formulas are functions of the hyper-parameters, so that `TrainableKernel` evaluates the
+same formulas with the parameters it trains.
 """
 
 import abc
@@ -20,11 +21,11 @@ from mirrorshot.types import InvalidInputError
 
 Centre = Float[Array, "#T 1 D"] | None
 Scales: TypeAlias = Any
-"""Positive hyper-parameters (H,) by name, Mapping[str, Array]; of a combination a tuple of those of each part."""
+"""Positive hyper-parameters (H,) by name, Mapping[str, Array]; for a combination, a tuple with those of each part."""
 
 
 class Kernel(abc.ABC):
-    """Base of all kernels. `k1 + k2` and `k1 * k2` are kernels again."""
+    """Base class of kernels. `k1 + k2` and `k1 * k2` are kernels, too."""
 
     @property
     @abc.abstractmethod
@@ -39,35 +40,35 @@ class Kernel(abc.ABC):
     @property
     @abc.abstractmethod
     def scales(self) -> Scales:
-        """The hyper-parameters of the value."""
+        """The hyper-parameters."""
 
     @abc.abstractmethod
     def covariance(self, scales: Scales, x: Array, z: Array | None, centre: Centre) -> Float[Array, "T H N M"]:
-        """The formula of `__call__`, with hyper-parameters that may be torch tensors."""
+        """Formula of `__call__`; the hyper-parameters may be torch tensors."""
 
     @abc.abstractmethod
     def variance(self, scales: Scales, x: Array, centre: Centre) -> Float[Array, "T H N"]:
-        """The formula of `diagonal`, with hyper-parameters that may be torch tensors."""
+        """Formula of `diagonal`; the hyper-parameters may be torch tensors."""
 
     def __call__(
         self, x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None = None, *, centre: Centre = None
     ) -> Float[Array, "T H N M"]:
         """Covariances of the features `x` with `z`, or of `x` with itself (then exactly symmetric).
 
-        A kernel with `centre=True` subtracts `centre` from `x` and `z`; others ignore it. None is the mean of `x`. All
-        covariances of one task need the same centre: `kernel(support)` and `kernel(support, query)` agree as they
-        are; a call that starts from the query (its `diagonal`), or on padded tasks, must pass that of the support.
+        Kernels with `centre=True` subtract `centre` from `x` and `z`; others ignore it. None is the mean of `x`. All
+        covariances of a task need the same centre. `kernel(support)` and `kernel(support, query)` have the same by
+        default; `kernel.diagonal(query)`, and all calls for padded tasks, need that of the support.
         """
         return self.covariance(self.scales, x, z, centre)
 
     def diagonal(self, x: Float[Array, "T N D"], *, centre: Centre = None) -> Float[Array, "T H N"]:
-        """Variances of `x`, the diagonal of `kernel(x)`, without the matrix."""
+        """Variances of `x`: the diagonal of `kernel(x)`, without the matrix."""
         return self.variance(self.scales, x, centre)
 
     def cross(
         self, x: Float[Array, "T N D"], z: Float[Array, "T M D"], *, centre: Centre
     ) -> tuple[Float[Array, "T H N M"], Float[Array, "T H M"]]:
-        """Covariances of `x` with `z` and the variances of `z`."""
+        """Covariances of `x` with `z` and variances of `z`; `centre` is None only for kernels that do not centre."""
         return self(x, z, centre=centre), self.diagonal(z, centre=centre)
 
     def __add__(self, other: "Kernel") -> "Sum":
@@ -86,7 +87,7 @@ class Combination(Kernel):
 
     @property
     def n_kernels(self) -> int:
-        """`H` of the combination: kernels shared by the classes combine with kernels per class."""
+        """`H`: shared kernels may be combined with kernels per class."""
         return max(kernel.n_kernels for kernel in self.parts)
 
     @property
@@ -96,7 +97,7 @@ class Combination(Kernel):
 
     @property
     def scales(self) -> Scales:
-        """Those of each part."""
+        """The hyper-parameters of each part."""
         return tuple(kernel.scales for kernel in self.parts)
 
     def covariance(self, scales: Scales, x: Array, z: Array | None, centre: Centre) -> Float[Array, "T H N M"]:
@@ -109,14 +110,14 @@ class Combination(Kernel):
 
     @abc.abstractmethod
     def _combine(self, arrays: list[Array]) -> Array:
-        """One array from those of the kernels."""
+        """Combine the arrays of the parts."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"
 
 
 class Sum(Combination):
-    """`k(x, z) = sum_i k_i(x, z)`: latents that are sums of independent latents.
+    """`k(x, z) = sum_i k_i(x, z)`: the kernel of sums of independent latents.
 
     Example:
         >>> import numpy as np
@@ -131,7 +132,7 @@ class Sum(Combination):
 
 
 class Product(Combination):
-    """`k(x, z) = prod_i k_i(x, z)`. The output scales multiply too: train only one of them."""
+    """`k(x, z) = prod_i k_i(x, z)`. The outputscales multiply, too: train only one of them."""
 
     def _combine(self, arrays: list[Array]) -> Array:
         return functools.reduce(operator.mul, arrays)

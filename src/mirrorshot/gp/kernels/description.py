@@ -1,4 +1,4 @@
-"""Kernels as plain JSON and arrays, for files. Only kernels of this package can be described."""
+"""Conversion of kernels of this package to JSON and arrays, for files."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,11 +13,11 @@ from mirrorshot.types import InvalidInputError
 
 _COMBINATIONS: dict[str, type[Combination]] = {"sum": Sum, "product": Product}
 _MAX_DEPTH, _MAX_PARTS, _MAX_POWER = 8, 8, 100
-_LARGEST_LOGARITHM = {4: 80.0, 8: 700.0}  # of a scale, by bytes of its type; the exponential is finite
+_LARGEST_LOGARITHM = {4: 80.0, 8: 700.0}  # by bytes of the dtype; the exponential is finite
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
-    """Describe a kernel of this package as JSON, without its hyper-parameters, which are in `kernel_state`.
+    """Describe a kernel of this package as JSON. `kernel_state` returns its hyper-parameters.
 
     Example:
         >>> from mirrorshot.gp.kernels import Matern
@@ -37,7 +37,7 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
 
 
 def kernel_state(kernel: Kernel) -> dict[str, NDArray[np.floating[Any]]]:
-    """Return the logarithms of the hyper-parameters of a kernel and of its parts, by name.
+    """Return the logarithms of the hyper-parameters of a kernel or of its parts, by name.
 
     Example:
         >>> from mirrorshot.gp.kernels import RBF, Linear
@@ -55,7 +55,7 @@ def kernel_state(kernel: Kernel) -> dict[str, NDArray[np.floating[Any]]]:
 def build_kernel(
     description: Mapping[str, Any], state: Mapping[str, NDArray[Any]], *, n_way: int | None = None
 ) -> Kernel:
-    """Build a kernel from `describe_kernel` and `kernel_state`; raise `InvalidInputError` if it fails.
+    """Build a kernel from `describe_kernel` and `kernel_state`; raise `InvalidInputError` if they are invalid.
 
     With `n_way`, a kernel with hyper-parameters per class must have that many classes.
 

@@ -1,4 +1,4 @@
-"""Kernel families: two formulas each, the matrix and its diagonal, of prepared features."""
+"""Kernel families, each with two formulas of prepared features: the matrix and its diagonal."""
 
 import abc
 import math
@@ -31,9 +31,8 @@ class Linear(ScaledKernel):
 class Cosine(Linear):
     """`k(x, z) = s cos(x, z)`, the paper's COS; with `centre=True` the angle as seen from the centre.
 
-    A zero vector has no direction: its covariances and its variance are zero. Without `centre`, features behind a ReLU
-    have no negative cosine (the paper has a batch normalisation for this, its code has not). Arguments as in
-    `ScaledKernel`.
+    The covariances and the variance of a zero vector are zero. Without `centre`, features after a ReLU have no negative
+    cosine; the paper uses a batch normalisation for this, its code does not. Arguments as in `ScaledKernel`.
 
     Example:
         >>> import numpy as np
@@ -53,8 +52,8 @@ class Polynomial(ScaledKernel):
 
     Args:
         power: the exponent `p`, a positive integer.
-        offset: `c`, positive, which mixes in the lower powers; a number or one per class.
-        **options: as in `ScaledKernel`; the paper's code has `normalise=True`.
+        offset: `c`, positive, the weight of the lower powers; a number or one per class.
+        **options: as in `ScaledKernel`; the paper's code uses `normalise=True`.
 
     Example:
         >>> import numpy as np
@@ -73,7 +72,7 @@ class Polynomial(ScaledKernel):
 
     @property
     def offset(self) -> Float[NDArray[Any], " H"]:
-        """`c`, which mixes in the lower powers."""
+        """`c`, the weight of the lower powers."""
         return self._scales["offset"]
 
     def _unscaled_matrix(self, s: Any, x: Array, z: Array | None) -> Float[Array, "T H N M"]:
@@ -84,14 +83,14 @@ class Polynomial(ScaledKernel):
 
 
 class Stationary(ScaledKernel):
-    """A kernel of the distance in units of a length scale, `k(x, z) = s g(|x - z|^2 / l^2)` with `g(0) = 1`.
+    """A kernel of the distance in units of a lengthscale, `k(x, z) = s g(|x - z|^2 / l^2)` with `g(0) = 1`.
 
-    A subclass writes `g`.
+    A subclass defines `g`.
 
     Args:
-        lengthscale: `l`, the distance over which latents are alike; a number or one per class.
+        lengthscale: `l`, the distance over which latents are correlated; a number or one per class.
         **options: as in `ScaledKernel`. With `normalise=True`, as in the paper's code, distances are at most 2;
-            `centre` only matters with it.
+            `centre` has no effect without it.
     """
 
     def __init__(self, *, lengthscale: float | Array = 1.0, **options: Any) -> None:
@@ -100,7 +99,7 @@ class Stationary(ScaledKernel):
 
     @property
     def lengthscale(self) -> Float[NDArray[Any], " H"]:
-        """`l`, the distance over which latents are alike."""
+        """`l`, the distance over which latents are correlated."""
         return self._scales["lengthscale"]
 
     def _unscaled_matrix(self, s: Any, x: Array, z: Array | None) -> Float[Array, "T H N M"]:
@@ -112,7 +111,7 @@ class Stationary(ScaledKernel):
 
     @abc.abstractmethod
     def _correlation(self, square: Float[Array, "T H N M"]) -> Float[Array, "T H N M"]:
-        """Correlation at the given squared distances, in units of the length scale."""
+        """Correlation at squared distances in units of the lengthscale."""
 
 
 class RBF(Stationary):

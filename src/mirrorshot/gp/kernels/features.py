@@ -1,4 +1,4 @@
-"""Checks and preparation of features for kernels, and distances between features, of arrays and of tensors."""
+"""Checks and preparation of features, and products and distances between them, for arrays and tensors."""
 
 import contextlib
 import math
@@ -23,11 +23,11 @@ from mirrorshot.softmax.arrays import (
 from mirrorshot.types import InvalidInputError
 
 _ROUNDING = 4.0
-"""Multiples of the machine precision that count as rounding and not as a difference."""
+"""Differences below this multiple of the machine precision count as rounding."""
 
 
 def as_features(x: Array, z: Array | None, centre: Array | None) -> tuple[Array, Array | None]:
-    """Check features; half precision becomes float32, the least in which a covariance can be factorised."""
+    """Check features; convert half precision to float32, in which covariances can be factorised."""
     for name, array in (("x", x), ("z", z)):
         if array is not None and (array.ndim != 3 or array.shape[-1] == 0):
             raise InvalidInputError(
@@ -49,12 +49,12 @@ def as_features(x: Array, z: Array | None, centre: Array | None) -> tuple[Array,
 
 
 def full_precision(x: Array) -> contextlib.AbstractContextManager[None]:
-    """Switch autocast of torch off: matrix products in half precision are no covariances."""
+    """Switch off autocast of torch: covariances in half precision may be indefinite."""
     if not is_tensor(x):
         return contextlib.nullcontext()
     torch = sys.modules["torch"]
     device = x.device.type
-    # the tracer of torch.compile cannot ask whether autocast is on
+    # torch.compile cannot trace the query whether autocast is on
     is_on = torch.compiler.is_compiling() or (
         torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     )
@@ -64,7 +64,7 @@ def full_precision(x: Array) -> contextlib.AbstractContextManager[None]:
 def prepare(x: Float[Array, "T N D"], centre: Float[Array, "#T 1 D"] | None, normalise: bool) -> Float[Array, "T N D"]:
     """Subtract `centre`, if given, and with `normalise` scale to unit norm. Zero vectors stay zero.
 
-    A point that differs from the centre by rounding only counts as zero: its direction is noise.
+    With `normalise`, a point that differs from the centre only by rounding becomes zero: its direction is noise.
     """
     noise: Array | float = 0.0
     if centre is not None:
@@ -77,17 +77,16 @@ def prepare(x: Float[Array, "T N D"], centre: Float[Array, "#T 1 D"] | None, nor
 
 
 def _unit(x: Array, noise: Array | float) -> Array:
-    """`x / |x|` without over- or underflow; zero with a zero gradient where `x` is not above the noise."""
+    """`x / |x|` without overflow or underflow; zero, with a zero gradient, where `x` is below the noise."""
     xp = namespace(x)
     largest = _largest(detach(x))
     vanishing = (largest <= noise) | (largest <= math.sqrt(finfo(x).tiny))
-    # the direction does not depend on the length, so a constant divisor leaves value and gradient as they are
+    # the direction does not depend on the norm, so a constant divisor changes neither value nor gradient
     x = x * xp.where(vanishing, 0.0, 1.0 / xp.where(vanishing, 1.0, largest))
     return divided(x, xp.where(vanishing, 1.0, row_norm(x)))
 
 
 def _largest(x: Array) -> Array:
-    """Largest absolute value along the features."""
     xp = namespace(x)
     return xp.maximum(xp.amax(x, axis=-1, keepdims=True), -xp.amin(x, axis=-1, keepdims=True))
 
@@ -108,11 +107,11 @@ def squared_norm(x: Float[Array, "T N D"]) -> Float[Array, "T 1 N"]:
 def squared_distance(x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) -> Float[Array, "T 1 N M"]:
     """`|x - z|^2`; exactly zero, with a zero gradient, where points differ by no more than rounding.
 
-    Design note: differences (T, N, M, D) would be exact, but take D times the memory. The expanded form
-    `|x|^2 + |z|^2 - 2 x.z` has an absolute error of `eps |x|^2`, so the mean of `x` is taken out first, and
-    what is smaller than that error is set to zero: the square root in Matern kernels would blow it up.
+    Design note: the expanded form `|x|^2 + |z|^2 - 2 x.z` has an absolute error of `eps |x|^2`. So the mean of `x` is
+    subtracted first, and distances below that error are set to zero, because the square root in Matern kernels would
+    amplify them. Rejected: differences (T, N, M, D), which are exact but need D times the memory.
     """
-    # distances ignore a common shift: a constant leaves value and gradient as they are
+    # a constant shift changes neither distances nor gradients
     shift = detach(x).mean(1, keepdims=True)
     x = x - shift
     z = None if z is None else z - shift
@@ -120,13 +119,13 @@ def squared_distance(x: Float[Array, "T N D"], z: Float[Array, "T M D"] | None) 
     x_sq, z_sq = (diagonal(G), diagonal(G)) if z is None else (squared_norm(x), squared_norm(z))
     total = x_sq[..., :, None] + z_sq[..., None, :]
     distance = total - 2 * G
-    # the rounding error of a sum of D terms grows as sqrt(D); 64 are summed without loss in a blocked product
+    # the rounding error of a sum of D terms grows as sqrt(D / 64): a blocked product adds 64 terms almost exactly
     noise = _ROUNDING * max(1.0, math.sqrt(x.shape[-1] / 64)) * finfo(x).eps
     return namespace(x).where(distance <= noise * total, 0.0, distance)
 
 
 def root(square: Array) -> Array:
-    """Square root with a zero gradient, not an infinite one, at zero."""
+    """Square root whose gradient at zero is zero instead of infinite."""
     xp = namespace(square)
     zero = square == 0
     return xp.where(zero, 0.0, xp.sqrt(xp.where(zero, 1.0, square)))

@@ -1,4 +1,4 @@
-"""Base classes of kernels of features: what is done to features first, and positive hyper-parameters as logarithms."""
+"""Base classes of kernels: preparation of features, and positive hyper-parameters stored as logarithms."""
 
 import abc
 import copy
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 class FeatureKernel(Kernel):
-    """A kernel of features, with options to centre them first (see `Kernel`) and scale them to unit norm.
-
-    A subclass writes two formulas of prepared features, `_matrix` and `_variance`.
-    """
+    """A kernel that can centre and normalise features (see `Kernel`); subclasses define `_matrix` and `_variance`."""
 
     def __init__(self, *, centre: bool = False, normalise: bool = False) -> None:
         self.centre = centre
@@ -49,14 +46,14 @@ class FeatureKernel(Kernel):
     def cross(
         self, x: Float[Array, "T N D"], z: Float[Array, "T M D"], *, centre: Centre
     ) -> tuple[Float[Array, "T H N M"], Float[Array, "T H M"]]:
-        """Covariances of `x` with `z` and the variances of `z`, whose features are prepared only once."""
+        """Covariances of `x` with `z` and variances of `z`; prepares the features only once. See `Kernel`."""
         x, z = as_features(x, z, centre)
         with full_precision(x):
             x, z = self.prepare(x, centre), self.prepare(z, centre)
             return self._matrix(self.scales, x, z), self._variance(self.scales, z)
 
     def prepare(self, x: Float[Array, "T N D"], centre: Centre) -> Float[Array, "T N D"]:
-        """Centre the features and scale them to unit norm, according to the options."""
+        """Centre features and scale them to unit norm, according to the options."""
         return prepare(x, centre if self.centre else None, self.normalise)
 
     def _centre_of(self, x: Array) -> Array | None:
@@ -72,15 +69,15 @@ class FeatureKernel(Kernel):
 
 
 class ScaledKernel(FeatureKernel):
-    """A feature kernel with an output scale, `k(x, z) = s k'(x, z)`.
+    """A feature kernel with an outputscale, `k(x, z) = s k'(x, z)`.
 
-    Design note: positive hyper-parameters are stored as logarithms (`log_outputscale`). An optimiser's step is then
-    a relative change, whatever the size. A softplus (GPyTorch, the authors' code) is linear above 1, but the
-    scales that matter reach from 0.7 to 300: at a learning rate of 1e-4 it moves by 5 in a whole training.
+    Design note: positive hyper-parameters are stored as logarithms (`log_outputscale`), so that a step of an optimiser
+    is a relative change. Rejected: a softplus (GPyTorch, the authors' code), which is linear above 1. Useful scales
+    range from 0.7 to 300, but at a learning rate of 1e-4 a softplus moves by 5 in a whole training.
 
     Args:
         outputscale: `s`, a number or one per class.
-        n_way: number of classes for hyper-parameters of their own; None shares them.
+        n_way: number of classes with hyper-parameters of their own; None shares them.
         centre: subtract a centre from the features, see `Kernel`.
         normalise: scale the features to unit norm.
     """
@@ -118,13 +115,12 @@ class ScaledKernel(FeatureKernel):
         return self._scales["outputscale"]
 
     def with_logarithms(self, logarithms: Mapping[str, Array]) -> "Self":
-        """Return the kernel with other hyper-parameters: the logarithm of each, by its name."""
+        """Return a copy with other hyper-parameters, given as logarithms by name."""
         new = copy.copy(self)
         new._set({name: np.broadcast_to(logarithms[name], (self.n_kernels,)).copy() for name in self.logarithms})
         return new
 
     def _add_scale(self, name: str, value: float | Array) -> None:
-        """Check a positive hyper-parameter and keep its logarithm."""
         self._set({**self.logarithms, name: self._log_of(name, value)})
 
     def _set(self, logarithms: Mapping[str, NDArray[np.floating[Any]]]) -> None:
@@ -164,7 +160,7 @@ class ScaledKernel(FeatureKernel):
 
 
 def per_class(value: Float[Array, " H"], x: Array, n_trailing: int) -> Array:
-    """Bring a hyper-parameter to the kind and type of `x` and the shape (H, 1, ...), which multiplies (T, H, ...)."""
+    """Convert a hyper-parameter to the kind and dtype of `x` and the shape (H, 1, ...), to multiply (T, H, ...)."""
     if is_tensor(x) and not is_tensor(value):
-        value = value.tolist()  # torch takes no array that is read-only
+        value = value.tolist()  # torch warns about read-only arrays
     return like(x, value).reshape(-1, *(1,) * n_trailing)

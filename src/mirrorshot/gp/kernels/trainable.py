@@ -1,4 +1,4 @@
-"""Kernels that torch trains: modules with the hyper-parameters of a kernel value."""
+"""Torch modules for kernels: trainable kernels of this package, and GPyTorch kernels."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class TrainableKernel(nn.Module):
-    """The formulas of a kernel with hyper-parameters that an optimiser changes.
+    """A kernel whose hyper-parameters an optimiser can train.
 
-    The parameters are logarithms, named as in model files: `log_outputscale`, and `kernels.0.log_outputscale` of the
-    first part of a sum. Their type is torch's default.
+    The parameters are logarithms, named as in model files: `log_outputscale`, or `kernels.0.log_outputscale` for the
+    first part of a sum. Their dtype is torch's default.
 
     Example:
         >>> from mirrorshot.gp.kernels import RBF
@@ -57,7 +57,7 @@ class TrainableKernel(nn.Module):
 
     @property
     def scales(self) -> Scales:
-        """The hyper-parameters, with their gradients."""
+        """The hyper-parameters, differentiable in the parameters."""
         if isinstance(self.start, Combination):
             return tuple(part.scales for part in self._parts)
         return {name.removeprefix("log_"): value.exp() for name, value in self.named_parameters(recurse=False)}
@@ -65,17 +65,17 @@ class TrainableKernel(nn.Module):
     def forward(
         self, x: Float[Tensor, "T N D"], z: Float[Tensor, "T M D"] | None = None, *, centre: Centre = None
     ) -> Float[Tensor, "T H N M"]:
-        """Covariances, as of the kernel."""
+        """Covariances, as in `Kernel`."""
         found: Tensor = self.start.covariance(self.scales, x, z, centre)
         return found
 
     def diagonal(self, x: Float[Tensor, "T N D"], *, centre: Centre = None) -> Float[Tensor, "T H N"]:
-        """Variances, as of the kernel."""
+        """Variances, as in `Kernel`."""
         found: Tensor = self.start.variance(self.scales, x, centre)
         return found
 
     def value(self) -> Kernel:
-        """The kernel with the hyper-parameters as they are now."""
+        """Return the kernel with the current hyper-parameters."""
         if isinstance(self.start, Combination):
             parts = (part.value() if isinstance(part, TrainableKernel) else part for part in self._parts)
             return type(self.start)(*parts)
@@ -93,7 +93,7 @@ class TrainableKernel(nn.Module):
 class GPyTorchKernel(nn.Module, FeatureKernel):
     """Any GPyTorch kernel with the interface of `Kernel`; arrays are converted at its border.
 
-    Its `batch_shape` is empty (one kernel for all classes) or (n_way,); other arguments as in `ScaledKernel`.
+    Its `batch_shape` is () for a kernel shared by the classes, or (n_way,); other arguments as in `ScaledKernel`.
 
     Example:
         >>> import gpytorch, torch
@@ -115,11 +115,11 @@ class GPyTorchKernel(nn.Module, FeatureKernel):
 
     @property
     def scales(self) -> Scales:
-        """None: GPyTorch has its own parameters."""
+        """Empty: the GPyTorch kernel holds its parameters."""
         return ()
 
     def forward(self, x: Array, z: Array | None = None, *, centre: Centre = None) -> Float[Array, "T H N M"]:
-        """Covariances, as of `Kernel`."""
+        """Covariances, as in `Kernel`."""
         return self.covariance((), x, z, centre)
 
     def _matrix(self, s: Any, x: Array, z: Array | None) -> Float[Array, "T H N M"]:
@@ -144,7 +144,7 @@ KernelModule: TypeAlias = TrainableKernel | GPyTorchKernel
 
 
 def trainable(kernel: Kernel | TrainableKernel) -> KernelModule:
-    """Return a module that trains a kernel; one that is a module stays as it is."""
+    """Return a kernel as a `TrainableKernel`, and a module as it is."""
     return kernel if isinstance(kernel, (TrainableKernel, GPyTorchKernel)) else TrainableKernel(kernel)
 
 
