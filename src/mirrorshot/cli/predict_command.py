@@ -80,7 +80,6 @@ def predict(
 
 
 def _record(answer: "Prediction") -> dict[str, object]:
-    """Return an answer for JSON."""
     more = {name: getattr(answer, name) for name in _NUMBERS}
     texts = {"name": shown(answer.name), "answer": _NONE if answer.is_novel else answer.label, "note": answer.note}
     return answer._asdict() | more | texts

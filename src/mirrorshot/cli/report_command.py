@@ -109,7 +109,6 @@ def report(
 
 
 def _judge(gate: "Gate | None") -> None:
-    """Print the runs that do not pass the gate, and exit."""
     if gate is None or not gate.failed:
         return
     for name in gate.failed:
@@ -148,7 +147,6 @@ def _collect(
 
 
 def _serves(found: "Evaluation", wanted: options.Evaluating) -> bool:
-    """Return whether a stored evaluation fits the options."""
     has_all = all(getattr(found.protocol, name) == value for name, value in wanted.protocol().items())
     return has_all and (bool(found.tempered) or not wanted.two_temperatures)
 

@@ -201,7 +201,6 @@ def _draw_probabilities(axes: Sequence[Any], prob: NDArray[np.float64], right: i
 
 
 def _draw_words(figure: Any, header: float, size: tuple[float, float], n_shot: int) -> None:
-    """Draw the legend of rows and frames."""
     some = f"\n({_MAX_SHOTS} of {n_shot})" if n_shot > _MAX_SHOTS else ""
     top = 1 - 0.42 / size[1] - header
     figure.text(0.02, top + 0.06 / size[1], "query", fontsize=9, color=GREY, va="bottom")

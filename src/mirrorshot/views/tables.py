@@ -77,7 +77,6 @@ def calibration_table(evaluations: Mapping[str, Evaluation], *, caption: str) ->
 
 
 def _pairs(evaluations: Mapping[str, Evaluation]) -> str:
-    """Return the pairs of temperatures of each method as text."""
     said = []
     for name, found in evaluations.items():
         for t in found.tempered:

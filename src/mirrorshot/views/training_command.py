@@ -28,7 +28,6 @@ def training_command(config: Config, folder: Path | None = None) -> str:
 
 
 def _arguments(config: Config, preset: str) -> list[str]:
-    """Return the flags for a config on top of a preset."""
     base = preset_settings(preset, config.data, config.n_shot, config.method)
     before = Config().replace(**base).to_dict()
     wanted = config.to_dict()
