@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Sizes(NamedTuple):
-    """Data and size of the tasks, the same for all runs."""
+    """Data and task sizes, the same for all runs."""
 
     data: str
     n_way: int

@@ -42,7 +42,6 @@ def report_model(paths: Sequence[Path], output: Path, pool: Path | None, given: 
 
 
 def _read_pool(model: "Model", pool: Path, given: Reading) -> "Encoded":
-    """Read the unlabelled items that are not examples of the model."""
     from mirrorshot.tool import encode_items
     from mirrorshot.tool.copies import copies_of_examples, without
 

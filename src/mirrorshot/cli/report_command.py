@@ -120,7 +120,7 @@ def _judge(gate: "Gate | None") -> None:
 def _collect(
     folders: Sequence[Path], wanted: options.Evaluating, *, again: bool, n_cards: int, quiet: bool
 ) -> dict[str, "ReportedRun"]:
-    """Load runs with their stored evaluations; evaluate runs without a suitable one."""
+    """Load runs with their evaluations; evaluate runs without a suitable one."""
     from mirrorshot.cli.results import Results, read_stored, shown_names, write_evaluations
     from mirrorshot.training.folder import read_log
     from mirrorshot.training.runs import evaluate_run, load_run, load_test_data

@@ -115,7 +115,6 @@ def _new_run(
 
 
 def _old_run(folder: Path, device: str | None) -> "Config":
-    """Read the settings of a run; only the device may change."""
     with errors_as_messages():
         from mirrorshot.training.config import from_dict
         from mirrorshot.training.folder import read_config

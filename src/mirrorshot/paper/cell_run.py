@@ -86,7 +86,6 @@ def run_cell(
 
 
 def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress, say: Say, n_jobs: int) -> dict[str, Any]:
-    """Train if necessary; return the record of the training."""
     if (folder / _TRAINED).exists():
         return _read_training(folder / _TRAINED)
     if torch.cuda.is_available():

@@ -136,7 +136,6 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def _cell_record(path: Path) -> dict[str, Any]:
-    """Read the result of a cell; check that it has the parts that tables need."""
     record = read_result(path)
     missing = next((name for name in _PARTS if not _has(record, name.split("."))), None)
     if missing:

@@ -139,7 +139,6 @@ def _experiments(target: str, results: Path, figures: Figures) -> str:
 
 
 def _files(found: Sequence[Result]) -> str:
-    """List the result files of cells, grouped by their notes."""
     by_note: dict[str, list[str]] = {}
     for result in found:
         record = result.record

@@ -233,7 +233,6 @@ def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress]
 
 
 def _measure(request: Request, say: Say) -> Reproduction:
-    """Run an experiment for each data set and number of shots."""
     sheets, files, draw = [], [], EXPERIMENTS[request.target].figure
     for data, n_shot in [(data, n_shot) for data in request.data for n_shot in request.shots] or [("", 0)]:
         path, record = measured(

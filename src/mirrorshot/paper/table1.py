@@ -149,7 +149,6 @@ def comparison(record: Record) -> list[str]:
 
 
 def _texts(record: Record) -> tuple[str, str, str, str]:
-    """Return our number, its difference from the paper's, its interval, and the paired difference."""
     ours, difference, interval, pair = (record.get(key) for key in ("ours", "difference", "interval_95", "paired"))
     return (
         NOT_RUN if ours is None else with_spread(ours, record["ours_spread"]),

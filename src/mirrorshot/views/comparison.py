@@ -194,7 +194,6 @@ def _history(run: ReportedRun) -> Sequence[Mapping[str, Any]]:
 
 
 def _flat(config: Config) -> dict[str, Any]:
-    """Return the settings, with an entry for each option of the method."""
     settings = config.to_dict()
     options = settings.pop("method_options")
     return settings | {f"method_options.{name}": value for name, value in options.items()}

@@ -118,7 +118,6 @@ def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) 
 
 
 def _series(history: History, key: str, axis: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the finite points of a curve, from the records that have both keys."""
     pairs = [(r[axis], r[key]) for r in history if r.get(axis) is not None and r.get(key) is not None]
     points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     points = points[np.isfinite(points).all(1)]

@@ -155,7 +155,6 @@ def _card(card: Card) -> str:
 
 
 def _once(html: str, shown: set[str]) -> str:
-    """Return an element the first time, and an empty string later."""
     is_new = html not in shown
     shown.add(html)
     return html if is_new else ""

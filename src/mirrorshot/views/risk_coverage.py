@@ -96,7 +96,6 @@ def risk_coverage_figure(displays: Sequence[RiskCoverageDisplay]) -> "matplotlib
 
 
 def _format_axes(ax: Any, error: float, *, legend: bool = True) -> None:
-    """Format both axes in percent, with room above the largest risk."""
     from matplotlib.ticker import PercentFormatter
 
     ax.set(xlim=(0, 1), ylim=(0, max(1.25 * error, 0.02)))

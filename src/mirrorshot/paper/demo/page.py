@@ -122,7 +122,6 @@ def _errors(calibration: Calibration | None) -> str:
 
 
 def _all_tables(result: DemoResult) -> list[Table]:
-    """Return the tables of results, each followed by the paired differences on its tasks."""
     tables = []
     for results, (n_shot, found) in zip(demo_tables(result), result.evaluations.items(), strict=True):
         caption = f"On the same tasks, {_examples(n_shot)}"
@@ -131,7 +130,6 @@ def _all_tables(result: DemoResult) -> list[Table]:
 
 
 def _reliability(result: DemoResult) -> Image:
-    """Draw a row of raw reliability diagrams for each number of examples, with a column for each method."""
     rows = [
         [ReliabilityDisplay.from_calibration(e.raw, name=f"{name}\n{_examples(n_shot)}") for name, e in found.items()]
         for n_shot, found in result.evaluations.items()
