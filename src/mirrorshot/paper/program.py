@@ -191,7 +191,7 @@ def _check_data(data: Sequence[str]) -> None:
 
 
 def cells_of(request: Request) -> list[Cell]:
-    """Return the cells of a table; cells without a number in the paper are left out, unless rows are named."""
+    """Return the cells of a table; without named rows, cells that a column of the paper lacks are left out."""
     cells = [
         Cell(row, data, n_shot, request.preset, request.budget, seed, request.tag, request.changes)
         for data in request.data

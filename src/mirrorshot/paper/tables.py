@@ -172,7 +172,7 @@ def _by_settings(runs: list[Result]) -> tuple[list[Result], list[Result]]:
 
 
 def untagged_cells(cells: Sequence[Cell], results: Sequence[Result]) -> list[Cell]:
-    """Return the untagged counterparts of the tagged cells that have a result."""
+    """Return the untagged counterparts of tagged cells, if they have a result."""
     wanted = {_key(cell._replace(tag="")) for cell in cells if cell.tag}
     return [result.cell for result in results if _key(result.cell) in wanted]
 
