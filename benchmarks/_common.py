@@ -1,4 +1,4 @@
-"""What the benchmarks share: episodes, scores, tables, and results with their provenance."""
+"""Shared functions of the benchmarks: episodes, tables, and results with their provenance."""
 
 import sys
 import time
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from mirrorshot.paper.cells import save_result
 
 RESULTS = Path(__file__).parent.parent / "results"
-_STARTED = time.perf_counter()  # when the script imported this module
+_STARTED = time.perf_counter()  # approximate start of the script
 
 
 class Episode(NamedTuple):
-    """One few-shot task: labelled support, and queries with the labels that score them."""
+    """A few-shot task: labelled support, and queries with their right labels."""
 
     support_x: NDArray[np.float64]
     support_y: NDArray[np.int64]
@@ -33,7 +33,7 @@ def sample_episodes(
     n_episodes: int,
     seed: int,
 ) -> list[Episode]:
-    """Draw episodes: classes without replacement, then examples of each without replacement."""
+    """Draw episodes: classes, then examples of each class, both without replacement."""
     rng = np.random.default_rng(seed)
     rows_of = {label: np.flatnonzero(y == label) for label in np.unique(y)}
     episodes = []
@@ -50,7 +50,7 @@ def sample_episodes(
 
 
 def save(name: str, result: dict[str, Any], *, seed: int) -> None:
-    """Write a result with commit, command, device, versions and wall time, so that it can be traced."""
+    """Write a result with commit, command, device, versions and wall time."""
     arguments = ["FOLDER" if Path(argument).is_absolute() else argument for argument in sys.argv[1:]]
     command = " ".join(["python", str(Path(sys.argv[0])), *arguments])
     save_result(RESULTS / f"{name}.json", result, command=command, seed=seed, started=_STARTED)
@@ -58,6 +58,6 @@ def save(name: str, result: dict[str, Any], *, seed: int) -> None:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])

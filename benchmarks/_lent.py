@@ -1,4 +1,4 @@
-"""What trainings need on a GPU that is lent for minutes: CUDA MPS, and archives of what must outlast the machine."""
+"""Training on a GPU that is lent for minutes: CUDA MPS, and archives of results and checkpoints."""
 
 import contextlib
 import os
@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 RESULTS = "results.tar"
-_LARGEST = 15 * 2**20  # bytes of an archive
+_LARGEST = 15 * 2**20  # bytes of an archive of runs
 _MOST = 6  # archives of runs
-_TRAINED, _BEGUN = ("training.json", "best.safetensors"), ("last.safetensors",)  # what a run goes on from
+_TRAINED, _BEGUN = ("training.json", "best.safetensors"), ("last.safetensors",)  # files to resume a run from
 
 
 @contextlib.contextmanager
 def multi_process_service() -> Iterator[bool]:
-    """Let processes share the GPU by CUDA MPS, if this machine has it; yields whether they do."""
+    """Let processes share the GPU by CUDA MPS, if available; yield whether they do."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None:
         yield False
@@ -42,7 +42,7 @@ def multi_process_service() -> Iterator[bool]:
 
 
 def _can_compute(environment: dict[str, str]) -> bool:
-    """Whether a process computes on the GPU in that environment."""
+    """Return whether a process can use the GPU in this environment."""
     code = "import torch; assert float(torch.ones(8, device='cuda').sum()) == 8"
     try:
         return subprocess.run([sys.executable, "-c", code], env=environment, check=False, timeout=90).returncode == 0
@@ -51,9 +51,9 @@ def _can_compute(environment: dict[str, str]) -> bool:
 
 
 def keep(folder: Path, results: Sequence[Path], runs: Sequence[Path]) -> list[str]:
-    """Write the results into one archive, and what unfinished runs go on from into a few; names runs without a place.
+    """Archive results, and the checkpoints of unfinished runs; return the names of runs that do not fit.
 
-    Few archives of bounded size, because machines that are lent give back few files.
+    Archives of runs are few and small, because a lent machine returns only few files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _pack(folder / RESULTS, results, results[0].parent if results else folder)
@@ -82,7 +82,7 @@ def _state(run: Path) -> tuple[str, ...]:
 
 
 def _pack(path: Path, files: Sequence[Path], root: Path) -> None:
-    """Write an archive beside the old one, then put it in its place."""
+    """Write an archive, then replace the old one atomically."""
     part = path.with_suffix(".part")
     with tarfile.open(part, "w") as archive:
         for file in files:
@@ -91,7 +91,7 @@ def _pack(path: Path, files: Sequence[Path], root: Path) -> None:
 
 
 def fetch(folder: Path, results: Path, runs: Path) -> list[str]:
-    """Unpack what `keep` has written; returns the names of the files."""
+    """Unpack the archives of `keep`; return the names of the files."""
     names = []
     for path in sorted([*folder.rglob(RESULTS), *folder.rglob("runs-*.tar")]):
         place = results if path.name == RESULTS else runs

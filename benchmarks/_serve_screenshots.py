@@ -18,13 +18,13 @@ from sklearn.datasets import load_digits
 from serve import serving
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
-N_COLOURS = 256  # enough for a page, in a third of the bytes
+N_COLOURS = 256  # enough for a page, and a third of the bytes
 SURE = 0.97
 CLASSES = {3: "three", 5: "five", 8: "eight", 9: "nine"}
 
 
 def digit(image: np.ndarray) -> bytes:
-    """A digit of scikit-learn with a margin, as PNG."""
+    """Return a digit of scikit-learn with a margin as PNG."""
     ink = np.pad(255 - 15.9 * image, 2, constant_values=255).clip(0, 255).astype(np.uint8)
     file = io.BytesIO()
     Image.fromarray(ink).resize((144, 144), Image.Resampling.BICUBIC).save(file, "PNG")
@@ -32,7 +32,7 @@ def digit(image: np.ndarray) -> bytes:
 
 
 def teach(http: httpx.Client) -> None:
-    """Add seven examples of each class, and images to classify, a few of which are of no class; accept some answers."""
+    """Add seven examples per class and images to classify, a few of them of no class; accept some answers."""
     digits = load_digits()
     rows = {label: np.flatnonzero(digits.target == label) for label in range(10)}
     http.post("/api/sessions")
@@ -55,7 +55,7 @@ def send(http: httpx.Client, path: str, image: np.ndarray, name: str, values: di
 
 
 def shoot(page: Page, name: str) -> None:
-    """Save a screenshot of the visible part with few colours."""
+    """Save a screenshot of the visible part of the page with few colours."""
     shot = Image.open(io.BytesIO(page.screenshot()))
     shot.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
     print(f"{name}: {(IMAGES / name).stat().st_size} bytes")

@@ -1,10 +1,9 @@
-"""Settings of ABML and MAML, which adapt the network to each task: short trainings, by accuracy of validation tasks.
+"""Short trainings of ABML and MAML, which adapt the network to each task, with several settings.
 
     MIRRORSHOT_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/adapted_networks.py
 
-1 shot, a constant rate, one training each; accuracy and NLL of 100 validation tasks at the end. Omniglot -> EMNIST with
-400 tasks, and CUB, reduced to 32 x 32 pixels for the time it takes, with 1,000. Written to
-results/adapted_networks.json.
+1 shot, a constant rate, one training each; accuracy and NLL of 100 validation tasks at the end. Omniglot -> EMNIST is
+trained with 400 tasks; CUB, at 32 x 32 pixels to save time, with 1,000. Written to results/adapted_networks.json.
 """
 
 import argparse
@@ -29,7 +28,7 @@ ONE, FOUR = {"tasks_per_step": 1}, {"tasks_per_step": 4}
 
 
 class Trial(NamedTuple):
-    """A training to make."""
+    """Settings of one training."""
 
     name: str
     method: str
@@ -39,13 +38,13 @@ class Trial(NamedTuple):
 
 
 def abml(name: str, settings: dict[str, Any], log_sigma: float, kl_weight: float, n_test_steps: int = 5) -> Trial:
-    """One task and one sampled network a step, five steps of 0.1."""
+    """Settings of ABML: one task and one sampled network per step, five inner steps of 0.1."""
     options = {"initial_log_sigma": log_sigma, "kl_weight": kl_weight, "n_samples": 1, "n_test_steps": n_test_steps}
     return Trial(name, "abml", CHARACTERS, settings | ONE, options)
 
 
 def maml(name: str, data: str, settings: dict[str, Any], n_steps: int, step_size: float) -> Trial:
-    """Second order."""
+    """Settings of second-order MAML."""
     return Trial(name, "maml", data, settings, {"n_steps": n_steps, "step_size": step_size})
 
 
@@ -65,7 +64,7 @@ TRIALS = (
 
 
 def measure(trial: Trial, episodes: int, dataset: Dataset) -> dict[str, float]:
-    """The last validation of a training."""
+    """Return accuracy and NLL of the last validation."""
     config = Config(data=trial.data, seed=SEED)
     config = config.replace(**preset_settings("default", trial.data, 1, trial.method))
     config = config.replace(**trial.settings, method_options=trial.options, schedule="constant")
@@ -76,7 +75,7 @@ def measure(trial: Trial, episodes: int, dataset: Dataset) -> dict[str, float]:
 
 
 def load(data: str) -> Dataset:
-    """Its training and validation classes, photographs reduced."""
+    """Load training and validation classes; photographs are made smaller."""
     dataset = load_dataset(data, splits=("train", "val"))
     if data == CHARACTERS:
         return dataset
@@ -88,13 +87,11 @@ def load(data: str) -> Dataset:
 
 
 def reduced(source: ClassSource, side: int) -> ClassSource:
-    """Its pictures with fewer pixels."""
     parts = [F.interpolate(x.float(), size=side, mode="bilinear", antialias=True) for x in source.items.split(200)]
     return source._replace(items=torch.cat(parts).round().clamp(0, 255).to(torch.uint8))
 
 
 def main() -> None:
-    """Make the trainings, and save after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args()
     rows: list[dict[str, Any]] = []

@@ -2,9 +2,9 @@
 
     python benchmarks/adapted_steps.py
 
-Milliseconds of one task, of random pictures, data path and optimiser included, as a CUDA graph. "Not compiled": MAML's
-four tasks side by side by `torch.func.vmap`, ABML's one task alone. "Compiled, convolutions": with cuDNN's. "Compiled":
-as `accelerate` leaves it, with products of matrices in their place.
+Milliseconds per task of random images, including data path and optimiser, as a CUDA graph. "Not compiled": `vmap` over
+the four tasks of MAML, or the one task of ABML. "Compiled, convolutions": with the convolutions of cuDNN. "Compiled":
+the default of `accelerate`, with matrix products instead of convolutions.
 """
 
 import argparse
@@ -28,12 +28,12 @@ N_TASKS = 40
 
 
 def convolve(conv: ItemConv, x: Tensor) -> Tensor:
-    """What `ItemConv` does where nothing is compiled."""
+    """Compute `ItemConv` as without compilation."""
     return F.conv2d(x, conv.weight, conv.bias, conv.stride, conv.padding)
 
 
 def measure(method: str, backbone: str, n_shot: int, way: str, device: torch.device) -> float:
-    """Milliseconds of a task."""
+    """Return milliseconds per task."""
     torch.compiler.reset()
     dataset = noise_dataset(backbone)
     config = Config(data=dataset.name, n_shot=n_shot)
@@ -48,7 +48,6 @@ def measure(method: str, backbone: str, n_shot: int, way: str, device: torch.dev
 
 
 def main() -> None:
-    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args()
     if not torch.cuda.is_available():

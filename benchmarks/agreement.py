@@ -1,10 +1,10 @@
-"""Do the native core, NumPy and torch agree? Probabilities and bounds of random tasks, hostile ones among them.
+"""Agreement of the native core, NumPy and torch: probabilities and bounds of random tasks, including degenerate ones.
 
-Tasks have 2 to 300 classes, every kernel, output scales from 0.1 to 300, embeddings of a size from 1e-6 to 1e6, with
-duplicates under other labels and zero vectors. Each is fitted once. Then three computations start from the same sites:
-the classifier's own, in weight space with the native core; NumPy in function space with the reference expectations;
-the same with torch. Probabilities of queries are compared in float64 from the sites, and in float32 from the latents;
-bounds in nats for each example.
+Tasks have 2 to 300 classes, every kernel, output scales from 0.1 to 300, and embeddings scaled by 1e-6 to 1e6, with
+duplicates under other labels and zero vectors. Each task is fitted once. Three computations start from the same sites:
+the classifier's own in weight space with the native core, NumPy in function space with the reference expectations, and
+the same with torch. Probabilities of queries are compared in float64 from the sites and in float32 from the latents,
+bounds in nats per example.
 
     python benchmarks/agreement.py [--tasks 2000] [--seed 0]
 """
@@ -31,7 +31,7 @@ PROMISES = {"float64": 1e-8, "float32": 1e-4, "bound": 1e-7}
 
 
 class Task(NamedTuple):
-    """Examples with labels, queries, and the parameters of the classifier."""
+    """Labelled examples, queries, and parameters of the classifier."""
 
     x: NDArray[np.float64]
     y: NDArray[np.int64]
@@ -40,7 +40,6 @@ class Task(NamedTuple):
 
 
 def draw(number: int, seed: int) -> Task:
-    """A random task."""
     rng = np.random.default_rng((seed, number))
     n_way = int(rng.choice([2, 3, 5, 20, 300], p=[0.35, 0.25, 0.25, 0.14, 0.01]))
     n_shot, n_features = 1 if n_way == 300 else int(rng.integers(1, 6)), int(rng.integers(1, 40))
@@ -66,7 +65,7 @@ def reference() -> Iterator[None]:
 
 
 def function_space(few: FewShotClassifier, queries: Any, as_array: Any) -> tuple[NDArray[np.float64], float]:
-    """Probabilities of queries before the temperature, and the bound, from the sites of a classifier."""
+    """Return untempered probabilities of queries, and the bound, from the sites of a classifier."""
     fitted = few.fitted_
     support, centre = fitted.support, fitted.centre
     K = as_array(fitted.kernel(support.x, centre=centre))
@@ -81,7 +80,7 @@ def function_space(few: FewShotClassifier, queries: Any, as_array: Any) -> tuple
 
 
 def compare(task: Task) -> dict[str, float]:
-    """The largest differences from the native core."""
+    """Return the largest differences from the native core."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
@@ -102,7 +101,6 @@ def compare(task: Task) -> dict[str, float]:
 
 
 def main() -> None:
-    """Run, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""What it is worth to average the features of a picture and its mirror image: trained runs, tested both ways in pairs.
+"""Effect of averaging the features of an image and its mirror image: paired tests of trained runs.
 
     python benchmarks/average_flips.py runs/accuracy_cub_1shot_default runs/accuracy_cub_5shot_default
 
@@ -16,7 +16,6 @@ from mirrorshot.training.runs import evaluate_run, load_run, load_test_data
 
 
 def main() -> None:
-    """Test each run with one view and with two."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--device", default="cpu")
@@ -31,7 +30,7 @@ def main() -> None:
 
 
 def compare(folder: Path, device: str) -> dict[str, Any]:
-    """Both tests of one run, on the same tasks."""
+    """Test a run with one view and with two, on the same tasks."""
     dataset = load_test_data(read_config(folder)["data"])
     one, two = (
         evaluate_run(load_run(folder, dataset, device=device, average_flips=flips), dataset) for flips in (False, True)
@@ -51,7 +50,6 @@ def compare(folder: Path, device: str) -> dict[str, Any]:
 
 
 def shown(row: dict[str, Any]) -> list[str]:
-    """A row of the table."""
     pair = [row["one_view"], row["averaged"]]
     accuracy = [f"{p['accuracy']:.2f} ± {p['accuracy_sd']:.2f}" for p in pair]
     nll, ece = (" -> ".join(f"{p[f'{key}_one_temperature']:.3f}" for p in pair) for key in ("nll", "ece"))

@@ -1,10 +1,10 @@
-"""Time and memory of predicting many embeddings in chunks: 100,000 and a million, on one and on two threads.
+"""Time and memory of predicting 100,000 and a million embeddings in chunks, on one and two threads.
 
     python benchmarks/bulk.py
 
-The embeddings are a memory-mapped file of float32. Memory is the peak of the process's own pages (`RssAnon` of Linux)
-above the level before the prediction, without the result; pages of the mapped file can be dropped at any time and do
-not count. Each case runs in a process of its own.
+The embeddings are a memory-mapped float32 file. Memory is the increase of the process's own pages (`RssAnon` of Linux)
+to their peak, without the result; pages of the mapped file can be dropped at any time and do not count. Each case runs
+in its own process.
 """
 
 import json
@@ -53,7 +53,7 @@ def measure(path: Path, n: int, n_jobs: int) -> dict[str, float]:
 
 
 def main() -> None:
-    from _common import save, table  # not in the processes that are measured: it needs torch
+    from _common import save, table  # imports torch, which the measured processes must not
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.npy"

@@ -1,11 +1,11 @@
-"""Training on CDKT's bound on photographs: Conv4 on CUB at 32 x 32, a few steps, with published and with our settings.
+"""Collapse of features by CDKT's bound: short trainings of Conv4 on CUB at 32 x 32, with published and our settings.
 
     MIRRORSHOT_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/cdkt_collapse.py
 
-Accuracy of 40 1-shot tasks of validation classes, and the mean cosine between the features of images of different
-classes: near 1, all images are alike. Settings with the optimiser of the preset `paper`, which differ by a few points,
-are trained with several seeds, the others with one. Rows are written to results/cdkt_collapse.json one by one; those of
-other sizes are dropped, and those that `--only` leaves out stay.
+Reported are the accuracy on 40 1-shot tasks of validation classes, and the mean cosine between features of different
+classes: near 1, all images look alike. Settings with the optimiser of the preset `paper`, which differ by a few points,
+are trained with several seeds, the others with one. Rows are written to results/cdkt_collapse.json one by one; rows of
+other sizes are dropped, rows excluded by `--only` stay.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from mirrorshot.training.presets import preset_settings
 SIDE, SEED, N_HELD_OUT, CHUNK = 32, 1, 40, 5
 CDKT = "logistic_softmax_gp"
 AS_RELEASED = {"released_training": True, "kernel_options": {"n_way": 5, "outputscale": 0.693}}
-SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, its options, and the preset of the optimiser
+SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, options, and preset of the optimiser
     "MD-BFSC": ("mirror_gp", {"objective": "ml"}, "default"),
     "CDKT (ML), from the prior": (CDKT, {}, "default"),
     "CDKT (ML), from the prior, the paper's optimiser": (CDKT, {}, "paper"),
@@ -69,7 +69,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {  # method, its options,
 
 
 def small(split: ClassSource) -> ClassSource:
-    """Its images at 32 x 32, normalised."""
+    """Resize images to 32 x 32 and normalise them."""
     chunks = [
         F.interpolate(part.float(), size=SIDE, mode="bilinear", antialias=True) for part in split.items.split(200)
     ]
@@ -80,7 +80,7 @@ def small(split: ClassSource) -> ClassSource:
 
 @torch.no_grad()
 def score(method: FewShotMethod, sampler: EpisodeSampler) -> dict[str, float]:
-    """Accuracy, and the mean cosine between the labelled items of different classes."""
+    """Return accuracy, and the mean cosine between support items of different classes."""
     found = []
     for start in range(0, N_HELD_OUT, CHUNK):
         tasks, query_y = sampler.tasks(range(start, start + CHUNK))
@@ -91,7 +91,6 @@ def score(method: FewShotMethod, sampler: EpisodeSampler) -> dict[str, float]:
 
 
 def make(name: str, options: dict[str, Any], seed: int) -> FewShotMethod:
-    """A method with a new network of that seed."""
     backbone = make_backbone("conv4", generator=torch.Generator().manual_seed(seed), image_size=SIDE)
     method = ReleasedLogisticSoftmaxGP(backbone, **options) if name == CDKT else make_method(name, backbone, **options)
     method.seed(seed)
@@ -101,7 +100,7 @@ def make(name: str, options: dict[str, Any], seed: int) -> FewShotMethod:
 def learn(
     name: str, options: dict[str, Any], preset: str, source: ClassSource, held_out: ClassSource, n_tasks: int, seed: int
 ) -> dict[str, Any]:
-    """Train with the optimiser and the tasks of a step that a preset has for photographs, on smaller ones."""
+    """Train with the optimiser and tasks per step of a preset for photographs, on smaller images."""
     method = make(name, {"kernel": "cosine", **options}, seed)
     settings = preset_settings(preset, "cub", 1, name)
     shared = ("optimizer", "lr", "kernel_lr", "tasks_per_step")
@@ -122,7 +121,6 @@ def learn(
 
 
 def main() -> None:
-    """Train with each of the settings."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", type=int, default=160, help="training tasks")
     parser.add_argument("--seeds", type=int, default=2, help="trainings of each setting of the preset paper")
@@ -147,7 +145,7 @@ def main() -> None:
 
 
 def earlier_rows(common: dict[str, Any]) -> dict[str, Any]:
-    """Rows of the file that were measured with the same sizes."""
+    """Return rows of the result file that were measured with the same sizes."""
     path = RESULTS / "cdkt_collapse.json"
     found = json.loads(path.read_text("utf-8")) if path.exists() else {}
     same = all(found.get(key) == value for key, value in common.items() if key != "untrained")

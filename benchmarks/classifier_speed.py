@@ -1,14 +1,15 @@
-"""Speed of the classifier against scikit-learn, and for many classes and examples; one thread, in turns, medians.
+"""Speed of the classifier: against scikit-learn, and for many classes and examples.
 
-Embeddings are random: non-negative, of unit norm, 1,280 features for the small tasks and 256 for the large ones.
+Times are medians on one thread, taken in turns. Embeddings are random, non-negative and of unit norm, with 1,280
+features for the small tasks and 256 for the large ones.
 
 1. Fit and 75 (5-way) or 225 (15-way) predictions against `LogisticRegression(C=1000)` and, at 5-way 5-shot,
    `GaussianProcessClassifier` with its optimiser.
 2. One fit of many classes and of many examples: seconds and peak memory.
 3. One `add` at 20 classes x 10 examples against a fit of all of them, alone and with 75 predictions, and against its
-   own least: what it needs if the sites were known (covariance, temperature, and one conditioning that proves them).
-4. 1,000 tasks in one call of `mirror_descent` against the same tasks one by one, and against the arithmetic alone:
-   the expectations and factorisations that it asks for.
+   lower limit: the time with known sites (covariance, temperature, and one conditioning that verifies the sites).
+4. 1,000 tasks in one call of `mirror_descent` against the same tasks one by one, and against its arithmetic alone:
+   expectations and factorisations.
 5. Import of `FewShotClassifier` against that of `sklearn.linear_model`, each in a new process.
 
     OMP_NUM_THREADS=1 python benchmarks/classifier_speed.py [--repeats 15] [--parts small large add batch import]
@@ -42,14 +43,13 @@ from mirrorshot.gp.visits import visit
 from mirrorshot.gp.weight_space import condition_on, weight_posterior
 
 SEED = 7
-SMALL = ((5, 1, 1.0), (5, 5, 1.0), (15, 1, 1.0), (15, 5, 1.5))  # classes, examples of each, times LogisticRegression
-LARGE = ((20, 10, 0.1), (50, 10, 1.0), (100, 10, 4.0), (200, 5, 6.0), (10, 500, 20.0))  # and seconds
+SMALL = ((5, 1, 1.0), (5, 5, 1.0), (15, 1, 1.0), (15, 5, 1.5))  # classes, shots, goal in times LogisticRegression
+LARGE = ((20, 10, 0.1), (50, 10, 1.0), (100, 10, 4.0), (200, 5, 6.0), (10, 500, 20.0))  # goal: seconds
 
 Task = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
 
 
 def draw(n_way: int, n_shot: int, n_features: int, seed: int, n_query: int = 15) -> Task:
-    """Examples, their labels, and queries."""
     rng = np.random.default_rng((SEED, seed))
     centres = rng.normal(size=(n_way, 1, n_features))
     parts = []
@@ -66,7 +66,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def in_turns(works: dict[str, Callable[[int], Any]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, taken in turns; the first turn warms up."""
+    """Return the median seconds of each work, taken in turns; the first turn is the warm-up."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for i in range(repeats + 1):
         for name, work in works.items():
@@ -119,7 +119,7 @@ print(took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) / 1024,
 
 
 def large(repeats: int) -> dict[str, Any]:
-    """One fit of many classes or examples, in a process of its own so that memory can be told."""
+    """Measure fits of many classes or examples, each in its own process to measure its memory."""
     result = {}
     for n_way, n_shot, goal in LARGE:
         code = _ONE_FIT.format(folder=os.path.dirname(os.path.abspath(__file__)), n_way=n_way, n_shot=n_shot)
@@ -134,7 +134,7 @@ def large(repeats: int) -> dict[str, Any]:
 
 
 def add(repeats: int) -> dict[str, float]:
-    """One `add` against a fit, and both with the 75 predictions that come next."""
+    """Measure one `add` against a fit, alone and with 75 predictions afterwards."""
     x, y, queries = draw(20, 10, 256, 0)
     model = FewShotClassifier().fit(x[:-1], y[:-1])
     edited = [[copy.copy(model) for _ in range(repeats + 1)] for _ in range(2)]
@@ -157,7 +157,7 @@ def add(repeats: int) -> dict[str, float]:
 
 
 def least_of_add(model: FewShotClassifier, x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
-    """Seconds of an edit whose solution is known beforehand, with the proof that it is one."""
+    """Return the seconds of an edit with known sites, including their verification."""
     solved = FewShotClassifier().fit(x, y).fitted_
     sites = solved.posterior.sites
 
@@ -193,7 +193,7 @@ def batch(repeats: int) -> dict[str, float]:
     sample = range(0, n_tasks, 10)
     one_by_one = sum(seconds(lambda i=i: mirror_descent(K[i : i + 1], y[i : i + 1], **options)) for i in sample)  # type: ignore[misc]
     one_by_one *= n_tasks / len(sample)
-    # the arithmetic: expectations and factorisations of all evaluations
+    # only the arithmetic: expectations and factorisations of all evaluations
     mean, var = posterior.mean.mT.contiguous(), posterior.var.mT.contiguous()
     expectations = median(seconds(lambda: softmax_moments(mean, var, max_std=10.0**0.5)) for _ in range(5))
     root = posterior.sites.precision.sqrt()
@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     args = parser.parse_args()
-    warnings.simplefilter("ignore")  # the optimisers of scikit-learn complain
+    warnings.simplefilter("ignore")  # convergence warnings of scikit-learn
     result = {name: PARTS[name](args.repeats) for name in args.parts}
     if len(args.parts) == len(PARTS):
         save("classifier_speed", result, seed=SEED)

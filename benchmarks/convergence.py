@@ -1,8 +1,8 @@
-"""How many steps the inner loop needs: safeguarded mirror descent, fixed step sizes, and vanilla gradient descent.
+"""Convergence of the inner loop: safeguarded mirror descent, fixed step sizes, and vanilla gradient descent.
 
-Synthetic tasks with cosine kernels (class centres and noise of equal size in 64 dimensions). Printed: the gap to the
-optimal bound in nats per data point, worst of the tasks, after each number of steps. One step is one evaluation
-of the moments and one factorisation on the accepted path; `evals` counts all of them, rejected ones too.
+Tasks are synthetic, with cosine kernels (class centres and noise of equal size in 64 dimensions). Printed is the gap in
+nats per point, of the worst task, after each number of steps. One step is one evaluation of the moments and one
+factorisation on the accepted path; `evals` also counts rejected ones.
 
     python benchmarks/convergence.py [--quick]
 """

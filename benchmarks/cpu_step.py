@@ -1,4 +1,4 @@
-"""Single ideas for a faster training step on the CPU, each against what it replaces, in turns.
+"""Ideas for a faster training step on the CPU, each measured in turns with the code it replaces.
 
     OMP_NUM_THREADS=1 python benchmarks/cpu_step.py
 
@@ -31,7 +31,7 @@ Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
 
 def in_turns(pair: Pair, n_turns: int = 21) -> tuple[float, float]:
-    """Median milliseconds of two calls, taken in turns, each repeated for about 20 ms."""
+    """Return median milliseconds of two calls, taken in turns, each repeated for about 20 ms."""
     repeats = []
     for run in pair:
         run()
@@ -49,7 +49,7 @@ def in_turns(pair: Pair, n_turns: int = 21) -> tuple[float, float]:
 
 
 def make_task() -> tuple[Tensor, Tensor]:
-    """Covariances of clustered features under the paper's kernel, and labels."""
+    """Return covariances of clustered features with the paper's kernel, and labels."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(N_POINTS) % N_WAY
     centres = torch.randn(N_WAY, 64, generator=generator).abs()
@@ -58,7 +58,7 @@ def make_task() -> tuple[Tensor, Tensor]:
 
 
 def inference_pairs() -> dict[str, Pair]:
-    """Ideas of the Gaussian process: what was, what is."""
+    """Ideas for the Gaussian process: old code, new code."""
     K, y = make_task()
     posterior, _ = mirror_descent(K, y, n_way=N_WAY)
     mean, var = posterior.mean.mT.contiguous(), posterior.var.mT.contiguous()
@@ -107,7 +107,7 @@ def inference_pairs() -> dict[str, Pair]:
 
 
 def network_pairs() -> dict[str, Pair]:
-    """Ideas around the network."""
+    """Ideas for the network."""
     network = make_backbone("conv4s", generator=torch.Generator().manual_seed(0))
     other = make_backbone("conv4s", generator=torch.Generator().manual_seed(0)).to(memory_format=torch.channels_last)
     x = torch.randn(1, N_POINTS, 1, 28, 28, generator=torch.Generator().manual_seed(0))
@@ -131,7 +131,7 @@ def network_pairs() -> dict[str, Pair]:
 
 
 def maml_pairs() -> dict[str, Pair]:
-    """Ideas of methods that adapt the network to each task: one task of MAML, one step."""
+    """Ideas for methods that adapt the network: one task of MAML, one step."""
     backbone = make_backbone("conv4s", generator=torch.Generator().manual_seed(0)).to(memory_format=torch.channels_last)
     method = make_method("maml", backbone, n_steps=1, step_size=0.1)
     x = torch.randn(1, N_POINTS, 1, 28, 28, generator=torch.Generator().manual_seed(0))
@@ -157,7 +157,6 @@ def maml_pairs() -> dict[str, Pair]:
 
 
 def main() -> None:
-    """Measure, print and save."""
     rows = []
     for idea, pair in (inference_pairs() | network_pairs() | maml_pairs()).items():
         before, after = in_turns(pair)

@@ -1,17 +1,17 @@
-"""Whether the classifier's decisions are right, on scikit-learn's digits (5-way 5-shot where nothing else is said).
+"""Quality of the classifier's decisions on scikit-learn's digits (5-way 5-shot unless noted).
 
 1. `uncertainty`: time of a million samples per query against that of the moments.
-2. `novelty`: area under the ROC curve for the five other digits as unknowns, beside other scores; shares of known and
+2. `novelty`: area under the ROC curve for the five other digits as unknowns, against other scores; shares of known and
    unknown digits above `novelty_threshold`.
 3. `suspects`: how often one planted wrong label comes first.
-4. `suggest`: accuracy with 20 labels, of which one per class is given and 15 are chosen (three times five, or all at
-   once), beside labels chosen at random and by the largest epistemic uncertainty.
-5. `predict_set`: empirical coverage and mean size of the sets, for several ways and shots, beside crepes on the same
+4. `suggest`: accuracy with 20 labels, one given per class and 15 chosen (three times five, or all at once), against
+   labels chosen by the largest epistemic uncertainty, and 20 to 40 labels chosen at random.
+5. `predict_set`: empirical coverage and mean size of the sets for several ways and shots, against crepes on the same
    leave-one-out scores.
-6. `reject`: errors among the accepted and share of the accepted at a target of 0.05, beside other rules; on glyphs too.
-7. `add`: time of a fit on 20 classes of 10 examples against that of adding the last one.
+6. `reject`: error and share of accepted queries at a target of 0.05, against other rules; also on glyphs.
+7. `add`: time of adding the last of 20 x 10 examples against that of a fit.
 
-Times are processor time of one thread, so that they hold on a machine that is shared.
+Times are processor times of one thread, which hold on a shared machine.
 
     python benchmarks/decisions.py [--tasks 200] [--repeats 50] [--set-tasks 2000]
 """
@@ -36,7 +36,7 @@ from mirrorshot.classifier.predict import loo_proba
 
 SEED = 11
 N_SAMPLES = 1_000_000
-SETTINGS = ((2, 5), (5, 2), (5, 5), (5, 10), (10, 5))  # ways and shots of the sets
+SETTINGS = ((2, 5), (5, 2), (5, 5), (5, 10), (10, 5))  # ways and shots for `predict_set`
 
 
 def mean_and_error(values: list[float]) -> dict[str, float]:
@@ -78,7 +78,7 @@ def uncertainty_times(n_queries: int) -> dict[str, float]:
 
 
 def mahalanobis(episode: Episode, X: NDArray[np.float64], shrinkage: float = 0.5) -> NDArray[np.float64]:
-    """Squared distance to the nearest class mean, with the shrunk covariance that the classes share."""
+    """Return squared distances to the nearest class mean, with a shrunk covariance shared by the classes."""
     labels = np.unique(episode.support_y)
     means = np.stack([episode.support_x[episode.support_y == label].mean(0) for label in labels])
     rest = episode.support_x - means[episode.support_y]
@@ -110,7 +110,7 @@ def novelty_scores(
 
 
 def novelty_auroc(n_tasks: int) -> dict[str, dict[str, float]]:
-    """Ten classes are drawn; the first five are the task, and the queries of the others are unknown."""
+    """Draw ten classes: the first five are the task, the queries of the others are unknown."""
     found: dict[str, list[float]] = defaultdict(list)
     for all_ten in draw(10, 5, n_tasks):
         known = all_ten.support_y < 5
@@ -122,7 +122,7 @@ def novelty_auroc(n_tasks: int) -> dict[str, dict[str, float]]:
 
 
 def novelty_rates(n_tasks: int) -> dict[str, dict[str, float]]:
-    """Shares of known and unknown queries above `novelty_threshold(0.05)`, five of ten digits known."""
+    """Return shares of known and unknown queries above `novelty_threshold(0.05)`; five of ten digits are known."""
     found = {}
     for n_shot in (1, 2, 5):
         rates = []
@@ -154,7 +154,7 @@ def largest_epistemic(model: FewShotClassifier, pool: NDArray[np.float64], k: in
 
 
 def grow(pool: Episode, start: NDArray[np.intp], choose: Chooser, n_labels: int, k: int) -> float:
-    """Accuracy on the query when labels are asked for, `k` at a time."""
+    """Return the accuracy on the query after requests for labels, `k` at a time."""
     rows = start
     while True:
         model = FewShotClassifier().fit(pool.support_x[rows], pool.support_y[rows])
@@ -182,7 +182,7 @@ def label_accuracies(n_repeats: int) -> dict[str, dict[str, float]]:
 
 
 def crepes_sets(model: FewShotClassifier, X: NDArray[np.float64], coverage: float) -> NDArray[np.bool_]:
-    """Sets of crepes (not smoothed) from leave-one-out probabilities of the examples."""
+    """Return sets of crepes (not smoothed) from leave-one-out probabilities of the examples."""
     y = model.fitted_.support.y
     own = loo_proba(model.fitted_, np.ones(len(y)))[np.arange(len(y)), y]
     classifier = ConformalClassifier().fit(1.0 - own)
@@ -214,13 +214,13 @@ def set_coverage(n_way: int, n_shot: int, n_tasks: int, coverage: float = 0.9) -
 
 
 def lowest_passing(top: NDArray[np.float64], risk: NDArray[np.float64], target_risk: float) -> float:
-    """The lowest of descending probabilities at which a risk is small enough; infinite if there is none."""
+    """Return the lowest of descending probabilities whose risk is within the target; infinity if there is none."""
     passing = top[risk <= target_risk]
     return float(passing[-1]) if len(passing) else np.inf
 
 
 def other_thresholds(model: FewShotClassifier, target_risk: float) -> dict[str, float]:
-    """Rules that `reject` could follow: errors counted, and the probabilities as ten examples beside those counted."""
+    """Return thresholds of other rules: counted errors, alone and with the probabilities as ten more examples."""
     y = model.fitted_.support.y
     prob = loo_proba(model.fitted_, np.ones(len(y)))
     order = (-prob.max(1)).argsort(kind="stable")
@@ -234,7 +234,7 @@ def other_thresholds(model: FewShotClassifier, target_risk: float) -> dict[str, 
 
 
 def rejection(episodes: list[Episode], target_risk: float = 0.05) -> dict[str, dict[str, float]]:
-    """Errors among all accepted queries of all tasks, and how many are accepted."""
+    """Return the error of all accepted queries, and the share of accepted ones."""
     wrong: list[float] = []
     accepted, errors = defaultdict(list), defaultdict(list)
     for episode in episodes:
@@ -271,7 +271,7 @@ def rejections(n_tasks: int) -> dict[str, dict[str, float]]:
 
 
 def add_times(n_features: int, noise: float, repeats: int = 5) -> dict[str, float]:
-    """Median times for 20 classes of 10 examples: a fit on all, and adding the last to the others."""
+    """Return median times for 20 classes of 10 examples: a fit of all, and adding the last one."""
     rng = np.random.default_rng(SEED)
     centres = rng.normal(size=(20, n_features))
     labels = rng.permutation(np.repeat(np.arange(20), 10))

@@ -1,9 +1,9 @@
-"""Random edits of `FewShotClassifier`: is each what a fit of the same examples gives?
+"""Random edits of `FewShotClassifier`, each compared with a fit of the same examples.
 
-Tasks have 2 to 4 classes and 1 to 6 features, every kernel, output scales from 1e-3 to 1e3, embeddings from 1e-3 to
-1e3, weights, prior scores, and mislabelled near-copies of examples. Each task is edited ten times in a row (`add`,
-`remove`, `partial_fit`, a new label), and after each edit bound, temperature and probabilities are compared with those
-of a fit. A few tasks choose their output scale themselves ("loo"), which solves anew by design.
+Tasks have 2 to 4 classes and 1 to 6 features, every kernel, output scales and sizes of embeddings from 1e-3 to 1e3,
+weights, prior scores, and mislabelled near-copies of examples. Each task is edited ten times in a row (`add`, `remove`,
+`partial_fit`, a new label). After each edit, bound, temperature and probabilities are compared with those of a fit. A
+few tasks choose their output scale themselves ("loo"), which by design solves from the start.
 
     python benchmarks/edits.py [--edits 20000] [--seed 0] [--processes 2] [--stop-after SECONDS]
 """
@@ -36,16 +36,16 @@ class Examples(NamedTuple):
     prior: NDArray[np.float64] | None
 
     def take(self, rows: Any) -> "Examples":
-        """Some of them."""
+        """Return some of the examples."""
         return Examples(*(None if part is None else part[rows] for part in self))
 
     def join(self, more: "Examples") -> "Examples":
-        """These, then others."""
+        """Return these examples, then others."""
         return Examples(*(None if a is None else np.concatenate([a, b]) for a, b in zip(self, more, strict=True)))
 
 
 class Edit(NamedTuple):
-    """One edit against a fit: what it was, and the largest differences."""
+    """One edit: its kind, and the largest differences from a fit."""
 
     task: int
     kind: str
@@ -59,7 +59,7 @@ class Edit(NamedTuple):
 
 
 class Task:
-    """A classifier that is edited at random, and its examples."""
+    """A classifier with random edits, and its examples."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.rng = rng = np.random.default_rng((seed, number))
@@ -96,7 +96,7 @@ class Task:
         return {**parameters, "kernel": self.kernel, "lengthscale": self.size * float(rng.choice([0.3, 1.0, 3.0]))}
 
     def draw(self, labels: NDArray[np.int64]) -> Examples:
-        """New examples of these classes; some labels are wrong."""
+        """Draw examples of these classes."""
         rng, n = self.rng, len(labels)
         x = self.size * (self.centres[labels] + self.noise * rng.normal(size=(n, self.n_features)))
         weight = rng.choice([0.5, 1.0, 2.0, 7.0], size=n) if self.has_weights else np.ones(n)
@@ -104,7 +104,7 @@ class Task:
         return Examples(x, labels, weight, prior)
 
     def more(self) -> Examples:
-        """Examples to add: ordinary ones, surprising labels, or near-copies of examples with another label."""
+        """Draw examples to add: ordinary ones, surprising labels, or near-copies with another label."""
         rng, kind = self.rng, self.rng.choice(["ordinary", "surprising", "copy"])
         known = self.model.classes_
         new = self.draw(rng.choice(known[known < self.n_way], size=rng.integers(1, 4)))
@@ -138,18 +138,18 @@ class Task:
         return "partial_fit" if self.is_declared else "add"
 
     def spare(self) -> NDArray[np.intp]:
-        """At most one example of each class that has two."""
+        """Return at most one example of each class with two or more."""
         rows = [np.flatnonzero(self.examples.y == label) for label in np.unique(self.examples.y)]
         return np.array([self.rng.choice(row) for row in rows if len(row) > 1], dtype=np.intp)
 
     def remove(self, rows: NDArray[np.intp]) -> str:
-        """Take examples out."""
+        """Remove examples."""
         self.model.remove(rows, drop_class=True)
         self.examples = self.examples.take(np.delete(np.arange(len(self.examples.y)), rows))
         return "remove"
 
     def relabel(self, row: int) -> str:
-        """Give an example another label: it is added with the new one, and removed with the old one."""
+        """Change the label of an example: add it with the new label, then remove the old one."""
         others = np.setdiff1d(self.model.classes_, self.examples.y[row])
         moved = self.examples.take([row])._replace(y=self.rng.choice(others, size=1))
         self.model.add(moved.x, moved.y, moved.weight, moved.prior)
@@ -158,7 +158,7 @@ class Task:
         return "relabel"
 
     def compare(self, kind: str) -> Edit:
-        """The edited classifier against a fit of its examples."""
+        """Compare the edited classifier with a fit of its examples."""
         fresh, given = FewShotClassifier(**self.parameters), self.examples
         if self.is_declared:
             fresh.partial_fit(given.x, given.y, np.arange(self.n_way), given.weight, given.prior)
@@ -176,7 +176,6 @@ class Task:
 
 
 def run_task(number: int, seed: int) -> list[Edit]:
-    """All edits of one task."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         task = Task(number, seed)
@@ -195,7 +194,7 @@ def _watched(edits: list[Edit]) -> list[Edit]:
 
 
 def summary(edits: list[Edit]) -> dict[str, Any]:
-    """The largest differences, by how the edit was solved, and how often each kind came."""
+    """Return the largest differences by way of solution, and the number of edits of each kind."""
     figures: dict[str, Any] = {
         "n_edits": len(edits),
         "tolerance": TOLERANCE,
@@ -217,7 +216,6 @@ def summary(edits: list[Edit]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--edits", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)

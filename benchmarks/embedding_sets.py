@@ -5,7 +5,7 @@
 | digits | 10 handwritten digits (scikit-learn) | 1,797 | 8 x 8 pixels, unit norm |
 | glyphs | 58 characters drawn by matplotlib's fonts | 2,784 | 16 x 16 pixels, unit norm |
 
-Features are made without labels. Every function returns `(X, y)` as float64 and int64 arrays.
+No labels are used to make features. Every function returns `(X, y)` as float64 and int64 arrays.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ def digits() -> Arrays:
 
 
 def glyphs() -> Arrays:
-    """Characters as drawn by the typefaces that ship inside matplotlib, slightly moved and turned."""
+    """Return characters drawn with the fonts of matplotlib, slightly moved and rotated."""
     import matplotlib
     from PIL import Image, ImageDraw, ImageFont
 

@@ -1,13 +1,13 @@
-r"""Measure the encoders that pip can install: accuracy, size, time, and what `auto` chooses.
+r"""Accuracy, size and time of the encoders that pip can install, and the choices of `auto`.
 
     MIRRORSHOT_DATA=FOLDER python benchmarks/encoders.py        # writes results/encoders.json
 
 - Photographs: test classes of CUB and mini-ImageNet, 5 classes, logistic regression (C = 1000) on unit features.
 - Characters: EMNIST drawn clean, inverted, on tinted paper, in blue ink, and in uneven light; `FewShotClassifier` with
-  the character network, the image network, and the one that `auto` chooses from the examples of each task.
-- Looks: the share of single images that are taken for characters, as `mirrorshot serve` judges the first one.
+  the character network, the image network, and the choice of `auto` for the examples of each task.
+- Looks: the share of single images that are taken for characters, as `mirrorshot serve` decides by the first image.
 - Texts: first sentences of the docstrings of SciPy, scikit-learn and the standard library; a class is a subpackage.
-- Tables: iris, wine, breast cancer, with kernel cosine, rbf and as `Model.fit` chooses.
+- Tables: iris, wine, breast cancer, with the kernels cosine and rbf and the choice of `Model.fit`.
 
 Times are CPU seconds of one thread.
 """
@@ -41,7 +41,7 @@ PARTS = ("photographs", "texts", "tables", "characters", "looks")
 VARIANTS = ("clean", "inverted", "tinted", "blue ink", "uneven light")
 SIZES = {"pixels": 0.0, "efficientnet-lite0": 17.4, "efficientnet-lite1": 20.2, "efficientnet-lite2": 22.7,
          "tfidf": 0.0, "wordllama": 19.2, "minilm": 83.5}  # fmt: skip
-"""Megabytes that pip fetches."""
+"""Megabytes of the download by pip."""
 
 TEXT_PACKAGES = {
     "scipy": [f"scipy.{name}" for name in ("cluster.hierarchy", "fft", "integrate", "interpolate", "linalg", "ndimage",
@@ -74,7 +74,7 @@ def linear_accuracy(X: np.ndarray, y: np.ndarray, n_shot: int) -> float:
 
 
 def measured(name: str, sets: dict[str, tuple[list, np.ndarray]]) -> dict[str, object]:
-    """Accuracy on sets of items, and time."""
+    """Return accuracy on sets of items, and time."""
     started = time.process_time()
     encoder = make_encoder(name)
     row: dict[str, object] = {"megabytes": SIZES[name], "seconds_to_make": time.process_time() - started}
@@ -89,7 +89,7 @@ def measured(name: str, sets: dict[str, tuple[list, np.ndarray]]) -> dict[str, o
 
 
 def drawn(ink: np.ndarray, how: str, rng: np.random.Generator) -> Image.Image:
-    """A character, white on black, as if it were written and photographed in some way."""
+    """Return a character, given white on black, as written and photographed in some way."""
     share = np.pad(np.asarray(Image.fromarray(ink).resize((64, 64), Image.Resampling.BICUBIC), np.float32) / 255, 10)
     if how in ("clean", "inverted"):
         return Image.fromarray(np.round(255 * (share if how == "inverted" else 1 - share)).astype(np.uint8))
@@ -110,7 +110,7 @@ def png(image: Image.Image) -> bytes:
 
 
 def characters(folder: Path) -> list[dict[str, object]]:
-    """Accuracy of `FewShotClassifier` with each encoder, and with the one that `auto` chooses."""
+    """Return accuracies of `FewShotClassifier` with each encoder, and with the choice of `auto`."""
     packed, rng = np.load(folder / "emnist.npz"), np.random.default_rng(0)
     classes = np.unique(packed["labels"])[1::2]
     rows_of = np.concatenate([np.flatnonzero(packed["labels"] == c)[:25] for c in classes])
@@ -141,7 +141,7 @@ def characters(folder: Path) -> list[dict[str, object]]:
 
 
 def looks(folder: Path) -> list[dict[str, object]]:
-    """Share of images that look like characters, one at a time."""
+    """Return the share of single images that look like characters."""
     packed, rng = np.load(folder / "emnist.npz"), np.random.default_rng(0)
     inks = packed["images"][:: len(packed["images"]) // 500]
     digits = [Image.fromarray((255 - 15.9 * image).clip(0, 255).astype(np.uint8)) for image in load_digits().images]
@@ -156,13 +156,13 @@ def looks(folder: Path) -> list[dict[str, object]]:
 
 
 def first_sentences(module_name: str) -> list[str]:
-    """First sentences of the docstrings of a package, without those that are a few words."""
+    """Return first sentences of the docstrings of a package, without those of a few words."""
     modules = [importlib.import_module(module_name)]
     for found in pkgutil.iter_modules(getattr(modules[0], "__path__", [])):
         if not found.name.startswith(("test", "__", "_test")):
             try:
                 modules.append(importlib.import_module(f"{module_name}.{found.name}"))
-            except Exception:  # some modules need what is not installed
+            except Exception:  # some modules need missing packages
                 continue
     texts: dict[str, None] = {}
     for module in modules:

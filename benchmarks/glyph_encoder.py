@@ -1,13 +1,13 @@
-r"""Make the encoder `glyphs` that is part of the package, and measure it on handwritten digits.
+r"""Make the packaged encoder `glyphs`, and measure it on handwritten digits.
 
     mirrorshot train --data glyphs --n-query 10 --episodes 6000 --set method_options.kernel=cosine \
         --set validate_every=1000 --set n_validation_tasks=50 --set n_tune_tasks=20 --output runs/glyph-encoder
     python benchmarks/glyph_encoder.py --run runs/glyph-encoder     # writes src/mirrorshot/encoders/glyphs.safetensors
-    python benchmarks/glyph_encoder.py                              # measures the one that is there
+    python benchmarks/glyph_encoder.py                              # measures the present file
 
-Embeddings go through `FewShotClassifier` with its defaults: 5 classes, 15 queries per class. Digits are those of
-scikit-learn, which training never saw; but that a blurred picture goes beside the features of the network was chosen on
-digits, EMNIST and Omniglot. Characters are those of the validation.
+`FewShotClassifier` with its defaults classifies the embeddings: 5 classes, 15 queries per class. Digits are those of
+scikit-learn, which training never used; but the blurred image beside the features of the network was chosen on digits,
+EMNIST and Omniglot. Characters are the validation characters.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from mirrorshot.training.folder import read_log
 
 
 def make(run: Path) -> dict[str, float]:
-    """Write the file: the network, and the means of both parts over the training characters."""
+    """Write the weights of the network, and the means of both parts over the training characters."""
     network = read_run(run)
     pictures = load_glyphs("train").items[::5, 0].numpy()
     centres = [part.mean(0) for part in glyph_parts(glyph_network(network.tensors()), pictures)]

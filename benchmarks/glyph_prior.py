@@ -1,12 +1,12 @@
-"""Make the prior of the encoder `glyphs` that is part of the package, and measure it on typeface characters.
+"""Make the packaged prior of the encoder `glyphs`, and measure it on characters of fonts.
 
     python benchmarks/glyph_prior.py --choose   # shrinkage and share of the mean, leaving out kinds of shifts
     python benchmarks/glyph_prior.py --make     # writes src/mirrorshot/encoders/glyphs.prior, then measures it
-    python benchmarks/glyph_prior.py            # measures the one that is there
+    python benchmarks/glyph_prior.py            # measures the present file
 
-Characters are those that the encoder was not trained on (`load_glyphs("val")`). A domain is 100 of them under one draw
-of simulated shifts (`data.shifts`). The prior is learned on four fifths of the characters and measured on the others
-under other shifts: defaults and prior see the same tasks, 15 queries a class. No handwriting is used.
+The encoder was not trained on the characters (`load_glyphs("val")`). A domain is 100 of them under one draw of
+simulated shifts (`data.shifts`). The prior is learned on four fifths of the characters and measured on the others
+under other shifts. Defaults and prior are tested on the same tasks, with 15 queries per class. No handwriting is used.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SEED = 2026
 N_DOMAINS, N_MEASURED, N_CHARACTERS = 60, 12, 100
 SHRINKAGES, CENTRES = (1.0, 0.85, 0.7, 0.5, 0.3), (0.5,)
 SHRINKAGE, CENTRE = 0.7, 0.5  # of the packaged prior
-STRONG = 0.3  # strength of a shift in the domains that are left out
+STRONG = 0.3  # least strength of a shift in the domains that are left out
 KINDS = ((5, 1), (5, 5), (15, 1), (15, 5))
 
 
@@ -45,7 +45,7 @@ class Domain(NamedTuple):
 
 
 def make_domains(n: int, *, learning: bool) -> list[Domain]:
-    """Domains of the characters to learn from, or of the others; the first is without a shift."""
+    """Return domains of the characters to learn from, or of the others; the first has no shift."""
     source, encoder = load_glyphs("val"), Glyphs()
     rng, generator = np.random.default_rng(SEED + learning), torch.Generator().manual_seed(SEED + learning)
     labels = source.labels.numpy()
@@ -61,9 +61,9 @@ def make_domains(n: int, *, learning: bool) -> list[Domain]:
 
 
 def rows_left_out(domains: list[Domain], settings: list[tuple[float, float]], of_a_kind: int) -> list[list[Row]]:
-    """For each setting, tasks in the domains with most of a kind of shift, after statistics from those without it.
+    """Leave out each kind of shift: for each setting, measure tasks in the domains with the strongest shifts of a kind.
 
-    Statistics come from half of the characters, tasks have those of the other half.
+    The statistics come from domains without this kind, and from the other half of the characters.
     """
     unit = FeatureMap(unit=True)
     parts = [(unit(d.X), d.y, d.strengths) for d in domains]
@@ -79,7 +79,7 @@ def rows_left_out(domains: list[Domain], settings: list[tuple[float, float]], of
 
 
 def choose(domains: list[Domain]) -> list[dict[str, Any]]:
-    """Mean NLL at the best temperature with each setting, by kind of task."""
+    """Return the mean NLL at the best temperature for each setting, by kind of task."""
     settings = list(itertools.product(SHRINKAGES, CENTRES))
     kinds = {f"{n_way}-way {n_shot}-shot": (n_way, n_shot) for n_way, n_shot in KINDS}
     return [
@@ -93,10 +93,10 @@ def choose(domains: list[Domain]) -> list[dict[str, Any]]:
 
 
 def make(domains: list[Domain]) -> Prior:
-    """The map of all domains, and the temperature of kinds of shifts that the map has not seen.
+    """Make the map from all domains, and the temperature from kinds of shifts that were left out of the map.
 
-    Rejected: temperatures of other domains with the kinds that the map has seen. They are lower, by 0.15 in the
-    logarithm, and too sure in domains that nobody has.
+    Rejected: temperatures from other domains with kinds of shifts that are in the map. They are lower by 0.15 in the
+    logarithm, and overconfident in new domains.
     """
     statistics = measure([(FeatureMap(unit=True)(domain.X), domain.y) for domain in domains])
     (rows,) = rows_left_out(domains, [(SHRINKAGE, CENTRE)], 5)
@@ -106,7 +106,7 @@ def make(domains: list[Domain]) -> Prior:
 
 
 def compare(domains: list[Domain], prior: Prior, n_tasks: int) -> list[dict[str, Any]]:
-    """Defaults and prior in each domain: means over domains."""
+    """Compare defaults and prior: means over domains."""
     rows = []
     for n_way, n_shot in KINDS:
         for name, method in (("defaults", FewShotClassifier()), ("prior", FewShotClassifier(prior=prior))):

@@ -1,17 +1,17 @@
-"""Whether the head of the image network, which its weights bring along, makes a prior: no data set is needed for it.
+"""Priors from the classification head of the image network, which need no data set.
 
 Maps: `x + ((x V^T) g) V` with the metric `(1 - s) I + s W'W / mean eigenvalue` of the weights `W` of the head (1000 x
-1280, rows centred), in the space of square roots (`W` times the root of the features' expectation) or of the features.
-The expectation is that of `relu6` of the normal distribution that the last batch normalisation names; it is also tried
-as a centre (there `s` is the share of the examples' mean that is subtracted after it). `s` is chosen on the sets of the
-other domains (accuracy, mean over shots) and tested on the one left out.
+1280, rows centred), in the space of square roots (`W` times the root of the expected features) or of features. The
+expectation is that of `relu6` of a normal variable with the moments of the last batch normalisation. It is also tried
+as a centre; then `s` is the share of the examples' mean that is subtracted afterwards. `s` is chosen on the sets of the
+other domains (accuracy, mean over shots) and tested on the domain left out.
 
-One-shot temperature: the logarithm of the factor that is missing from the temperature of the defaults is regressed on
-one statistic of the examples (head's largest probability, entropy, energy, ...) over the other domains' sets.
+One-shot temperature: the logarithm of the best factor on the default temperature is regressed on one statistic of the
+examples (head's largest probability, entropy, energy, ...) over the sets of the other domains.
 
     python benchmarks/head_prior.py FOLDER [--make] [--tasks 80] [--jobs 2]
 
-`--make` writes the embeddings first (about 5,200 pictures of `MIRRORSHOT_DATA`, three minutes on two cores).
+`--make` writes the embeddings first (about 5,200 images of `MIRRORSHOT_DATA`, three minutes on two cores).
 """
 
 import argparse
@@ -49,7 +49,7 @@ Weights = dict[str, NDArray[np.float64]]
 
 
 def make_sets(folder: Path, data: Path) -> None:
-    """Embeddings of 20 to 22 pictures of a class, through the image network."""
+    """Write embeddings of 20 to 22 images per class by the image network."""
     encode = make_encoder(PHOTOS).encode
     folder.mkdir(parents=True, exist_ok=True)
     mini = ("miniimagenet84_0.npz", "miniimagenet84_1.npz")
@@ -65,7 +65,7 @@ def make_sets(folder: Path, data: Path) -> None:
 
 
 def read_head() -> Weights:
-    """Weights and bias of the classifier, and the expectation of the features."""
+    """Return weights and bias of the head, and the expected features."""
     package, digest, _ = NETWORKS[PHOTOS]
     found = read_torch_file(read_weights(package, "models/*.pth", digest, install="'mirrorshot[images]'"))
     mean, std = found["_bn1.bias"].astype(np.float64), np.abs(found["_bn1.weight"].astype(np.float64))
@@ -81,7 +81,7 @@ def _ramp(mean: NDArray[np.float64], std: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def head_map(head: Weights, share: float, *, root: bool, rank: int, centred: bool) -> FeatureMap:
-    """The map of a metric between the identity (share 0) and that of the head (share 1)."""
+    """Return the map of a metric between the identity (share 0) and that of the head (share 1)."""
     W = head["W"] - head["W"].mean(0)
     W = W * np.sqrt(head["expected"]) if root else W
     _, values, V = np.linalg.svd(W, full_matrices=False)
@@ -94,7 +94,7 @@ def head_map(head: Weights, share: float, *, root: bool, rank: int, centred: boo
 
 
 def classifiers(head: Weights) -> dict[str, Any]:
-    """The defaults, and those with a prior of the head."""
+    """Return classifiers with the defaults, and with priors from the head."""
 
     def prior(map: FeatureMap, centre: float = 1.0) -> FewShotClassifier:
         return FewShotClassifier(prior=Prior(map, 30.0, centre, BROAD_TEMPERATURE))
@@ -111,7 +111,7 @@ def classifiers(head: Weights) -> dict[str, Any]:
 
 
 def statistics(head: Weights, x: NDArray[np.float64]) -> dict[str, float]:
-    """What the head sees in the examples of a task, each a logarithm or of the size of one."""
+    """Return statistics of the examples by the head, each on a logarithmic scale."""
     logits = x @ head["W"].T + head["b"]
     log_prob = log_softmax(logits, axis=-1)
     entropy = -(np.exp(log_prob) * log_prob).sum(-1)
@@ -134,7 +134,7 @@ def best_factor(prob: NDArray[np.float64], y: NDArray[np.int64]) -> float:
 
 
 def measure(folder: Path, head: Weights, n_tasks: int, jobs: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Scores of every method and, at one shot, what the temperature rules need, by set."""
+    """Return scores of every method and, for one shot, inputs of the temperature rules, by set."""
     found: dict[str, Any] = {}
     shown: dict[str, Any] = {}
     for name in DOMAINS:
@@ -157,7 +157,7 @@ def measure(folder: Path, head: Weights, n_tasks: int, jobs: int) -> tuple[dict[
 
 
 def others(name: str) -> list[str]:
-    """Sets of the other domains."""
+    """Return the sets of the other domains."""
     return [other for other, domain in DOMAINS.items() if domain != DOMAINS[name]]
 
 
@@ -166,7 +166,7 @@ def gain(found: dict[str, Any], name: str, n_shot: int, method: str, metric: str
 
 
 def left_out(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each family of maps with the share that the other domains prefer, against the defaults in pairs."""
+    """Return paired differences from the defaults for each family of maps, at the best share of the other domains."""
     rows = []
     families = {m.rsplit(", ", 1)[0] for _, _, m in found} - {"defaults"}
     for family in sorted(families):
@@ -189,7 +189,7 @@ def left_out(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def temperature_rules(shown: dict[str, Any]) -> list[dict[str, Any]]:
-    """One-shot gap and ECE of the sets left out: the defaults, a constant factor, and one of each statistic."""
+    """Return one-shot gap and ECE of the sets left out: defaults, a constant factor, and a factor by each statistic."""
     rows = []
     for rule in ["defaults", "constant", *next(iter(shown.values()))["seen"][0]]:
         for name, own in shown.items():

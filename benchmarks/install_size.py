@@ -2,8 +2,8 @@
 
     python benchmarks/install_size.py
 
-A wheel is built from this folder and installed with the versions of constraints.txt; pip itself is not counted. Torch,
-CUDA and matplotlib must not be among the packages.
+A wheel is built from this checkout and installed with the versions of constraints.txt; pip itself is not counted.
+Torch, CUDA and matplotlib must not be among the packages.
 """
 
 import os

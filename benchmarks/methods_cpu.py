@@ -1,10 +1,10 @@
-"""Does every method learn? On glyphs, with one small budget for all.
+"""Accuracy of every method before and after a short training on glyphs, with one budget for all.
 
     python benchmarks/methods_cpu.py [--methods protonet,dkt] [--episodes 400]
 
-5-way 1-shot accuracy on validation characters before and after training, and on handwritten digits. Every method sees
-the same number of episodes (methods that are pre-trained: steps of 85 pictures, as many as an episode has). Results are
-kept after each method; methods that are in the file already are left out unless they are named.
+5-way 1-shot accuracy on validation characters before and after training, and on handwritten digits. Every method
+trains on the same number of episodes (pre-trained methods: steps of 85 images, the size of an episode). Results are
+saved after each method; methods in the file are skipped unless named.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SEED = 1
 
 
 def settings(method: str, episodes: int) -> Config:
-    """The same budget for all, with what the preset says of the method."""
+    """Return the common budget with the preset of the method."""
     preset = preset_settings("default", "glyphs", 1, method)
     budget = {
         "n_episodes": episodes, "validate_every": max(1, episodes // 4), "n_validation_tasks": 40, "n_tune_tasks": 20,
@@ -44,12 +44,12 @@ def settings(method: str, episodes: int) -> Config:
 
 
 def accuracy(run: Run, dataset: Dataset, tasks: int) -> float:
-    """5-way 1-shot accuracy on the test classes of a data set."""
+    """Return the 5-way 1-shot accuracy on the test classes of a data set."""
     return evaluate_run(run, dataset, n_tasks=tasks, seeds=(1, 2), n_query=15).accuracy
 
 
 def measure(method: str, dataset: Dataset, episodes: int, tasks: int) -> dict[str, Any]:
-    """Train one method; accuracies before and after."""
+    """Train one method; return accuracies before and after."""
     config = resolve_options(settings(method, episodes), dataset)
     folder = Path("runs") / NAME / method
     shutil.rmtree(folder, ignore_errors=True)
@@ -70,7 +70,7 @@ def measure(method: str, dataset: Dataset, episodes: int, tasks: int) -> dict[st
 
 
 def known_rows() -> list[dict[str, Any]]:
-    """Rows of an earlier run."""
+    """Return the rows of an earlier run."""
     path = RESULTS / f"{NAME}.json"
     return json.loads(path.read_text())["rows"] if path.exists() else []
 

@@ -7,8 +7,8 @@
 | texts | docstrings by module, descriptions of Debian packages by section, manual pages by section | `--text-encoder` |
 | tables | iris, wine, breast cancer, standardised; digits as pixels (scikit-learn) | - |
 
-Pictures come from `MIRRORSHOT_DATA`; mini-ImageNet's are 84 x 84, not the originals. Texts are those of the machine:
-docstrings of installed packages, `apt-cache dumpavail`, `/usr/share/man`; sets with too few texts are left out.
+Images come from `MIRRORSHOT_DATA`; those of mini-ImageNet are 84 x 84, not the originals. Texts come from the machine:
+docstrings of installed packages, `apt-cache dumpavail`, `/usr/share/man`. Sets with too few texts are left out.
 
     MIRRORSHOT_DATA=... python benchmarks/real_embedding_sets.py FOLDER [--only photos texts ...]
 """
@@ -124,7 +124,7 @@ def manuals() -> Labelled:
 
 
 def write(folder: Path, name: str, items: Labelled, encode: Callable[[list[Any]], NDArray[Any]]) -> None:
-    """Encode up to 100 items of each class that has 20 or more, in a fixed random order."""
+    """Encode up to 100 items of each class with 20 or more, in a fixed random order."""
     rng = np.random.default_rng(0)
     kept = {c: [x[i] for i in rng.permutation(len(x))[:100]] for c, x in sorted(items.items()) if len(x) >= 20}
     if len(kept) < 2:

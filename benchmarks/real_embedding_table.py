@@ -1,4 +1,4 @@
-"""The table "How it compares" of README.md, from results/real_embeddings.json: run without arguments."""
+"""Print the table "How it compares" of README.md from results/real_embeddings.json; no arguments."""
 
 import json
 from pathlib import Path
@@ -22,14 +22,14 @@ NAMES = {
     "table-cancer": "breast cancer, 30 measurements",
     "table-iris": "iris, 4 measurements",
 }
-PACKAGED = "characters-"  # sets of the encoder that brings its prior
+PACKAGED = "characters-"  # sets of the encoder with a packaged prior
 DIGITS = {"accuracy": 1, "nll": 3, "ece": 3}
 
 
 def scores(methods: dict[str, Any], metric: str, own: str) -> tuple[float, float]:
-    """Of the classifier with that row, and of logistic regression with the C that is best on the test queries.
+    """Return the scores of the row `own` of the classifier, and of logistic regression with the best C on the queries.
 
-    For ECE the C is that of the best NLL.
+    For ECE, C is that of the best NLL.
     """
     rivals = [scored for name, scored in methods.items() if name.startswith("LR")]
     if metric == "accuracy":
@@ -38,7 +38,7 @@ def scores(methods: dict[str, Any], metric: str, own: str) -> tuple[float, float
 
 
 def cells(shots: list[dict[str, Any]], metric: str) -> list[str]:
-    """Two cells of one and five shots; the better number is bold, both if they are equal as printed."""
+    """Return two cells of one and five shots; the better number is bold, both if they are printed equal."""
     digits, sign = DIGITS[metric], 1 if metric == "accuracy" else -1
     own, other = [], []
     for result in shots:

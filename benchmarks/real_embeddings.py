@@ -2,16 +2,16 @@
 
 Rivals: logistic regression on unit-norm embeddings with the best C of {1, 10, 100, 1000, 10000} chosen on the *test
 queries*, by accuracy for accuracy and by NLL for NLL; the nearest class mean by cosine (accuracy); and
-`GaussianProcessClassifier` on unit-norm embeddings (the first tasks only). All see the same tasks: 5 and 15 classes, 1
-and 5 shots, 15 queries a class (fewer where a class is small). `mirrorshot, prior`: for sets of photos, with a prior
-learned on the backgrounds of the *other* sets; for characters, with the packaged prior of `glyphs`, as `mirrorshot fit`
-has it. Targets: accuracy at most 0.2 points below the best rival, NLL at or below.
+`GaussianProcessClassifier` on unit-norm embeddings (the first tasks only). All get the same tasks: 5 and 15 classes, 1
+and 5 shots, 15 queries per class (fewer for small classes). `mirrorshot, prior`: for sets of photos, with a prior
+learned on the backgrounds of the *other* sets; for characters, with the packaged prior of `glyphs`, as in `mirrorshot
+fit`. Targets: accuracy at most 0.2 points below the best rival, NLL at most that of the best rival.
 
     python benchmarks/real_embedding_sets.py FOLDER
     python benchmarks/real_embeddings.py FOLDER [--tasks 600] [--gpc-tasks 20] [--sets photos-cub ...] [--jobs 2]
     python benchmarks/real_embedding_table.py   # the table of README.md
 
-With `--sets` the rows of other sets stay in the result file, each with the commit and the command of its own.
+With `--sets`, the rows of other sets stay in the result file, each with its own commit and command.
 
     python benchmarks/real_embeddings.py FOLDER --write-prior photos.prior   # from all backgrounds
 """
@@ -42,7 +42,7 @@ BACKGROUNDS = ("background-cub", "background-mini-imagenet", "photos-emnist")
 
 
 class Task(NamedTuple):
-    """Kind and number of tasks; `gpc_tasks` of them for the slowest rival."""
+    """Kind and number of tasks; the slowest rival gets `gpc_tasks` of them."""
 
     n_way: int
     n_shot: int
@@ -57,14 +57,14 @@ def read(folder: Path, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64
 
 @functools.cache
 def prior_without(folder: Path, name: str) -> Prior:
-    """A prior of the image encoder from the backgrounds that have nothing to do with a set."""
+    """Return a prior of the image encoder from the backgrounds of the other sets."""
     subject = name.removeprefix("photos-")
     others = [b for b in BACKGROUNDS if subject not in b]
     return learn_prior([read(folder, b) for b in others], encoder=ENCODER, learned_on=", ".join(others))
 
 
 def prior_for(folder: Path, name: str) -> Prior | None:
-    """The prior that a set is measured with, if there is one."""
+    """Return the prior for a set, if there is one."""
     if name.startswith("photos-"):
         return prior_without(folder, name)
     return Glyphs().prior if name.startswith("characters-") else None
@@ -81,7 +81,7 @@ def predict(method: Any, episode: Episode) -> NDArray[np.float64]:
 
 
 def predict_short(method: Any, episode: Episode) -> NDArray[np.float64]:
-    """The same for methods of inner products of unit-norm rows: coordinates in the span of the support are enough."""
+    """`predict` for methods of inner products of unit-norm rows, by coordinates in the span of the support."""
     x, q = unit_length(episode.support_x), unit_length(episode.query_x)
     values, vectors = np.linalg.eigh(x @ x.T)
     axes = vectors[:, values > 1e-9] / np.sqrt(values[values > 1e-9])
@@ -95,7 +95,7 @@ def nearest_mean(episode: Episode) -> NDArray[np.float64]:
 
 
 def score(prob: NDArray[np.float64], y: NDArray[np.int64]) -> dict[str, Any]:
-    """Accuracy and NLL of each task, ECE with 20 bins over all queries, mean confidence."""
+    """Return accuracy and NLL of each task, ECE with 20 bins over all queries, and mean confidence."""
     correct, top = prob.argmax(-1) == y, prob.max(-1)
     own = np.take_along_axis(prob, np.broadcast_to(y, prob.shape[:2])[..., None], -1)[..., 0]
     place = np.minimum((20 * top).astype(int), 19)
@@ -105,13 +105,13 @@ def score(prob: NDArray[np.float64], y: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def rivals(X: NDArray[np.float64], y: NDArray[np.int64], *, task: Task, jobs: int) -> dict[str, dict[str, Any]]:
-    """Scores of the other methods; `main` keeps them in the folder of the sets."""
+    """Return the scores of the rivals; `main` caches them in the folder of the sets."""
     episodes = draw(X, y, task.n_way, task.n_shot, task.n_tasks)
     labels, run, found = episodes[0].query_y, Parallel(n_jobs=jobs), {}
     for C in CS:
         prob = run(delayed(predict_short)(LogisticRegression(C=C, max_iter=1000), e) for e in episodes)
         found[f"LR C={C}"] = score(np.stack(prob), labels)
-    cosines = np.stack([nearest_mean(e) for e in episodes])  # they are no probabilities
+    cosines = np.stack([nearest_mean(e) for e in episodes])  # not probabilities
     found["nearest mean"] = {"accuracy": (cosines.argmax(-1) == labels).mean(1)}
     few = episodes[: task.gpc_tasks]
     if few:
@@ -145,7 +145,7 @@ def _summary(found: dict[str, Any]) -> dict[str, float]:
 
 
 def _paired(found: dict[str, Any], name: str) -> dict[str, Any]:
-    """Differences to the best rival in accuracy and in NLL over the same tasks, with 95 % intervals."""
+    """Return paired differences to the best rival in accuracy and NLL, with 95 % intervals."""
     result: dict[str, Any] = {}
     for metric, sign in (("accuracy", 1), ("nll", -1)):
         rivals = {k: v[metric] for k, v in found.items() if not k.startswith("mirrorshot") and metric in v}
@@ -173,7 +173,7 @@ def row(result: dict[str, Any], name: str) -> list[str]:
 
 
 def kept(names: list[str]) -> list[dict[str, Any]]:
-    """Rows of the result file about other sets, each with where it comes from."""
+    """Return the rows of other sets in the result file, each with its provenance."""
     path = RESULTS / "real_embeddings.json"
     if not path.exists():
         return []

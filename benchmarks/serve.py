@@ -1,10 +1,10 @@
-"""`mirrorshot serve` on this machine: latency for one user, load of many, and labels after the server is killed.
+"""`mirrorshot serve` on this machine: latency for one user, load by many, and labels after the server is killed.
 
     python benchmarks/serve.py                    # about two minutes, writes results/serve.json
     python benchmarks/serve.py --seconds 10       # a short load
 
-The server is a process of its own, asked over HTTP on loopback. Pictures are the digits of scikit-learn. The load of
-the machine is written down, because latencies depend on who else uses its cores.
+The server is a separate process, reached by HTTP on loopback. Images are the digits of scikit-learn. The load of the
+machine is recorded, because latencies depend on other programs.
 """
 
 import argparse
@@ -35,7 +35,7 @@ SEED = 0
 
 
 def digit_files() -> dict[int, list[bytes]]:
-    """PNG files of digits, by class."""
+    """Return PNG files of digits by class."""
     digits = load_digits()
     found: dict[int, list[bytes]] = {c: [] for c in range(N_CLASSES)}
     for image, label in zip(digits.images, digits.target, strict=True):
@@ -49,7 +49,7 @@ def digit_files() -> dict[int, list[bytes]]:
 
 @contextlib.contextmanager
 def serving(folder: Path, source: Path | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The server as a process, perhaps from another source folder: its address, and the process."""
+    """Run the server in a process, optionally from another source folder; yield its address and the process."""
     environment = os.environ | ({} if source is None else {"PYTHONPATH": str(source)})
     command = [sys.executable, "-m", "mirrorshot", "serve", "--port", "0", "--data-folder", str(folder)]
     process = subprocess.Popen(
@@ -64,7 +64,7 @@ def serving(folder: Path, source: Path | None = None) -> Iterator[tuple[str, sub
 
 
 def resident(process: subprocess.Popen[str]) -> float:
-    """Memory of the server in MiB."""
+    """Return the resident memory of the server in MiB."""
     pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
 
@@ -79,7 +79,7 @@ def milliseconds(call: Callable[[int], Any], n: int) -> dict[str, float]:
 
 
 def latency(url: str, files: dict[int, list[bytes]], n: int) -> dict[str, dict[str, float]]:
-    """One user with 5 examples of each of 5 classes, one request after the other."""
+    """Measure one user with 5 examples of each of 5 classes, one request after the other."""
     with httpx.Client(base_url=url, timeout=60) as http:
 
         def ok(answer: httpx.Response) -> Any:
@@ -127,7 +127,7 @@ def latency(url: str, files: dict[int, list[bytes]], n: int) -> dict[str, dict[s
 
 
 class Visitor:
-    """A user of the load: reads and writes at random, and keeps what the server must know."""
+    """A simulated user: reads and writes at random, and remembers the labels that the server must have."""
 
     def __init__(self, url: str, number: int, files: dict[int, list[bytes]], times: dict[str, list[float]]) -> None:
         self.http = httpx.AsyncClient(base_url=url, timeout=120)
@@ -138,7 +138,7 @@ class Visitor:
         self.n_strange = 0
 
     async def ask(self, kind: str, method: str, path: str, **options: Any) -> Any:
-        """One request, timed; None if it failed."""
+        """Send one request and record its time; return None if it failed."""
         began = time.perf_counter()
         try:
             answer = await self.http.request(method, path, **options)
@@ -150,7 +150,7 @@ class Visitor:
         return answer.json() if answer.status_code < 300 else None
 
     async def begin(self) -> None:
-        """Three classes of four pictures each, and a first question, for which the classifier is fitted."""
+        """Add three classes of four images each, and predict once to fit the classifier."""
         await self.ask("begin", "POST", "/api/sessions")
         for c in range(3):
             name = f"{c} of {self.number}"
@@ -160,7 +160,7 @@ class Visitor:
         await self.ask("first prediction", "POST", "/api/predict", content=self.files[0][0], headers=PNG)
 
     async def add(self, class_id: int | None, c: int) -> None:
-        """Add a picture of digit `c`."""
+        """Add an image of digit `c`; without a class, it goes to the pool."""
         picture = self.files[c][self.rng.integers(60)]
         path, values = ("/api/pool", {}) if class_id is None else ("/api/examples", {"class_id": class_id})
         values |= {"copies": True}
@@ -169,13 +169,13 @@ class Visitor:
             self.labels[answer["id"]] = class_id
 
     async def visit(self, until: float) -> None:
-        """Do one thing after another."""
+        """Do random steps until a time."""
         while time.perf_counter() < until:
             await self.step(self.rng.random())
-            await asyncio.sleep(float(self.rng.exponential(0.2)))  # people look before they click
+            await asyncio.sleep(float(self.rng.exponential(0.2)))  # time between clicks
 
     async def step(self, dice: float) -> None:
-        """Do one thing."""
+        """Do the step that a random number chooses."""
         c = int(self.rng.integers(3))
         some = int(self.rng.choice(list(self.labels)))
         if dice < 0.5:
@@ -203,7 +203,7 @@ class Visitor:
 
 
 async def load(url: str, process: subprocess.Popen[str], files: dict[int, list[bytes]], n: int, seconds: float) -> Any:
-    """Many users at once, for a while."""
+    """Simulate `n` users at once."""
     times: dict[str, list[float]] = {}
     memory = [resident(process)]
     users = [Visitor(url, number, files, times) for number in range(n)]
@@ -237,7 +237,7 @@ async def load(url: str, process: subprocess.Popen[str], files: dict[int, list[b
 
 
 async def write_until(http: httpx.AsyncClient, files: dict[int, list[bytes]], kept: dict[str, dict[int, int]]) -> None:
-    """Add labelled pictures until the server is gone; keep what it has acknowledged."""
+    """Add labelled images until the server is gone; keep the acknowledged labels."""
     session = (await http.post("/api/sessions")).json()["session"]
     auth = {"Authorization": f"Bearer {session}"}
     known = kept.setdefault(session, {})
@@ -253,7 +253,7 @@ async def write_until(http: httpx.AsyncClient, files: dict[int, list[bytes]], ke
 
 
 async def kill(folder: Path, files: dict[int, list[bytes]], seconds: float) -> tuple[int, int]:
-    """Kill the server in the middle of writes of 20 users; acknowledged labels, and those that are lost."""
+    """Kill the server during writes of 20 users; return the numbers of acknowledged and of lost labels."""
     kept: dict[str, dict[int, int]] = {}
     with serving(folder) as (url, process):
         clients = [httpx.AsyncClient(base_url=url, timeout=60) for _ in range(20)]

@@ -1,10 +1,10 @@
-"""The page of `mirrorshot serve` with 500 images and three people at once: first answer, and every interaction.
+"""Page of `mirrorshot serve` with 500 images and three people at once: time to the first answer and of interactions.
 
     python benchmarks/serve_afternoon.py          # about two minutes, writes results/serve_afternoon.json
 
-Three browser contexts label digits of scikit-learn at the same time, on the machine that also runs the server. The
-first answer is timed within the page, from the drop of 100 images to the first tile with an answer. Interactions are
-timed by the browser (Event Timing: from the key or click to the next frame; those below 16 ms are not listed).
+Three browser contexts label digits of scikit-learn at the same time, on the machine of the server. The first answer is
+timed in the page, from the drop of 100 images to the first tile with an answer. The browser times interactions (Event
+Timing: from the key or click to the next frame; those below 16 ms are not listed).
 """
 
 import argparse
@@ -44,7 +44,7 @@ KEYS = ("keydown", "click", "pointerup", "change")
 
 
 def digits() -> tuple[dict[int, list[dict[str, Any]]], list[dict[str, Any]]]:
-    """Files of examples by class, and of other digits of these classes, for Playwright."""
+    """Return files of examples by class, and of other digits of these classes, for Playwright."""
     data = load_digits()
     examples: dict[int, list[dict[str, Any]]] = {label: [] for label in CLASSES}
     pool: list[dict[str, Any]] = []
@@ -66,7 +66,7 @@ async def teach(page: Page, examples: dict[int, list[dict[str, Any]]]) -> None:
 
 
 async def label_many(page: Page) -> None:
-    """Move, label, accept, filter, sort and undo, as fast as somebody who knows the keys."""
+    """Move, label, accept, filter, sort and undo, as fast as an experienced user."""
     await page.locator("#filter-todo").click()
     await page.keyboard.press("g")
     for i in range(60):

@@ -1,12 +1,12 @@
-"""Embeddings of the copies that `mirrorshot serve` keeps against those of the images that were sent.
+"""Embeddings of the copies that `mirrorshot serve` stores, against embeddings of the uploaded images.
 
     MIRRORSHOT_DATA=FOLDER python benchmarks/serve_copies.py      # about ten minutes, writes results/serve_copies.json
 
 After a change of the encoder, stored images are embedded from copies (shorter side at most 320 pixels, JPEG of quality
-92; small images without loss), and images that arrive later from what was sent. So examples and queries may come from
-different files. Each row compares four ways to build tasks: examples and queries from originals or from copies.
+92; small images without loss), later images from the uploaded files. So examples and queries can come from different
+kinds of files. Each row compares four kinds of tasks: examples and queries from originals or from copies.
 
-- CUB, test classes: files of 192 pixels, which copies only compress anew.
+- CUB, test classes: files of 192 pixels, which copies only compress again.
 - CUB enlarged to 768 pixels: copies shrink and compress. These are not photographs of that resolution.
 - EMNIST, drawn at 28 pixels (kept without loss) and at 280 (compressed).
 """
@@ -43,7 +43,7 @@ def characters(folder: Path) -> tuple[list[Image.Image], NDArray[np.int64]]:
 
 
 def embeddings(encoder: Any, images: list[Image.Image]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Embeddings (n, D) of the images and of their copies, one image at a time as the server does."""
+    """Return embeddings (n, D) of images and of their copies, one image at a time as in the server."""
     originals = [encoder.encode([image])[0] for image in images]
     copies = [encoder.encode([Image.open(io.BytesIO(make_copy(image)))])[0] for image in images]
     return np.stack(originals), np.stack(copies)
@@ -54,7 +54,7 @@ def cosines(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
 
 
 def accuracies(X: dict[str, NDArray[Any]], y: NDArray[np.int64]) -> dict[str, float]:
-    """Accuracy over the same tasks for each pair of origins of examples and queries."""
+    """Return the accuracy on the same tasks for each pair of origins of examples and queries."""
     places = np.arange(len(y), dtype=float)[:, None]
     right: dict[str, list[float]] = {}
     for task in sample_episodes(places, y, n_way=5, n_shot=N_SHOT, n_query=N_QUERY, n_episodes=N_TASKS, seed=1):

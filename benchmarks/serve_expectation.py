@@ -1,13 +1,13 @@
-"""Whether the page of `mirrorshot serve` knows how many of the answers that it offers to accept are wrong.
+"""Accuracy of the expected number of wrong answers on the page of `mirrorshot serve`.
 
     MIRRORSHOT_DATA=FOLDER python benchmarks/serve_expectation.py   # minutes, writes results/serve_expectation.json
 
-Sessions have 5 classes of 5 examples, 200 further images of these classes and 12 of another one. The page accepts all
-answers, or those of probability 0.90 or more, that are not "none of these". Its interval (`static/expectation.js`, run
-in Chromium) is compared with the truth, before and after 20 of these answers, drawn at random, are checked.
+Sessions have 5 classes of 5 examples, 200 further images of these classes and 12 of another class. The page offers to
+accept all answers except "none of these", or those with a probability of at least 0.90. Its interval
+(`static/expectation.js`, run in Chromium) is compared with the truth, before and after checks of 20 random answers.
 
 - digits: scikit-learn's digits, examples drawn at random.
-- digits of one writer: examples of each class follow each other in the data set, which is ordered by writer.
+- digits of one writer: examples of each class are consecutive in the data set, which is ordered by writer.
 - EMNIST (character encoder) and CUB (`efficientnet-lite2`), examples drawn at random.
 """
 
@@ -53,7 +53,7 @@ def in_a_row(rows: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.in
 
 
 def session(X: NDArray[Any], y: NDArray[Any], draw: Draw, rng: np.random.Generator) -> dict[str, Any]:
-    """Probabilities and truth of the answers that the page offers to accept, and checks of some of them."""
+    """Return probability and truth of the answers that the page offers to accept, in random order."""
     *named, other = rng.permutation(np.unique(y))[: N_WAY + 1]
     support = np.concatenate([draw(np.flatnonzero(y == c), rng) for c in named])
     left = np.setdiff1d(np.flatnonzero(np.isin(y, named)), support)
@@ -71,7 +71,7 @@ def above(found: dict[str, Any], threshold: float) -> dict[str, Any]:
 
 
 def with_checks(found: dict[str, Any], n: int) -> dict[str, Any]:
-    """A session as the page sees it after the first `n` answers are checked."""
+    """Return the input of the page after checks of the first `n` answers."""
     p, right = found["probability"], found["right"]
     checks = [{"probability": float(a), "right": bool(b)} for a, b in zip(p[:n], right[:n], strict=True)]
     return {"probabilities": p[n:].tolist(), "checks": checks}

@@ -1,10 +1,10 @@
-"""One user of `mirrorshot serve` against the others: latencies, memory and refusals while somebody takes all they can.
+"""Latency, memory and refusals of `mirrorshot serve` for a user while another user overloads the server.
 
     python benchmarks/serve_fairness.py   # about three minutes, writes results/serve_fairness.json
     python benchmarks/serve_fairness.py --against ../other/src   # the same for another source tree, in turns
     python benchmarks/serve_fairness.py --cases load --seconds 30   # only 50 users at once, reads and writes mixed
 
-The server is a process of its own, asked over HTTP on loopback. Images are the digits of scikit-learn, and noise.
+The server is a separate process, reached by HTTP on loopback. Images are the digits of scikit-learn, and noise.
 """
 
 import argparse
@@ -31,7 +31,7 @@ Files = dict[int, list[bytes]]
 
 
 def begin(url: str, files: Files, n_classes: int, n_examples: int, n_pool: int) -> httpx.Client:
-    """A user with examples and a fitted classifier."""
+    """Return a user with examples and a fitted classifier."""
     http = httpx.Client(base_url=url, timeout=300)
     http.headers["Authorization"] = f"Bearer {http.post('/api/sessions').json()['session']}"
     for c in range(n_classes):
@@ -58,13 +58,13 @@ def milliseconds(times: list[float]) -> dict[str, float]:
 
 
 def peak_memory(process: Any) -> int:
-    """Largest memory of the server so far, in MiB."""
+    """Return the peak memory of the server in MiB."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
 
 
 async def all_at_once(http: httpx.Client, n: int, method: str, path: str, **options: Any) -> Counter[str]:
-    """The same request n times at once; statuses."""
+    """Send the same request `n` times at once; count the statuses."""
     limits = httpx.Limits(max_connections=n)
     async with httpx.AsyncClient(base_url=http.base_url, headers=http.headers, timeout=600, limits=limits) as many:
 
@@ -78,7 +78,7 @@ async def all_at_once(http: httpx.Client, n: int, method: str, path: str, **opti
 
 
 async def meanwhile(flood: Any, ask: Callable[[], tuple[float, int]]) -> tuple[Any, list[float], Counter[str]]:
-    """Ask one thing after another, from before the flood until its end."""
+    """Send requests one after another until the flood ends; return its result, their times and statuses."""
     task = asyncio.create_task(flood)
     await asyncio.sleep(0.5)
     times, codes = [], Counter[str]()
@@ -135,7 +135,7 @@ def slow(url: str, process: Any, files: Files, _: Any) -> Case:
 
 
 def idle(url: str, process: Any, files: Files, _: Any) -> Case:
-    """520 connections that say nothing; another client asks."""
+    """520 idle connections; another client sends requests."""
     open_ = [connect(url) for _ in range(520)]
     time.sleep(0.5)
     with httpx.Client(base_url=url, timeout=60) as http:

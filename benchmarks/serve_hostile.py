@@ -1,12 +1,12 @@
 """`mirrorshot serve` while one session sends hostile images in a loop.
 
     python benchmarks/serve_hostile.py                    # about two minutes, writes results/serve_hostile.json
-    python benchmarks/serve_hostile.py --seconds 10       # a short one
+    python benchmarks/serve_hostile.py --seconds 10       # a short attack
 
-One session sends all images of `tests/files/imaging/hostile_images.py`, and some that are as slow to decode as the
-limits allow, over several connections at once. Another one predicts digits meanwhile, one after the other. Reported are
-the latency of the other one with and without the attack, the largest memory of the server with its worker processes,
-and the seconds from SIGTERM to the end of the server while the attack goes on.
+One session sends all images of `tests/files/imaging/hostile_images.py`, and images that are as slow to decode as the
+limits allow, over several connections. Another session predicts digits one after the other. Reported are its latency
+with and without the attack, the peak memory of the server with its worker processes, and the seconds from SIGTERM to
+the end of the server during the attack.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _GENERATOR = Path(__file__).parents[1] / "tests" / "files" / "imaging" / "hostil
 
 
 def hostile_files() -> list[bytes]:
-    """The images of the tests, and slow ones between them."""
+    """Return the images of the tests, with slow images between them."""
     spec = importlib.util.spec_from_file_location("hostile_images", _GENERATOR)
     assert spec is not None
     assert spec.loader is not None
@@ -49,7 +49,7 @@ def hostile_files() -> list[bytes]:
 
 
 def slow_files() -> list[bytes]:
-    """Files within all bounds that take long: 33 million pixels, or many scans."""
+    """Return slow files within all limits: 33 million pixels, or many scans."""
 
     def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
         file = io.BytesIO()
@@ -66,11 +66,11 @@ def slow_files() -> list[bytes]:
 
 
 def memory(process: subprocess.Popen[str]) -> float:
-    """Resident MiB of the server and of all its descendants."""
+    """Return the resident MiB of the server and its descendants."""
     children: dict[int, list[int]] = {}
     pages: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             pages[int(folder.name)] = int((folder / "statm").read_text().split()[1])
             children.setdefault(parent, []).append(int(folder.name))
@@ -83,7 +83,7 @@ def memory(process: subprocess.Popen[str]) -> float:
 
 
 async def teach(http: httpx.AsyncClient, files: dict[int, list[bytes]]) -> None:
-    """A session with a classifier."""
+    """Begin a session with a classifier."""
     (await http.post("/api/sessions")).raise_for_status()
     for c in range(N_CLASSES):
         number = (await http.post("/api/classes", json={"name": str(c)})).json()["id"]
@@ -94,7 +94,7 @@ async def teach(http: httpx.AsyncClient, files: dict[int, list[bytes]]) -> None:
 
 
 async def attack(http: httpx.AsyncClient, contents: Any, codes: Counter[int | str]) -> None:
-    """Send one image after the other, for ever."""
+    """Send one image after the other until cancelled."""
     for content in contents:
         try:
             answer = await http.post("/api/predict", content=content, headers=PNG)
@@ -105,7 +105,7 @@ async def attack(http: httpx.AsyncClient, contents: Any, codes: Counter[int | st
 
 
 async def predictions(http: httpx.AsyncClient, files: dict[int, list[bytes]], seconds: float) -> dict[str, Any]:
-    """Predict for a while; latency and failures."""
+    """Predict for some seconds; return latency and failures."""
     times: list[float] = []
     codes: Counter[str] = Counter()
     until = time.perf_counter() + seconds
@@ -127,14 +127,14 @@ async def predictions(http: httpx.AsyncClient, files: dict[int, list[bytes]], se
 
 
 async def watch(process: subprocess.Popen[str], seen: list[float]) -> None:
-    """Keep looking at the memory."""
+    """Record the memory repeatedly."""
     while True:
         seen.append(await asyncio.to_thread(memory, process))
         await asyncio.sleep(0.2)
 
 
 async def stop(process: subprocess.Popen[str]) -> float | None:
-    """Seconds from SIGTERM to the end; None if it has not ended after a minute."""
+    """Return the seconds from SIGTERM to the end; None if it takes longer than a minute."""
     began = time.perf_counter()
     process.send_signal(signal.SIGTERM)
     while process.poll() is None and time.perf_counter() - began < 60:
@@ -143,7 +143,7 @@ async def stop(process: subprocess.Popen[str]) -> float | None:
 
 
 async def measure(url: str, process: subprocess.Popen[str], seconds: float, connections: int) -> dict[str, Any]:
-    """Latency without and with the attack, memory, and the stop in the middle of it."""
+    """Measure latency without and with the attack, memory, and the stop during the attack."""
     files, hostile = digit_files(), hostile_files()
     limits = httpx.Limits(max_connections=connections)
     codes: Counter[int | str] = Counter()

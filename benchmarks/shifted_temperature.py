@@ -1,12 +1,12 @@
-"""Calibration in domains that a network has never seen, by the tasks that the temperature is fitted to.
+"""Calibration in new domains, with temperatures fitted to different kinds of tasks.
 
     MIRRORSHOT_DATA=FOLDER python benchmarks/shifted_temperature.py
 
 The network of the encoder `glyphs` was trained on fonts. A Gaussian process (`mirror_gp`, cosine kernel of scale 10)
-and class means (`protonet`) on its features classify handwritten digits, EMNIST and Omniglot; none of these is used to
-fit anything. "Training" is what `tune` does, "validation" are fonts of other characters, "shifted" are those under
-simulated changes of domain (`data/shifts.py`), with one temperature, and "rule" is what runs do: both, with a
-temperature that follows the task (`methods/calibrated.py`, `training/shifted.py`).
+and class means (`protonet`) on its features classify handwritten digits, EMNIST and Omniglot, on which nothing is
+fitted. The temperature is one number, fitted to tasks of the training characters ("training"), of other characters
+("validation"), or of these under simulated shifts (`data/shifts.py`, "shifted"); or it depends on the task, as in runs
+("rule"; `methods/calibrated.py`, `training/shifted.py`).
 """
 
 import argparse
@@ -35,7 +35,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def glyph_network() -> Backbone:
-    """The packaged network for characters, as a torch module."""
+    """Return the packaged network for characters as a torch module."""
     arrays = load_sealed(GLYPHS_FILE, kind=GLYPHS_KIND, version=GLYPHS_VERSION).tensors
     network = make_backbone("conv4s", generator=torch.Generator())
     weights = {name: torch.as_tensor(a) for name, a in arrays.items() if name.startswith("network.")}
@@ -44,12 +44,12 @@ def glyph_network() -> Backbone:
 
 
 def numbered(source: ClassSource, dataset: Dataset, n_shot: int) -> NumberedTasks:
-    """Tasks of a source, their images as they are."""
+    """Return tasks of a source without augmentation."""
     return NumberedTasks(EpisodeSampler(source, N_WAY, n_shot, N_QUERY, seed=1), build_preprocess(dataset))
 
 
 def rules(method: FewShotMethod, dataset: Dataset, n_shot: int, n_tasks: int) -> dict[str, TaskTemperature]:
-    """The four ways to choose a temperature."""
+    """Return the four temperatures by name."""
     assert dataset.train is not None
     assert dataset.val is not None
     training = predict_shifted(method, numbered(dataset.train, dataset, n_shot), None, n_tasks)
@@ -65,18 +65,17 @@ def rules(method: FewShotMethod, dataset: Dataset, n_shot: int, n_tasks: int) ->
 
 
 def one_temperature(found: Found) -> TaskTemperature:
-    """The same temperature for every task."""
+    """Return the best common temperature of all tasks."""
     return TaskTemperature.constant(fit_temperature(found.log_prob.double(), found.y, found.weight))
 
 
 def ece(found: Found, rule: TaskTemperature) -> float:
-    """Expected calibration error of predictions at the temperatures of a rule."""
+    """Return the ECE of predictions at the temperatures of a rule."""
     prob = (found.log_prob.double() / rule.of(found.signs.double())[:, None, None]).softmax(-1)
     return float(expected_calibration_error(calibration_bins(prob, found.y, 15)))
 
 
 def main() -> None:
-    """Fit, test, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=150, help="test tasks of each domain")
     parser.add_argument("--fit-tasks", type=int, default=100)

@@ -1,10 +1,9 @@
-"""The wall time of MD-BFSC in Table 1: six cells, trained and tested from nothing, several at a time on one GPU.
+"""Wall time of MD-BFSC in table 1: six cells, trained and tested from the beginning, several at a time on one GPU.
 
     MIRRORSHOT_DATA=... python benchmarks/six_cells.py [--jobs 3]
 
-The same work as `mirrorshot reproduce table1 --method mirror_gp --preset default --jobs 3 --again`, the longest
-training first, in a folder of its own. Reading the data, compiling, validation and 5 x 600 test tasks are part of the
-time.
+The work is that of `mirrorshot reproduce table1 --method mirror_gp --preset default --jobs 3 --again`, in a folder of
+its own and with the longest training first. The time includes loading, compilation, validation and 5 x 600 test tasks.
 """
 
 import argparse
@@ -20,7 +19,6 @@ from mirrorshot.paper.runner import run_cells
 
 
 def main() -> None:
-    """Run the cells, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=3, help="trainings at a time")
     parser.add_argument("--folder", type=Path, default=Path("runs/six_cells"), help="of runs and results; begun anew")
@@ -40,7 +38,7 @@ def main() -> None:
 
 
 def found(cell: Cell, results: Path) -> dict[str, Any]:
-    """Accuracy and times of a cell; times are of a GPU that others use as well."""
+    """Return accuracy and times of a cell; times are those of a shared GPU."""
     record = read_result(results / f"{cell.name}.json")
     return {
         "cell": cell.name,

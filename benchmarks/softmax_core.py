@@ -2,7 +2,7 @@
 
     python benchmarks/softmax_core.py
 
-CPU time of the thread, smallest of many calls: other programs on the machine do not count.
+Times are the smallest CPU times of many calls, so that other programs do not matter.
 """
 
 import time
@@ -15,7 +15,7 @@ from _common import save, table
 from mirrorshot.softmax import integrals, native
 
 SEED = 0
-# name, points, classes, range of the standard deviations, whether with derivatives
+# name, points, classes, range of standard deviations, with derivatives
 CASES = (
     ("25 x 5", 25, 5, (1.0, 3.0), False),
     ("25 x 5, narrow", 25, 5, (0.1, 0.5), False),
@@ -26,7 +26,7 @@ CASES = (
 
 
 def seconds(function: Callable[[], object], total: float = 0.5) -> float:
-    """Smallest CPU time of one call, of as many as fit into `total` seconds."""
+    """Return the smallest CPU time of a call, among the calls that fit into `total` seconds."""
     times: list[float] = []
     while sum(times) < total or len(times) < 3:
         start = time.thread_time()

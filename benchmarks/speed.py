@@ -3,10 +3,10 @@
     python benchmarks/speed.py [--device cpu]
     python benchmarks/speed.py --methods all [--device cpu]
 
-The floor is the same network's forward, backward and optimiser step on the same number of pictures, already prepared:
-on a GPU compiled, in bfloat16, as a CUDA graph. A training step adds gathering, augmentation, Gaussian process and
-running average. Pictures are random noise: their content does not change the work. With --methods: the step of each
-method on characters, 5-way 1-shot, and MAML also against a plain loop over its tasks and inner steps.
+The floor is forward, backward and optimiser step of the same network on the same number of prepared images; on a GPU it
+is compiled, in bfloat16 and a CUDA graph. A training step adds gathering, augmentation, Gaussian process and EMA.
+Images are random noise: their content does not change the work. With --methods: the step of each method on characters,
+5-way 1-shot, and MAML also against a plain loop over its tasks and inner steps.
 """
 
 import argparse
@@ -46,7 +46,7 @@ DATA = {
 
 
 BOTH = ("paper", "default")
-CASES_GPU = {  # shots, tasks a step, presets
+CASES_GPU = {  # shots, tasks per step, presets
     "conv4": ((1, 1, BOTH), (1, 16, ("paper",)), (1, 32, ("paper",)), (5, 1, ("paper",)), (5, 16, ("paper",))),
     "conv4s": ((1, 1, BOTH), (1, 16, ("paper",)), (5, 1, ("paper",))),
 }
@@ -55,7 +55,7 @@ CPU_STEPS = {"conv4": 2, "conv4s": 10}
 
 
 def noise_dataset(backbone: str) -> Dataset:
-    """Random pictures stored as those of CUB (192 x 192, with original sizes) or of the characters."""
+    """Return random images, stored like CUB (192 x 192, with original sizes) or like the characters."""
     name, channels, size, stored = DATA[backbone]
     generator = torch.Generator().manual_seed(0)
     n = 2000 if backbone == "conv4" else 8000
@@ -68,7 +68,7 @@ def noise_dataset(backbone: str) -> Dataset:
 
 
 def median_time(run: Callable[[], Any], device: torch.device, n: int) -> float:
-    """Median seconds of one call, after a while in which the clock of a GPU rises."""
+    """Return the median seconds of a call, after a warm-up that raises the clock of a GPU."""
     until = time.perf_counter() + (0.2 if device.type == "cuda" else 0.0)
     while time.perf_counter() < until:
         run()
@@ -84,13 +84,12 @@ def median_time(run: Callable[[], Any], device: torch.device, n: int) -> float:
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done everything."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
 
 def floor(backbone: str, n_pictures: int, device: torch.device, steps: int) -> Callable[[], Any]:
-    """So many steps of forward, backward and Adam of the network alone."""
+    """Return a function that runs `steps` steps of forward, backward and Adam of the network alone."""
     _, channels, size, _ = DATA[backbone]
     network = make_backbone(backbone, generator=torch.Generator().manual_seed(0)).to(device)
     pictures = torch.randn(n_pictures, channels, size, size, device=device)
@@ -114,9 +113,9 @@ def floor(backbone: str, n_pictures: int, device: torch.device, steps: int) -> C
 
 
 def recorded(step: Callable[[], None]) -> Callable[[], None]:
-    """The step as a CUDA graph.
+    """Record a step as a CUDA graph.
 
-    A graph knows addresses only. What is returned holds the step, and with it the network, the images and the optimiser
+    The graph stores only addresses. The returned function holds `step`, and with it the network, images and optimiser
     whose memory the graph uses.
     """
     side = torch.cuda.Stream()
@@ -132,12 +131,12 @@ def recorded(step: Callable[[], None]) -> Callable[[], None]:
 
 
 def _replay(graph: torch.cuda.CUDAGraph, step: Callable[[], None]) -> None:
-    """Run the graph; `step` is an argument to be kept alive."""
+    """Run the graph; the argument keeps `step` alive."""
     graph.replay()
 
 
 def training(config: Config, dataset: Dataset, device: torch.device, steps: int) -> Callable[[], Any]:
-    """So many training steps, data path included."""
+    """Return a function that runs `steps` training steps, including the data path."""
     config = resolve_options(config, dataset)
     sampler = training_sampler(config, dataset.train.to(device))
     stream = build_stream(config, dataset, sampler, rank=0, world_size=1)
@@ -152,17 +151,17 @@ def training(config: Config, dataset: Dataset, device: torch.device, steps: int)
 
 
 def in_turns(first: Callable[[], Any], second: Callable[[], Any], device: torch.device) -> tuple[float, float]:
-    """Median seconds of two calls, taken in turns: a machine that is now quicker and now slower is so to both."""
+    """Return median seconds of two calls, taken in turns so that a change of the machine's speed affects both."""
     pairs = [(median_time(first, device, 1), median_time(second, device, 1)) for _ in range(7)]
     medians = torch.tensor(pairs).median(0).values.tolist()
     return medians[0], medians[1]
 
 
 def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, n_tasks: int) -> dict[str, float]:
-    """Milliseconds of one test episode of 75 queries: gathering, network and inference to the optimum.
+    """Return milliseconds of a test episode of 75 queries: gathering, network and inference to the optimum.
 
-    "anew_ms" passes every picture of every episode through the network. "ms" is what evaluation does: all pictures
-    once, and episodes of features; a few episodes on the CPU would not show it.
+    "anew_ms" passes every image of every episode through the network. "ms", on a GPU only, passes all images once and
+    draws episodes of features, as in evaluation.
     """
     config = Config(data=dataset.name, n_shot=n_shot, backbone=backbone).replace(
         **preset_settings("paper", dataset.name, n_shot)
@@ -194,14 +193,14 @@ def testing(backbone: str, n_shot: int, dataset: Dataset, device: torch.device, 
 
 
 def evaluation_noise(dataset: Dataset) -> ClassSource:
-    """Pictures of the size that the network takes, as evaluation sets are stored."""
+    """Return images of the input size of the network, as in evaluation."""
     source = dataset.test
     size = dataset.image_size
     return source._replace(items=source.items[..., :size, :size].contiguous(), sizes=None)
 
 
 def maml_loop(config: Config, device: torch.device, steps: int) -> float:
-    """Seconds of one step of second-order MAML as a plain loop over tasks and inner steps."""
+    """Return the seconds of a step of second-order MAML as a plain loop over tasks and inner steps."""
     options = config.method_options
     network = make_backbone("conv4s", generator=torch.Generator().manual_seed(0))
     model = torch.nn.ModuleDict({"network": network, "head": torch.nn.Linear(network.out_features, 5)}).to(device)
@@ -232,7 +231,7 @@ def maml_loop(config: Config, device: torch.device, steps: int) -> float:
 
 
 def measure_methods(names: list[str], device: torch.device) -> None:
-    """The training step of each method against its own network alone."""
+    """Measure the training step of each method against its network alone."""
     dataset = noise_dataset("conv4s")
     rows: list[dict[str, Any]] = []
     for name in names:
@@ -257,7 +256,7 @@ def measure_methods(names: list[str], device: torch.device) -> None:
 
 
 def measure_objectives(device: torch.device) -> None:
-    """The training step of MD-BFSC with objective pl against the same step with cml, in turns."""
+    """Measure the training step of MD-BFSC with objective pl against that with cml, in turns."""
     rows: list[dict[str, Any]] = []
     for backbone, n_shot in itertools.product(("conv4s", "conv4") if device.type == "cuda" else ("conv4s",), (1, 5)):
         dataset = noise_dataset(backbone)
@@ -278,7 +277,6 @@ def measure_objectives(device: torch.device) -> None:
 
 
 def main() -> None:
-    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--methods", default="", help="names with commas, or all: measure these instead")
@@ -295,7 +293,7 @@ def main() -> None:
 
 
 def measure_networks(device: torch.device) -> None:
-    """Training and testing of MD-BFSC on both networks."""
+    """Measure training and testing of MD-BFSC on both networks."""
     cuda = device.type == "cuda"
     rows: list[dict[str, Any]] = []
     name = "speed_gpu" if cuda else "speed_cpu"
@@ -303,7 +301,7 @@ def measure_networks(device: torch.device) -> None:
         dataset = noise_dataset(backbone)
         for n_shot, tasks, presets in CASES_GPU[backbone] if cuda else CASES_CPU:
             n_steps = max(10, 100 // tasks) if cuda else CPU_STEPS[backbone]
-            torch.compiler.reset()  # or a function that has met many shapes is no longer compiled
+            torch.compiler.reset()  # after many shapes, functions would exceed the limit of recompilations
             base = floor(backbone, tasks * 5 * (n_shot + 16), device, n_steps)
             for preset in presets:
                 sizes = {"tasks_per_step": tasks, "validate_every": tasks}
@@ -339,7 +337,7 @@ def measure_networks(device: torch.device) -> None:
 
 
 def cell(value: Any) -> str:
-    """A number with three digits."""
+    """Format a number with three digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

@@ -1,20 +1,19 @@
-r"""Run the missing cells of table 1 in the order of their value, within a time budget, and resume anywhere.
+r"""Run the missing cells of table 1 by priority, within a time budget, and resume on any machine.
 
     python benchmarks/table.py                                    # lists what is missing, with estimates; runs nothing
     export MIRRORSHOT_DATA=FOLDER
-    python benchmarks/table.py --run --jobs 6 --keep $OUT         # nine minutes on a GPU; again until nothing is left
-    python benchmarks/table.py --fetch FOLDER                     # what $OUT held, into results/ and runs/
-    mirrorshot reproduce tables                                   # the pages
+    python benchmarks/table.py --run --jobs 6 --keep $OUT         # nine minutes on a GPU; repeat until nothing is left
+    python benchmarks/table.py --fetch FOLDER                     # unpack the archives of $OUT to results/ and runs/
+    mirrorshot reproduce tables                                   # write the pages
 
-All 17 rows x 6 cells with the preset `default`, three seeds for MD-BFSC and for the rivals of `--repeated`, and MD-BFSC
-with the preset `paper`, three seeds. A cell is missing if it has no result, or one with other settings (shortened, or
-of an earlier preset), which is replaced. Order: MD-BFSC, its further seeds, cells that no result stands for, the rivals
-with their seeds, cells with a shortened result, the preset `paper`; in each the quickest first.
+The table has 17 rows x 6 cells with the preset `default`, three seeds for MD-BFSC and for the rivals of `--repeated`,
+and MD-BFSC with the preset `paper`, three seeds. A cell is missing if it has no result, or a result with other settings
+(shortened, or of an earlier preset), which is replaced. Order: MD-BFSC, its further seeds, cells without any result,
+the rivals with their seeds, cells with a shortened result, the preset `paper`; in each group the quickest first.
 
-Several cells share a GPU, by CUDA MPS where the machine has it. At the end of the budget those that run are stopped;
-the next call continues them from their last checkpoint. `--keep` is for a machine that is lent: results are written
-there as soon as a cell is finished, and checkpoints of unfinished runs every minute, as at most seven archives of up to
-15 MiB.
+Several cells share a GPU, by CUDA MPS if available. At the end of the budget, running cells are stopped; the next call
+resumes them from their last checkpoint. `--keep` is for a lent machine: results are archived as soon as a cell is
+finished, and checkpoints of unfinished runs every minute, in at most six further archives of up to 15 MiB.
 """
 
 import argparse
@@ -48,7 +47,7 @@ class Planned(NamedTuple):
 
 
 def wanted_cells(repeated: Iterable[str], results: Sequence[Result]) -> list[list[Cell]]:
-    """Cells of the whole table, in groups by their value."""
+    """Return the cells of the whole table in groups by priority."""
     columns = [(data, n_shot) for data in DATA for n_shot in (1, 5)]
     shown = {r.cell[:3] for r in results if r.cell.budget == "paper"}
 
@@ -71,7 +70,7 @@ def wanted_cells(repeated: Iterable[str], results: Sequence[Result]) -> list[lis
 
 
 def missing(groups: Iterable[Sequence[Cell]], folder: Path) -> list[Planned]:
-    """The cells without a valid result, in each group by seed and time."""
+    """Return the cells without a valid result, sorted in each group by seed and time."""
     results, found = read_results(folder), []
     for group in groups:
         part = []
@@ -94,9 +93,9 @@ def run(
     seconds: float,
     keep: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Keep so many processes running until the budget is spent or nothing is left, then stop those that run.
+    """Run `jobs` processes at a time until the budget is spent or nothing is left; then stop running processes.
 
-    `keep` is called after every cell, every minute and at the end. Returns the names of cells that failed.
+    `keep` is called after every cell, every minute and at the end. Returns the names of failed cells.
     """
     deadline, waiting, kept = time.monotonic() + seconds, list(plan), time.monotonic()
     running: dict[str, subprocess.Popen[str]] = {}
@@ -128,7 +127,7 @@ def run(
 
 
 def starter(places: Places, jobs: int) -> Callable[[Cell], subprocess.Popen[str]]:
-    """Start a cell as a process of its own, which resumes its run; a run with other settings is begun anew."""
+    """Return a function that starts a process for a cell; it resumes the run unless that has other settings."""
 
     def start(cell: Cell) -> subprocess.Popen[str]:
         return cell_process(cell, places, jobs, train_only=False, again=not is_current(cell, places), stdout=None)
@@ -137,7 +136,7 @@ def starter(places: Places, jobs: int) -> Callable[[Cell], subprocess.Popen[str]
 
 
 def is_current(cell: Cell, places: Places) -> bool:
-    """Whether the run of a cell, if there is one, has its settings."""
+    """Return whether the run of a cell, if there is one, has the settings of the cell."""
     try:
         check_run(cell, places.runs / cell.name)
     except InvalidInputError:
@@ -146,7 +145,7 @@ def is_current(cell: Cell, places: Places) -> bool:
 
 
 def keep_all(folder: Path, plan: Sequence[Planned], places: Places) -> None:
-    """Archive the results of the planned cells, and the runs of those without one."""
+    """Archive the results of the planned cells, and the runs of cells without a result."""
     done = [planned.cell for planned in plan if _is_done(planned.cell, places.results)]
     runs = [places.runs / p.cell.name for p in plan if p.cell not in done and is_current(p.cell, places)]
     begun = [run for run in runs if (run / "config.json").exists()]
@@ -163,7 +162,6 @@ def _is_done(cell: Cell, results: Path) -> bool:
 
 
 def main() -> None:
-    """List the missing cells; with --run, run the next ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run the next cells; without it they are only listed")
     parser.add_argument("--jobs", type=int, default=6, help="cells at a time on one GPU")

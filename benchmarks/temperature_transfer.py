@@ -1,11 +1,11 @@
-"""Whether a temperature fitted on validation classes suits the test classes: calibration of a run at several.
+"""Transfer of a temperature from validation to test classes: calibration of a run at several temperatures.
 
     MIRRORSHOT_DATA=FOLDER python benchmarks/temperature_transfer.py runs/accuracy_omniglot_to_emnist_5shot_default
 
-Where the two sets of classes are not equally hard, the calibration error at one temperature is one of the split. What
-every task has of its own are its labelled items: the temperature that follows the task is `exp(a + b s)`, where `s` is
-the NLL of each labelled item under the posterior of the others, and `a` and `b` have the lowest NLL of validation
-tasks. It needs 2 shots at least. "Full bins": of 15, those with 100 predictions at least.
+If the two sets of classes differ in difficulty, the calibration error at one temperature is due to the split. A
+temperature that depends on the task is `exp(a + b s)`, where `s` is the mean NLL of the labelled items, each under the
+posterior of the others, and `a` and `b` minimise the NLL of validation tasks. It needs at least 2 shots. "Full bins"
+are those of the 15 with at least 100 predictions.
 """
 
 import argparse
@@ -34,7 +34,7 @@ FULL, N_QUERY, AT_ONCE = 100, 15, 20
 
 
 class Found(NamedTuple):
-    """Predictions of tasks, their labels, and how well the labelled items of each predict one another."""
+    """Predictions of tasks, labels, and the leave-one-out NLL of the labelled items of each task."""
 
     log_prob: Float[Tensor, "T M C"]
     y: Int[Tensor, "T M"]
@@ -42,12 +42,12 @@ class Found(NamedTuple):
 
 
 def nll(log_prob: Float[Tensor, "T M C"], y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-    """Mean over the points of each task."""
+    """Return the mean NLL of each task."""
     return -log_prob.gather(-1, y[..., None])[..., 0].mean(-1)
 
 
 def left_out(tasks: TaskBatch) -> TaskBatch:
-    """For every labelled item a task in which it is the query, and the others are labelled."""
+    """Return a task for every labelled item, which is the query; the other items are labelled."""
     T, N = tasks.support_y.shape
     x, y, mask = (part.repeat_interleave(N, 0) for part in (tasks.support_x, tasks.support_y, tasks.class_mask))
     others = (1 - torch.eye(N)).repeat(T, 1)
@@ -56,7 +56,7 @@ def left_out(tasks: TaskBatch) -> TaskBatch:
 
 @torch.no_grad()
 def predict(method: FewShotMethod, source: ClassSource, config: dict[str, Any], n_tasks: int) -> Found:
-    """Predictions of tasks of features."""
+    """Predict tasks of features."""
     sampler, parts = EpisodeSampler(source, config["n_way"], config["n_shot"], N_QUERY, seed=1), []
     for start in range(0, n_tasks, AT_ONCE):
         tasks, y = sampler.tasks(range(start, min(start + AT_ONCE, n_tasks)))
@@ -66,13 +66,13 @@ def predict(method: FewShotMethod, source: ClassSource, config: dict[str, Any], 
 
 
 def at_temperature(found: Found, weights: Float[Tensor, "2"]) -> Float[Tensor, "T M C"]:
-    """Logarithm of the probabilities of each task at its temperature."""
+    """Return the log-probabilities of each task at its temperature."""
     log_temperature = weights[0] + weights[1] * found.left_out_nll
     return (found.log_prob * (-log_temperature).exp()[:, None, None]).log_softmax(-1)
 
 
 def fit_to_tasks(found: Found) -> Float[Tensor, "2"]:
-    """The weights with the lowest NLL."""
+    """Return the weights with the lowest NLL."""
     weights = torch.zeros(2, dtype=torch.double, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
@@ -87,7 +87,7 @@ def fit_to_tasks(found: Found) -> Float[Tensor, "2"]:
 
 
 def calibration(found: Found, weights: Float[Tensor, "2"]) -> dict[str, float]:
-    """NLL, ECE, MCE and MCE of full bins at such temperatures."""
+    """Return NLL, ECE, MCE and MCE of full bins at the temperatures by `weights`."""
     log_prob = at_temperature(found, weights)
     bins = calibration_bins(log_prob.exp(), found.y)
     return {
@@ -101,12 +101,12 @@ def calibration(found: Found, weights: Float[Tensor, "2"]) -> dict[str, float]:
 
 
 def one_temperature(found: Found) -> Float[Tensor, "2"]:
-    """Weights that give every task the temperature with the lowest NLL."""
+    """Return weights that give every task the same temperature, with the lowest NLL."""
     return torch.tensor([fit_temperature(found.log_prob, found.y), 1.0], dtype=torch.double).log()
 
 
 def measure(folder: Path, n_tasks: int) -> dict[str, Any]:
-    """Accuracy of both sets of classes, and the calibration of the test classes at the temperatures."""
+    """Return accuracies of both sets of classes, and calibrations of the test classes at each temperature."""
     config = read_config(folder)
     dataset = load_dataset(config["data"])
     run, features = on_features(load_run(folder, dataset, device="cpu"), dataset)
@@ -128,7 +128,6 @@ def measure(folder: Path, n_tasks: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure each run, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--tasks", type=int, default=600)

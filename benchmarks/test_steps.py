@@ -1,8 +1,8 @@
-"""Steps of adaptation after training: validation accuracy of runs of MAML or ABML with more of them than in training.
+"""Adaptation steps at test: validation accuracy of runs of MAML or ABML with more steps than in training.
 
     MIRRORSHOT_DATA=FOLDER python benchmarks/test_steps.py runs/accuracy_omniglot_to_emnist_1shot_abml_default_16k
 
-Each run classifies validation tasks of the shots it was trained at, and of others; 15 queries a class.
+Each run classifies validation tasks with 1 and 5 shots and 15 queries per class.
 """
 
 import argparse
@@ -25,7 +25,7 @@ STEPS, SHOTS, SEED, AT_ONCE = (5, 10, 20), (1, 5), 1, 10
 
 @torch.no_grad()
 def score(method: FewShotMethod, tasks: NumberedTasks, n_tasks: int) -> dict[str, float]:
-    """Accuracy and NLL of the first tasks."""
+    """Return accuracy and NLL of the first tasks."""
     method.seed(SEED)
     parts = [tasks.tasks(range(i, min(i + AT_ONCE, n_tasks))) for i in range(0, n_tasks, AT_ONCE)]
     log_prob, y = torch.cat([method.predict(t) for t, _ in parts]), torch.cat([y for _, y in parts])
@@ -34,7 +34,7 @@ def score(method: FewShotMethod, tasks: NumberedTasks, n_tasks: int) -> dict[str
 
 
 def measure(folder: Path, n_tasks: int) -> list[dict[str, Any]]:
-    """All shots and numbers of steps for one run."""
+    """Measure a run for all shots and numbers of steps."""
     config = read_config(folder)
     dataset = load_dataset(config["data"], splits=("val",))
     method, rows = load_run(folder, dataset).method, []
@@ -51,7 +51,6 @@ def measure(folder: Path, n_tasks: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs")
     parser.add_argument("--tasks", type=int, default=100)

@@ -1,9 +1,9 @@
-"""How long a newcomer waits: `mirrorshot fit` and `mirrorshot predict` as new processes, imports included.
+"""Time of the commands `mirrorshot fit` and `mirrorshot predict` as new processes, including imports.
 
-5 classes of 5 pictures, 100 pictures to classify: handwritten digits of scikit-learn, 64 x 64, with encoder `glyphs`.
-Other programs on the machine make it slower, so the fastest and the median of some repetitions are reported, with the
-load of the machine, and beside them two processes that only import torch and scikit-learn. Also the time of
-`mirrorshot --help`, the share of known and unknown pictures that are called "none of these", and the size of the model.
+Images are handwritten digits of scikit-learn, 64 x 64: 5 classes of 5 examples and 100 images to classify, with the
+encoder `glyphs`. Other programs slow the machine down, so the fastest and the median of some repetitions are reported,
+with the load of the machine and the times of processes that only import torch and scikit-learn. Also reported: the time
+of `mirrorshot --help`, the share of known and unknown images called "none of these", and the size of the model.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from _common import save, table
 
 
 def write_pictures(root: Path, seed: int) -> None:
-    """Support and query of digits 0 to 4, and pictures of the others."""
+    """Write support and query of digits 0 to 4, and images of the other digits."""
     X, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
     for digit in range(10):
@@ -39,12 +39,12 @@ def write_pictures(root: Path, seed: int) -> None:
 
 
 def timed(*words: object) -> tuple[float, float, str]:
-    """Wall-clock and processor seconds of a command of mirrorshot, and what it printed."""
+    """Return wall-clock and processor seconds of a mirrorshot command, and its output."""
     return timed_python("-m", "mirrorshot", *map(str, words))
 
 
 def timed_imports() -> tuple[float, float]:
-    """The same of a program that only imports what every command needs."""
+    """Return the same for a program that only imports torch and scikit-learn."""
     return timed_python("-c", "import torch, sklearn.base")[:2]
 
 

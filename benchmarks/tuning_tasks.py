@@ -1,9 +1,9 @@
-"""Which training tasks the predictive temperature is fitted to: pictures as they are, or augmented as in training.
+"""Predictive temperature fitted to training tasks without augmentation, or augmented as in training.
 
     python benchmarks/tuning_tasks.py runs/accuracy_cub_1shot_default
 
-The temperature of a trained run is fitted both ways; what counts is how well the raw probabilities of *new* classes are
-calibrated. No validation class is used.
+The temperature of a trained run is fitted both ways; reported is the calibration of the raw probabilities of *new*
+classes. No validation class is used.
 """
 
 import argparse
@@ -19,11 +19,10 @@ from mirrorshot.training.folder import read_config
 from mirrorshot.training.runs import evaluate_run, load_run
 from mirrorshot.training.stream import NumberedTasks
 
-FIRST_TASK = 10**7  # far beyond those of training
+FIRST_TASK = 10**7  # far beyond the numbers of training tasks
 
 
 def main() -> None:
-    """Fit and test each run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--tasks", type=int, default=100)
@@ -38,7 +37,7 @@ def main() -> None:
 
 
 def compare(folder: Path, n_tasks: int) -> list[dict[str, Any]]:
-    """Both temperatures of a run, and what they are worth on its test classes."""
+    """Return both temperatures of a run, and the calibration on its test classes."""
     dataset = load_dataset(read_config(folder)["data"])
     run, rows = load_run(folder, dataset), []
     assert dataset.train is not None

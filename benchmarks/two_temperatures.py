@@ -1,6 +1,6 @@
-"""How long calibration takes: all metrics with intervals, and the paper's search over two temperatures.
+"""Time of calibration: all metrics with intervals, and the paper's search over two temperatures.
 
-Latents are random, of the size of the paper's protocol: 3,000 test tasks and 600 validation tasks with 75 queries.
+Latents are random, with the sizes of the paper's protocol: 3,000 test tasks and 600 validation tasks with 75 queries.
 
     python benchmarks/two_temperatures.py
 """
@@ -22,7 +22,7 @@ N_QUERIES, N_WAY = 75, 5
 
 
 def make_tasks(n_tasks: int, seed: int) -> tuple[Latents, Predictions]:
-    """Latents, and labels drawn from their softmax at temperature 1.3."""
+    """Return latents, and labels drawn from their softmax at temperature 1.3."""
     g = torch.Generator().manual_seed(seed)
     shape = n_tasks, N_QUERIES, N_WAY
     latents = Latents(2 * torch.randn(shape, generator=g), 0.2 + torch.rand(shape, generator=g))
@@ -33,14 +33,13 @@ def make_tasks(n_tasks: int, seed: int) -> tuple[Latents, Predictions]:
 
 
 def timed(function, *arguments):
-    """What a function returns, and its seconds."""
+    """Return the result of a function and its seconds."""
     start = time.perf_counter()
     found = function(*arguments)
     return found, round(time.perf_counter() - start, 2)
 
 
 def main() -> None:
-    """Print and write the figures."""
     _, test = make_tasks(3000, SEED)
     latents, validation = make_tasks(600, SEED + 1)
     _, summary_s = timed(calibration_of, test)

@@ -1,4 +1,4 @@
-"""What the running average of the weights is worth in short trainings: over all steps so far, or the last tenth.
+"""EMA of the weights in short trainings: warm-up over all steps so far, or over the last tenth.
 
     OMP_NUM_THREADS=1 python benchmarks/weight_average.py [--episodes 300]
 
@@ -23,7 +23,7 @@ SEED = 1
 
 
 def measure(method: str, recent: int, episodes: int, dataset: Dataset) -> dict[str, float]:
-    """The last validation of a training."""
+    """Return the last validation of a training."""
     config = Config(data="glyphs", seed=SEED).replace(**preset_settings("default", "glyphs", 1, method))
     config = config.replace(n_episodes=episodes, validate_every=episodes, n_validation_tasks=200)
     with patch.object(learner, "_RECENT", recent), tempfile.TemporaryDirectory() as folder:
@@ -32,7 +32,6 @@ def measure(method: str, recent: int, episodes: int, dataset: Dataset) -> dict[s
 
 
 def main() -> None:
-    """Train each method both ways."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=300)
     episodes = parser.parse_args().episodes

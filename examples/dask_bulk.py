@@ -1,11 +1,11 @@
-"""Classify many embeddings on a cluster of Dask; the workers need mirrorshot without torch.
+"""Classify many embeddings on a Dask cluster; the workers need mirrorshot, but not torch.
 
     pip install . "dask[array,distributed]"             # in a checkout of mirrorshot
     python examples/dask_bulk.py                        # random embeddings, two workers on this machine
     python examples/dask_bulk.py head embeddings.npy    # a classifier saved by `few.save("head")`
 
-Another cluster is `Client("tcp://address:8786")`. Each worker gets the fitted classifier once, some kilobytes for few
-examples, and reads, predicts and returns one block at a time.
+For another cluster use `Client("tcp://address:8786")`. Each worker gets the fitted classifier once (some kilobytes for
+few examples), and reads, predicts and returns one block at a time.
 """
 
 import sys
@@ -16,7 +16,7 @@ from dask.distributed import Client
 
 from mirrorshot import FewShotClassifier
 
-BLOCK = 20_000  # embeddings of a block
+BLOCK = 20_000  # embeddings per block
 
 
 def classify(few: FewShotClassifier, X: da.Array) -> da.Array:
@@ -27,7 +27,7 @@ def classify(few: FewShotClassifier, X: da.Array) -> da.Array:
 
 
 def example() -> tuple[FewShotClassifier, da.Array]:
-    """Return a classifier of five classes, and random embeddings of these."""
+    """Return a classifier of five classes, and random embeddings of these classes."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(5, 64))
     few = FewShotClassifier().fit(np.repeat(centres, 5, 0) + rng.normal(size=(25, 64)), np.repeat(np.arange(5), 5))

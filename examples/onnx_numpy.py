@@ -1,10 +1,10 @@
-"""Classify embeddings with numpy and onnxruntime alone; neither torch nor mirrorshot is needed.
+"""Classify embeddings with only NumPy and onnxruntime, without torch and mirrorshot.
 
     mirrorshot export model.mirrorshot -o head.onnx
     python examples/onnx_numpy.py head.onnx embeddings.npy
 
-`embeddings.npy` has one embedding a row, from the encoder that the model was fitted with. Without it, random ones are
-classified, which shows that the file works.
+`embeddings.npy` has one embedding per row, from the encoder of the model. Without it, random embeddings are classified,
+to show that the file works.
 """
 
 import json
@@ -15,7 +15,7 @@ import onnxruntime
 
 
 def main() -> None:
-    """Print the most probable class of each embedding, its probability and how uncertain its latent is."""
+    """Print the most probable class of each embedding, its probability and the uncertainty of its latent."""
     if len(sys.argv) not in (2, 3):
         sys.exit("Expected: python examples/onnx_numpy.py HEAD.onnx [EMBEDDINGS.npy]")
     session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])

@@ -3,10 +3,10 @@
     python scripts/behaviour.py record before.json
     python scripts/behaviour.py compare before.json after.json
 
-A record holds the public names of every module, the options of every command, and hashes of predictions: of
-`FewShotClassifier` with every kernel, of the packaged encoder, and of a small run that is trained, tuned and evaluated
-on the CPU. Predictions are equal only if every bit of them is. Paths of modules may differ between two records; names
-that are gone are listed.
+A record has the public names of every module, the options of every command, and hashes of predictions: of
+`FewShotClassifier` with every kernel, of the packaged encoder, and of small runs that are trained, tuned and evaluated
+on the CPU. Predictions are equal only if all bits are. Paths of modules may differ between two records; removed names
+are listed.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # sums of several threads have no fixed order
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the order of sums over several threads is not fixed
 
 import numpy as np
 import typer
@@ -40,7 +40,7 @@ def public_names() -> dict[str, list[str]]:
     """Return the modules that define or re-export each public name."""
     names: dict[str, list[str]] = {}
     for found in pkgutil.walk_packages(mirrorshot.__path__, "mirrorshot."):
-        if found.name.endswith(("triton_kernels", "native.core")):  # need Triton; a library, no module
+        if found.name.endswith(("triton_kernels", "native.core")):  # needs Triton; is a shared library
             continue
         module = importlib.import_module(found.name)
         for name, value in vars(module).items():
@@ -70,7 +70,7 @@ def digest(*arrays: object) -> str:
 
 
 def classifier_predictions() -> dict[str, str]:
-    """Hash everything that a fitted classifier says about the digits."""
+    """Hash all results of a fitted classifier on the digits."""
     X, y = load_digits(return_X_y=True)
     found = {}
     for kernel in KERNELS:
@@ -97,7 +97,7 @@ def encoder_predictions() -> dict[str, str]:
 
 
 def run_predictions() -> dict[str, str]:
-    """Hash the weights and the evaluation of small runs."""
+    """Hash the evaluations of small runs."""
     found = {}
     for method in ("mirror_gp", "protonet", "dkt", "maml", "baseline_pp"):
         with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +110,7 @@ def run_predictions() -> dict[str, str]:
 
 
 def numbers(value: object) -> list[float]:
-    """Return all numbers of a JSON value but times, in the order of sorted keys."""
+    """Return all numbers of a JSON value except times, sorted by key."""
     if isinstance(value, dict):
         return [n for key in sorted(value) if "second" not in key and "time" not in key for n in numbers(value[key])]
     if isinstance(value, list):

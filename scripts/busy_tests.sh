@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Run the tests several times while every core is busy with other work, and report how many runs were green.
+# Run the tests several times while every core is busy, and report the number of green runs.
 #
 #   scripts/busy_tests.sh [N] [arguments of pytest]
 #
-# N is 3 unless given. A busy loop per core runs beside the tests, at a lower priority than theirs (HOG_NICE, 5) so that
-# a run ends; 0 makes the loops equal to the tests. The output of each run that fails is kept in a folder that is named.
+# N defaults to 3. A busy loop per core runs beside the tests, at a lower priority (HOG_NICE, 5) so that a run ends; with
+# 0 the priorities are equal. The output of the runs is kept in a folder, whose path is printed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

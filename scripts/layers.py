@@ -3,9 +3,9 @@
     python scripts/layers.py            # rewrite the drawing and the table
     python scripts/layers.py --check    # exit code 1 if they are out of date
 
-An arrow goes from a room (a name at the root of the package) to every room that it imports. Rooms are ordered so that
-all arrows point down; `tests/test_imports.py` holds that order, and which rooms run without torch. A room imports
-torch in part if some of its modules do so outside of functions, and the others run without.
+An arrow points from a room (a module or package at the root of mirrorshot) to every room that it imports. Rooms are
+ordered so that all arrows point down; `tests/test_imports.py` checks the order, and which rooms run without torch. A
+room needs torch in part if some of its modules import it outside of functions and others do not.
 """
 
 import argparse
@@ -18,12 +18,12 @@ PACKAGE = ROOT / "src" / "mirrorshot"
 PAGE = ROOT / "docs" / "architecture.md"
 IMAGE = ROOT / "docs" / "images" / "layers.svg"
 LIGHT = ("types", "files", "softmax", "gp", "metrics", "classifier", "encoders", "tool", "views", "serve", "cli")
-_WIDTH, _STEP = 720, 84  # pixels: of the drawing, and from one layer to the next
+_WIDTH, _STEP = 720, 84  # pixels: width of the drawing, distance of the layers
 MARK = re.compile(r"(<!-- layers -->\n).*?(<!-- /layers -->)", re.DOTALL)
 
 
 def room_of(path: Path) -> str:
-    """Return the name at the root of the package under which a module lives."""
+    """Return the room of a module."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -127,7 +127,7 @@ def draw_svg() -> str:
 
 
 def direct(room: str, arrows: dict[str, set[str]]) -> set[str]:
-    """Return the imports of a room that it has not also through another one, so that the graph stays readable."""
+    """Return the imports of a room that it has not also through another room, for a readable graph."""
     return {other for other in arrows[room] if not any(other in below(third, arrows) for third in arrows[room])}
 
 

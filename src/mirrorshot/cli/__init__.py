@@ -1,7 +1,7 @@
 """The command `mirrorshot`.
 
 torch, scikit-learn and matplotlib are imported inside the commands, so that `--help` and shell completion
-answer at once. Results go to stdout, progress and errors to stderr; `mirrorshot --help` lists the exit codes.
+are fast. Results go to stdout, progress and errors to stderr; `mirrorshot --help` lists the exit codes.
 """
 
 from typing import Annotated
@@ -73,7 +73,7 @@ def _mirrorshot(
     """Few-shot classification with probabilities that mean what they say."""
 
 
-_PANELS = {  # of the help
+_PANELS = {  # panels of the help
     "Models": (fit, predict, evaluate, prior, add, remove, suggest, explain, doctor, export, serve),
     "Models and meta-training": (report, list_names),
     "Meta-training": (demo, train, reproduce),

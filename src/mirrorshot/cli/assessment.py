@@ -1,4 +1,4 @@
-"""A model on labelled items: leaks left out, scores, and how they are printed."""
+"""Scores of a model on labelled items, without items that are examples of the model."""
 
 import os
 from collections.abc import Sequence
@@ -20,27 +20,27 @@ _MAX_MATRIX, _LEAST_NAME = 12, 12  # classes of a confusion matrix on the termin
 
 
 class Assessment(NamedTuple):
-    """A model, the labelled items that count, those of them that it has as examples, and the scores."""
+    """A model and its scores on labelled items."""
 
     model: "Model"
     encoded: "Encoded"  # the items that were scored
-    shared: list[tuple[str, str]]  # names of items that the model has as examples, with the names of these
-    near: int  # how many of these are nearly the same, not exactly
+    shared: list[tuple[str, str]]  # names of items that are examples of the model, with the names of the examples
+    near: int  # number of near-copies among them
     are_kept: bool  # whether the shared items were scored too
     scores: "Scores"
 
     @property
     def items(self) -> str:
-        """The word for the items."""
+        """Return "images" or "items", for messages."""
         return "images" if self.encoded.items.kind == "picture" else "items"
 
     def record(self) -> dict[str, Any]:
-        """The numbers as JSON."""
+        """Return the scores and the shared items for JSON."""
         pairs = [{"name": shown(name), "example": shown(example)} for name, example in self.shared]
         return self.scores.record() | {"shared": pairs, "shared_are_kept": self.are_kept}
 
     def leak_in_words(self) -> str:
-        """A sentence about the shared items; empty if there are none."""
+        """Return a sentence about the shared items, or an empty string."""
         if not self.shared:
             return ""
         are = "is an example" if len(self.shared) == 1 else "are examples"
@@ -53,7 +53,7 @@ class Assessment(NamedTuple):
 
 
 def is_of_model(paths: Sequence[Path], context: typer.Context) -> bool:
-    """Whether a model is named first, and not a run; refuse a missing model, and options of the other kind."""
+    """Return whether the first path is a model, not a run; refuse a missing model and options of the other kind."""
     path, *others = paths
     before_items = len(others) == 1 and os.path.exists(others[0]) and not (others[0] / "config.json").exists()
     if not os.path.exists(path) and (path.suffix == ".mirrorshot" or before_items):
@@ -64,10 +64,10 @@ def is_of_model(paths: Sequence[Path], context: typer.Context) -> bool:
 
 
 def assess(paths: Sequence[Path], given: Reading, *, keep_copies: bool) -> Assessment:
-    """Score a model on labelled items, without those that it has learned from; `paths` are its file and the items.
+    """Score a model on labelled items; items that are its examples are left out unless `keep_copies`.
 
     Raises:
-        DataError: no labelled items, or all of them are examples of the model.
+        DataError: there are no labelled items, or all are examples of the model.
     """
     if len(paths) != 2:
         refuse(f"Expected a model and labelled items (a folder or a table), but got {count(len(paths), 'paths')}.")
@@ -110,7 +110,7 @@ def print_assessment(found: Assessment) -> None:
 
 
 def score_rows(scores: "Scores") -> list[tuple[str, str, str]]:
-    """Names, values and intervals of the scores, as text."""
+    """Return names, values and intervals of the scores as text."""
     rows = []
     names = (("accuracy", "accuracy"), ("confidence", "mean confidence"), ("nll", "NLL, nats"), ("ece", "ECE, 15 bins"))
     for key, name in names:
@@ -121,7 +121,7 @@ def score_rows(scores: "Scores") -> list[tuple[str, str, str]]:
 
 
 def novelty_in_words(scores: "Scores", items: str) -> str:
-    """A sentence on the share of "none of these", for items of known classes and of others."""
+    """Return the shares of "none of these" among items of known and of other classes, as text."""
     text = f"{scores.novel_known:.1%} of the {items} of known classes were called none of these."
     if scores.novel_unknown is not None:
         text += (
@@ -132,7 +132,7 @@ def novelty_in_words(scores: "Scores", items: str) -> str:
 
 
 def _print_confusion(scores: "Scores") -> None:
-    """Print the confusion matrix; where it has no room for its numbers, the most frequent mistakes."""
+    """Print the confusion matrix or, if it does not fit, the most frequent mistakes."""
     from mirrorshot.cli.tables import print_rows, terminal_width
 
     columns = ["class \\ answer", *(f"({i + 1})" for i in range(len(scores.classes))), "right"]

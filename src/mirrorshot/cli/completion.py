@@ -1,7 +1,7 @@
-"""Names that the shell completes, without importing torch for them.
+"""Shell completion of names, without importing torch.
 
-The registries of data sets and encoders need torch, and a shell cannot wait for it: `DATA` and `ENCODERS` repeat their
-names, and `tests/cli/test_completion.py` compares them.
+The registries of data sets and encoders need torch, which is too slow for completion: `DATA` and `ENCODERS` repeat
+their names, and `tests/cli/test_completion.py` compares them.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ DATA = ("glyphs", "cub", "mini_imagenet", "mini_imagenet_to_cub", "omniglot", "o
 
 
 def _names_of(module: str, registry: str) -> Callable[[str], list[str]]:
-    """Return the completion by the names in a registry, whose module is imported when the shell asks."""
+    """Return a completion function for the names of a registry, whose module is imported on use."""
     return lambda incomplete: _beginning(getattr(import_module(f"mirrorshot.{module}"), registry), incomplete)
 
 
@@ -29,18 +29,18 @@ complete_topic = _names_of("cli.list_command", "LISTS")
 
 
 def complete_data(incomplete: str) -> list[str]:
-    """Data sets, files and folders that begin with the given text."""
+    """Complete names of data sets, files and folders."""
     return _beginning(DATA, incomplete) + _paths(incomplete)
 
 
 def complete_encoder(incomplete: str) -> list[str]:
-    """Encoders, and folders of runs, that begin with the given text."""
+    """Complete names of encoders, and folders of runs."""
     folders = [path for path in _paths(incomplete) if incomplete and path.endswith("/")]
     return _beginning(ENCODERS, incomplete) + folders
 
 
 def complete_setting(incomplete: str) -> list[str]:
-    """Settings that begin with the given text, ready for their value."""
+    """Complete names of settings, with `=` or `.` at the end."""
     from mirrorshot.training.config import field_types
 
     return _beginning((f"{n}{'.' if n == 'method_options' else '='}" for n in field_types()), incomplete)

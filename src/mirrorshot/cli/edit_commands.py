@@ -1,4 +1,4 @@
-"""`mirrorshot add`, `remove` and `export`: changes of a model, and its classifier for other programs."""
+"""`mirrorshot add`, `remove` and `export`."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -71,7 +71,7 @@ def add(
 
 
 def _groups(images: Sequence[str], label: str | None) -> dict[str, list[str]]:
-    """Sort paths by class; the class of a table with labels of its own is empty."""
+    """Group paths by class; the class of a labelled table is an empty string."""
     if label is not None:
         if not label.strip():
             refuse("Expected --label to be the name of a class, but it is empty.")
@@ -88,7 +88,7 @@ def _groups(images: Sequence[str], label: str | None) -> dict[str, list[str]]:
 
 
 def _labelled(items: "Items", name: str) -> "Items":
-    """Items with the class that the user named, or else with those of their table."""
+    """Return items with the class `name` or, if it is empty, with the labels of their table."""
     from mirrorshot.types import DataError
 
     if not name and items.labels is None:
@@ -143,10 +143,10 @@ def remove(
 
 
 def find_names(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Names of examples by any spelling of their paths, or by the end of a path that only one of them has.
+    """Find names of examples by any spelling of their path, or by an ending of the path that is unique.
 
     Raises:
-        InvalidInputError: none or several examples are meant.
+        InvalidInputError: a name matches no example, or several.
 
     Example:
         >>> find_names(["./a/../a/0.png", "1.png"], ["a/0.png", "b/0.png", "b/1.png"])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Sizes(NamedTuple):
-    """Data and size of the tasks, the same for all runs."""
+    """Data and task sizes, the same for all runs."""
 
     data: str
     n_way: int
@@ -118,7 +118,7 @@ def evaluate(
 
 
 def read_configs(runs: Sequence[Path]) -> dict[Path, "Config"]:
-    """Read the settings of runs, each of which must be named once, in a folder that can be written."""
+    """Read the settings of runs; refuse duplicates and folders that cannot be written."""
     from mirrorshot.training.config import from_dict
     from mirrorshot.training.folder import read_config
 
@@ -132,7 +132,7 @@ def read_configs(runs: Sequence[Path]) -> dict[Path, "Config"]:
 
 
 def _common_sizes(configs: Mapping[Path, "Config"], data: str | None, n_way: int | None, n_shot: int | None) -> _Sizes:
-    """Data and size of the tasks: as given, else as the runs were trained, if all were trained alike."""
+    """Return data and task sizes: as given, else those of training, which must agree between runs."""
     sizes = {_Sizes(data or config.data, n_way or config.n_way, n_shot or config.n_shot) for config in configs.values()}
     if len(sizes) > 1:
         listed = " and ".join(f"{s.data} ({s.n_way} ways, {s.n_shot} shots)" for s in sorted(sizes))
@@ -165,7 +165,6 @@ def _evaluate_runs(
 
 
 def _evaluate_model(paths: list[Path], given: options.Reading, *, keep_copies: bool) -> None:
-    """Evaluate a model; `paths` are its file and labelled items as `fit` takes them."""
     with short_work():
         found = assess(paths, given, keep_copies=keep_copies)
     if given.as_json:

@@ -1,4 +1,4 @@
-"""`mirrorshot fit` and `mirrorshot prior`: learn from labelled items."""
+"""`mirrorshot fit` and `mirrorshot prior`."""
 
 import time
 from pathlib import Path
@@ -129,9 +129,9 @@ def prior(
     given: Encoding,
     output: Annotated[Path, output_option(help="File to write.")] = Path("background.prior"),
 ) -> None:
-    """Learn what many labelled images show of an encoder, for classifiers of other classes.
+    """Learn a prior for an encoder from many labelled images, for classifiers of other classes.
 
-    Images are also encoded blurred and in shades of grey: the prior holds on worse images than its own.
+    Images are also encoded blurred and in grey, so that the prior also fits images of lower quality.
     """
     prepare_file("--output", output, inputs=(background,))
     with short_work():

@@ -38,7 +38,7 @@ _BACKBONES = {
 
 
 def methods() -> list[Row]:
-    """Methods with their papers and options."""
+    """Return the methods with their papers and options."""
     from mirrorshot.methods import METHODS, method_options
 
     return [
@@ -53,7 +53,7 @@ def methods() -> list[Row]:
 
 
 def data() -> list[Row]:
-    """Data sets, and whether they are on this machine."""
+    """Return the data sets, and whether they are on this machine."""
     from mirrorshot.data.benchmarks import DATASETS
 
     return [
@@ -63,7 +63,7 @@ def data() -> list[Row]:
 
 
 def _is_here(name: str) -> bool:
-    """Whether all files of a data set are there, packed or as published; nothing is read."""
+    """Return whether all files of a data set are present, packed or as published, without reading them."""
     from mirrorshot.data.loaders import check_present
     from mirrorshot.types import DataError
 
@@ -75,14 +75,14 @@ def _is_here(name: str) -> bool:
 
 
 def presets() -> list[Row]:
-    """Presets."""
+    """Return the presets."""
     from mirrorshot.training.presets import PRESETS
 
     return _described(PRESETS)
 
 
 def backbones() -> list[Row]:
-    """Networks."""
+    """Return the backbones."""
     from mirrorshot.networks.backbones import BACKBONES
 
     return _described({name: _BACKBONES.get(name, "") for name in BACKBONES})
@@ -93,7 +93,7 @@ def _described(about: Mapping[str, str]) -> list[Row]:
 
 
 def kernels() -> list[Row]:
-    """Kernels with their options, which start as methods set them."""
+    """Return the kernels with their options; defaults are those of the methods."""
     from mirrorshot.gp.kernels import FAMILIES
     from mirrorshot.methods.gp import KERNEL_OPTIONS
 
@@ -104,7 +104,7 @@ def kernels() -> list[Row]:
 
 
 def _keywords(kernel: type) -> Row:
-    """Arguments of a kernel with their defaults, except for the number of classes, which tasks have."""
+    """Return the keyword arguments of a kernel with their defaults, without `n_way`."""
     classes = [cls for cls in reversed(kernel.__mro__) if "__init__" in vars(cls)]
     parameters = [p for cls in classes for p in inspect.signature(cls).parameters.values()]
     own = inspect.signature(kernel).parameters
@@ -117,14 +117,14 @@ def _keywords(kernel: type) -> Row:
 
 
 def encoders() -> list[Row]:
-    """Encoders of images and texts."""
+    """Return the encoders of images and texts."""
     from mirrorshot.encoders import ENCODERS
 
     return _described(ENCODERS)
 
 
 def settings() -> list[Row]:
-    """Settings of a run with their defaults."""
+    """Return the settings of a run with their defaults."""
     from mirrorshot.training.config import Config
 
     meaning = attribute_docs(Config)
@@ -163,7 +163,7 @@ def list_names(
         for name in [topic] if topic else LISTS:
             try:
                 listed[name] = LISTS[name]()
-            except ImportError as error:  # of an extra; the other lists are shown
+            except ImportError as error:  # a missing extra; the other lists are still shown
                 if topic:
                     raise
                 missing[name] = error
@@ -191,12 +191,12 @@ def _cell(value: Any) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as settings have it."""
+    """Format a value as `--set` takes it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def attribute_docs(cls: type) -> dict[str, str]:
-    """The lines under "Attributes:" in a docstring, by attribute. A line about several belongs to each of them.
+    """Return the texts under "Attributes:" in a docstring, by attribute; `a, b: text` describes both.
 
     Example:
         >>> from mirrorshot.types import TaskBatch

@@ -22,7 +22,7 @@ _SIDE = 160  # pixels of an image
 
 
 def report_model(paths: Sequence[Path], output: Path, pool: Path | None, given: Reading, *, keep_copies: bool) -> None:
-    """Write the report on a model; `paths` are its file and labelled items."""
+    """Write the report on a model; `paths` are the model and the labelled items."""
     with short_work():
         from mirrorshot.files.writing import write_json
         from mirrorshot.tool.scores import verdict
@@ -42,7 +42,6 @@ def report_model(paths: Sequence[Path], output: Path, pool: Path | None, given: 
 
 
 def _read_pool(model: "Model", pool: Path, given: Reading) -> "Encoded":
-    """The unlabelled items that the model does not have as examples."""
     from mirrorshot.tool import encode_items
     from mirrorshot.tool.copies import copies_of_examples, without
 
@@ -91,7 +90,7 @@ def _mistake(answer: "Prediction", label: str) -> list[str]:
 
 
 def _suggestions(found: Assessment, pool: "Encoded | None") -> "tuple[str, list[Card]]":
-    """The items whose labels would help most: of the pool, or of those that were tested on."""
+    """Return a text and the items whose labels would help most, from the pool or the test items."""
     model, encoded = found.model, found.encoded if pool is None else pool
     if pool is None:
         about = (
@@ -127,7 +126,7 @@ def _cards(encoded: "Encoded", rows: Sequence[int], lines: Sequence[Sequence[str
 
 
 def _picture(content: Any) -> bytes | None:
-    """A small PNG file of an image; None if it cannot be read any more."""
+    """Return an image as a small PNG file, or None if it can no longer be read."""
     from PIL import Image
 
     from mirrorshot.data.decoding import read_pictures

@@ -1,4 +1,4 @@
-"""Steps that the commands for models share: read models and items, report damaged items and copies."""
+"""Shared steps of the commands for models: reading models and items, reporting damaged items and copies."""
 
 import sys
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def load_model(path: Path, given: Reading = Reading()) -> "Model":  # noqa: B008 (immutable)
-    """Load the model in a file."""
+    """Load a model with the options of a command."""
     from mirrorshot.tool import Model
 
     return Model.load(path, trust_encoder=given.trust_encoder, download=given.download)
 
 
 def read_examples(path: Path, given: Encoding) -> "tuple[Items, Encoder]":
-    """Read labelled items, and make their encoder; `auto` is decided by the items, with a note to the user."""
+    """Read labelled items and make their encoder; `auto` depends on the items and prints a note."""
     from mirrorshot.encoders import make_encoder
     from mirrorshot.tool import decide, read_labelled
 
@@ -39,7 +39,7 @@ def read_examples(path: Path, given: Encoding) -> "tuple[Items, Encoder]":
 
 
 def read_unlabelled(arguments: Sequence[str], given: Reading, model: "Model") -> "Items":
-    """Read items for a model as they are given to a command; `-` is standard input."""
+    """Read unlabelled items from the arguments of a command; `-` is standard input."""
     from mirrorshot.tool import read_unlabelled as read
 
     lines = sys.stdin if "-" in arguments else ()
@@ -48,7 +48,7 @@ def read_unlabelled(arguments: Sequence[str], given: Reading, model: "Model") ->
 
 
 def read_queries(path: Path, arguments: Sequence[str], given: Reading, label: str) -> "tuple[Model, Encoded]":
-    """Load a model, and encode items with it; `label` names the progress bar."""
+    """Load a model and encode items with it; `label` names the progress bar."""
     from mirrorshot.tool import encode_items
 
     model = load_model(path, given)
@@ -64,7 +64,7 @@ def report_damaged(found: "Encoded") -> None:
 
 
 def end_with_damaged(*parts: "Encoded") -> None:
-    """If items could not be read, print a line for each and exit with the code for findings."""
+    """If items could not be read, print a line for each and exit with code 3."""
     for found in parts:
         report_damaged(found)
     if any(found.damaged for found in parts):
@@ -80,7 +80,7 @@ def report_copies(
     allow_contradictions: bool,
     quiet: bool,
 ) -> None:
-    """Name copies of the examples of a model, and refuse those with another label unless they are allowed.
+    """Warn of copies of examples of a model; refuse copies with another label unless they are allowed.
 
     Raises:
         DataError: the same item has two labels.
@@ -106,7 +106,7 @@ def report_copies(
 
 
 def summary(model: "Model", path: Path) -> dict[str, Any]:
-    """Describe a model in a file, as JSON."""
+    """Describe a model for JSON."""
     return {
         "model": str(path),
         "encoder": model.encoder.name,
@@ -119,5 +119,5 @@ def summary(model: "Model", path: Path) -> dict[str, Any]:
 
 
 def in_words(model: "Model", path: Path) -> str:
-    """Size of a model in a file."""
+    """Return the size of a model in words."""
     return f"{path} has {count(len(model.names), 'examples')} of {count(len(model.classes), 'classes')}"

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, and the examples in their help."""
+"""Shared options and arguments of commands, and the examples in their help."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ EPILOGS: dict[Command, str] = {}
 
 
 def examples(shown: Mapping[str, str], note: str = "", before: str = "") -> Callable[[Command], Command]:
-    """Show command lines, each with an explanation, below the help of the command that is decorated."""
+    """Decorate a command to show example command lines below its help."""
 
     def keep(command: Command) -> Command:
         EPILOGS[command] = before + in_help(shown, note)
@@ -27,7 +27,7 @@ def examples(shown: Mapping[str, str], note: str = "", before: str = "") -> Call
 
 
 def in_help(shown: Mapping[str, str], note: str = "") -> str:
-    """Text below a help: command lines, each with an explanation, and a note.
+    """Format command lines, each with an explanation, and a note for the end of a help text.
 
     Example:
         >>> print(in_help({"mirrorshot demo": "Two minutes."}).rstrip())
@@ -43,10 +43,10 @@ def in_help(shown: Mapping[str, str], note: str = "") -> str:
     return "\n\n".join(["[bold]Examples[/bold]", *parts, note])
 
 
-# Panels of the help; `refuse_other_options` goes by the last three.
+# Panels of the help, which `refuse_other_options` also uses
 READING, OF_MODELS, OF_RUNS = "How items are read", "For models", "For runs"
 
-# Options to complete where they are used, for instance with a panel
+# Partial options; commands add for instance a panel
 data_option = partial(typer.Option, autocompletion=complete_data, metavar="NAME")
 preset_option = partial(typer.Option, autocompletion=complete_preset, metavar="NAME")
 set_option = partial(typer.Option, "--set", metavar="NAME=VALUE", autocompletion=complete_setting)
@@ -106,7 +106,7 @@ LabelColumn = Annotated[str | None, _reading(help="Column of labels of a table."
 
 
 class Reading(NamedTuple):
-    """Options of commands that read items with the encoder of a model."""
+    """Options of commands that use the encoder of a model."""
 
     download: Download = False
     trust_encoder: Trust = False
@@ -117,7 +117,7 @@ class Reading(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """Options of commands that read items with an encoder that the user names."""
+    """Options of commands that let the user choose an encoder."""
 
     encoder: EncoderName = "auto"
     download: Download = False
@@ -139,14 +139,14 @@ class Evaluating(NamedTuple):
     device: Annotated[str, device_option(rich_help_panel=OF_RUNS)] = "auto"
 
     def protocol(self) -> dict[str, Any]:
-        """The values that were given, as `evaluate_run` takes them; its defaults stand for the others."""
+        """Return the given values as keyword arguments of `evaluate_run`, which has defaults for the others."""
         seeds = None if self.seeds is None else numbers("--seeds", self.seeds)
         given = {"n_query": self.n_query, "n_tasks": self.n_tasks, "seeds": seeds}
         return {name: value for name, value in given.items() if value is not None}
 
 
 def refuse_other_options(context: typer.Context, *, is_model: bool) -> None:
-    """Refuse options in the panels of runs, which a model has no use for, or in those of models."""
+    """Refuse options for runs if the command got a model, and options for models otherwise."""
     panels = (OF_RUNS,) if is_model else (OF_MODELS, READING)
     typed = [
         parameter.opts[0]
@@ -160,9 +160,9 @@ def refuse_other_options(context: typer.Context, *, is_model: bool) -> None:
 
 
 def unfolded(command: Command) -> Command:
-    """Return a command for typer: a parameter of a type with options becomes these, after the others.
+    """Return a command for typer, in which the fields of `Reading`, `Encoding` and `Evaluating` are options.
 
-    Lines of a paragraph of its help are joined, so that they fill any width.
+    Lines of a paragraph of the help are joined, so that they fill any width.
     """
     own = inspect.signature(command).parameters.values()
     groups = {p.name: p.annotation for p in own if p.annotation in (Reading, Encoding, Evaluating)}

@@ -1,4 +1,4 @@
-"""`mirrorshot predict`, `suggest` and `explain`: questions to a model."""
+"""`mirrorshot predict`, `suggest` and `explain`."""
 
 import csv
 import sys
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _NONE = "none of these"
 _NUMBERS = ("novelty", "novelty_threshold", "epistemic", "aleatoric", "epistemic_share", "aleatoric_share")
-_WIDE = 110  # columns of a terminal from which on the parts of the uncertainty are shown
-_NARROW_NAME = 20  # characters of the name of a class below that
+_WIDE = 110  # least width of a terminal that shows the parts of the uncertainty
+_NARROW_NAME = 20  # characters of the name of a class on narrower terminals
 _ENDLESS = 100_000
 
 
@@ -80,14 +80,13 @@ def predict(
 
 
 def _record(answer: "Prediction") -> dict[str, object]:
-    """An answer as JSON."""
     more = {name: getattr(answer, name) for name in _NUMBERS}
     texts = {"name": shown(answer.name), "answer": _NONE if answer.is_novel else answer.label, "note": answer.note}
     return answer._asdict() | more | texts
 
 
 def _row(answer: "Prediction") -> dict[str, Any]:
-    """An answer as a row of a table; `set` is None with too few examples for sets."""
+    """Return an answer as a row of a table; `set` is None if there are too few examples for sets."""
     return {
         "name": shown(answer.name),
         "answer": _NONE if answer.is_novel else answer.label,
@@ -114,7 +113,7 @@ def _write_parquet(path: Path, answers: Sequence["Prediction"]) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether results go to a terminal, not to a file or another program."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -159,7 +158,7 @@ def suggest(
     given: Reading,
     k: Annotated[int, typer.Option("-k", help="Number of images.", min=1)] = 10,
 ) -> None:
-    """List the images to label next: those whose labels would make the predictions for all of them surest."""
+    """List the images to label next: those whose labels would make the predictions for the whole pool surest."""
     with short_work():
         fitted, found = read_queries(model, pool, given, "Reading")
         names = [shown(name) for name in fitted.suggest(found, k)]
@@ -184,8 +183,8 @@ def explain(
 ) -> None:
     """Show which examples (and words of a text) speak for a class, and which against it.
 
-    The contributions of all examples add up to the score of the class. For texts also the words that count most: how
-    much the log-odds of the class would fall without each.
+    The contributions of all examples add up to the score of the class. For texts, the most important words are shown
+    too: how much the log-odds of the class would fall without each.
     """
     with short_work():
         fitted, found = read_queries(model, queries, given, "Reading")

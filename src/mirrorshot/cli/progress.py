@@ -16,7 +16,7 @@ _QUIET_SECONDS = 30.0  # between two lines where stderr is no terminal
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator["Callable[[str], Progress]"]:
-    """Show progress while the block runs. The function that it yields begins a stage, with a bar of its own."""
+    """Show progress while the block runs; yield a function that begins a stage with its own bar."""
     from rich.console import Console
 
     console = Console(stderr=True)

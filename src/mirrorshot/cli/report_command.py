@@ -109,7 +109,6 @@ def report(
 
 
 def _judge(gate: "Gate | None") -> None:
-    """Print the runs that do not pass, and exit."""
     if gate is None or not gate.failed:
         return
     for name in gate.failed:
@@ -121,7 +120,7 @@ def _judge(gate: "Gate | None") -> None:
 def _collect(
     folders: Sequence[Path], wanted: options.Evaluating, *, again: bool, n_cards: int, quiet: bool
 ) -> dict[str, "ReportedRun"]:
-    """All runs with their evaluations, stored or made now."""
+    """Load runs with their evaluations; evaluate runs without a suitable one."""
     from mirrorshot.cli.results import Results, read_stored, shown_names, write_evaluations
     from mirrorshot.training.folder import read_log
     from mirrorshot.training.runs import evaluate_run, load_run, load_test_data
@@ -148,7 +147,6 @@ def _collect(
 
 
 def _serves(found: "Evaluation", wanted: options.Evaluating) -> bool:
-    """Whether a stored evaluation has everything that the options ask for."""
     has_all = all(getattr(found.protocol, name) == value for name, value in wanted.protocol().items())
     return has_all and (bool(found.tempered) or not wanted.two_temperatures)
 
@@ -156,7 +154,7 @@ def _serves(found: "Evaluation", wanted: options.Evaluating) -> bool:
 def _cards(
     load_data: "Callable[[], Dataset]", load: "Callable[[], Run]", evaluation: "Evaluation", n_cards: int
 ) -> tuple[list["EpisodeDisplay"], str]:
-    """Draw the first test tasks; return none, and the reason, if the items are no images."""
+    """Return cards of the first test tasks, or the reason why they cannot be drawn."""
     from mirrorshot.types import DataError
     from mirrorshot.views import EpisodeDisplay
 

@@ -1,4 +1,4 @@
-"""Evaluations of runs: as files in their folders, as tables, and as a report."""
+"""Evaluations of runs as JSON files, tables and reports."""
 
 import hashlib
 import json
@@ -43,12 +43,12 @@ class Results(NamedTuple):
 
     @property
     def named(self) -> dict[str, Evaluation]:
-        """The evaluations by the names of `shown_names`."""
+        """Return the evaluations by the names of `shown_names`."""
         return dict(zip(shown_names(self.configs), self.found.values(), strict=True))
 
 
 def shown_names(configs: Mapping[Path, Config]) -> list[str]:
-    """Names to show runs under: their methods if these differ, else their folders' names, else their paths.
+    """Return display names of runs: their methods if these differ, else the names of their folders, else their paths.
 
     Example:
         >>> shown_names({Path("runs/a"): Config(), Path("runs/b"): Config()})
@@ -64,7 +64,7 @@ def shown_names(configs: Mapping[Path, Config]) -> list[str]:
 
 
 def file_name(results: Results, run: Path) -> str:
-    """`evaluation.json` for the tasks and features of training; others have files of their own."""
+    """Return `evaluation.json`, with a suffix for tasks or features other than in training, or the last weights."""
     config, protocol = results.configs[run], results.found[run].protocol
     own = (results.data, protocol.n_way, protocol.n_shot) == (config.data, config.n_way, config.n_shot)
     other = "" if own else f"-{Path(results.data).stem}-{protocol.n_way}way-{protocol.n_shot}shot"
@@ -74,7 +74,7 @@ def file_name(results: Results, run: Path) -> str:
 
 
 def write_evaluations(results: Results) -> dict[str, Any]:
-    """Write the numbers of each run into its folder; return those of all, and their differences in pairs."""
+    """Write the numbers of each run into its folder; return all numbers and the paired differences."""
     records = []
     for run, found in results.found.items():
         config, flips = results.configs[run], results.average_flips
@@ -96,7 +96,7 @@ def write_evaluations(results: Results) -> dict[str, Any]:
 
 
 def read_stored(run: Path) -> Evaluation | None:
-    """The evaluation that `mirrorshot evaluate` wrote for the present weights; None if there is none."""
+    """Read the evaluation that `mirrorshot evaluate` wrote for the present weights; None if there is none."""
     try:
         record = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
         return Evaluation.from_record(record) if record["validated"] == validated(run, "best") else None
@@ -105,14 +105,14 @@ def read_stored(run: Path) -> Evaluation | None:
 
 
 def validated(run: Path, checkpoint: str) -> dict[str, Any]:
-    """Training progress and hash of the weights of a run, which tell whether an evaluation is of these weights."""
+    """Return training progress and hash of a checkpoint, to recognise evaluations of other weights."""
     path = run / f"{checkpoint}.safetensors"
     info = {name: value for name, value in load_info(path).items() if name in _PROGRESS}
     return info | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def compact_json(record: Mapping[str, Any]) -> str:
-    """Indented JSON with lists of numbers on one line each.
+    """Return indented JSON with each list of numbers on one line.
 
     Example:
         >>> print(compact_json({"a": [1, 2]}), end="")
@@ -146,7 +146,7 @@ def _tables(results: Results) -> list[Table]:
 
 
 def write_html(path: Path, results: Results) -> None:
-    """Write the report of an evaluation: tables, reliability diagrams, risk, learning curves, settings."""
+    """Write the report of an evaluation as one HTML file."""
     runs = {
         name: ReportedRun(run, results.configs[run], results.data, results.found[run], read_log(run))
         for name, run in zip(results.named, results.found, strict=True)

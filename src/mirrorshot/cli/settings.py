@@ -15,10 +15,10 @@ def compose(preset: str, file: Path | None, flags: Mapping[str, Any], overrides:
     """Compose the settings of a run. Later sources win: defaults, the preset, the TOML file, the command line.
 
     Args:
-        preset: name of a preset, for the data, the method and the shots of the other sources.
+        preset: name of a preset; its settings depend on the data, method and shots of the other sources.
         file: a TOML file of settings.
-        flags: options of their own; None: not given.
-        overrides: `name=value`, as of `--set`. They win over `flags`.
+        flags: settings with an option of their own; None: not given.
+        overrides: `name=value`, as for `--set`. They win over `flags`.
 
     Example:
         >>> config = compose("paper", None, {"data": "cub", "n_shot": 5, "seed": None}, ["lr=3e-4"])
@@ -36,20 +36,20 @@ def compose(preset: str, file: Path | None, flags: Mapping[str, Any], overrides:
 
 
 def check_names(config: Config) -> None:
-    """Refuse names and options that do not exist before any data are read."""
+    """Refuse unknown names and options before any data are read."""
     from mirrorshot.methods.gp import GPMethod
     from mirrorshot.networks.backbones import BACKBONES, make_backbone
 
     if config.backbone not in ("auto", *BACKBONES):
         raise InvalidInputError(f"Expected `backbone` to be auto, {', '.join(BACKBONES)}, but got {config.backbone!r}.")
     known = method_options(config.method) if config.method in METHODS else {}
-    # a Gaussian process is tried out, which finds a kernel that does not exist; others may need the data for that
+    # make a GP method to check its kernel, too; other methods may need the data for this
     if not set(config.method_options) <= set(known) or issubclass(METHODS.get(config.method, GPMethod), GPMethod):
         make_method(config.method, make_backbone("identity", in_features=2), **config.method_options)
 
 
 def run_folder(config: Config) -> Path:
-    """Default folder of a run.
+    """Return the default folder of a run.
 
     Example:
         >>> run_folder(Config(data="images/birds/", n_shot=5)).as_posix()

@@ -1,6 +1,6 @@
 """Tables and paragraphs on the terminal.
 
-This module imports rich, which takes longer than a shell waits for completion: commands import it when they print.
+This module imports rich, which is too slow for shell completion: commands import it when they print.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from mirrorshot.views import Table
 
 
-_LEAST, _MOST = 14, 24  # columns for a text that is cut, and that other texts may claim
+_LEAST, _MOST = 14, 24  # least width of a column that is cut; most width reserved for each other column
 
 
 class HarmlessConsole(Console):
-    """A console that writes control characters as escapes, so that names cannot steer the terminal.
+    """A console that escapes control characters, so that names cannot control the terminal.
 
     Arguments as of `rich.console.Console`.
     """
@@ -36,12 +36,12 @@ class HarmlessConsole(Console):
 
 class _Hook(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Make everything harmless that is drawn."""
+        """Wrap each renderable to escape its text."""
         return [_Harmless(renderable) for renderable in renderables]
 
 
 class _Harmless:
-    """The same drawing with escapes in its text; colours and movements of the cursor that rich makes are no text."""
+    """A renderable with control characters in its text escaped; control segments of rich itself stay."""
 
     def __init__(self, content: ConsoleRenderable) -> None:
         self.content = content
@@ -60,7 +60,7 @@ def print_rows(
     width: int | None = None,
     shorten: int | None = None,
 ) -> None:
-    """Print a table of texts; columns of `numbers` are flush right, column `shorten` is cut if there is no room."""
+    """Print a table; the columns `numbers` are right-aligned, the column `shorten` is cut if there is no room."""
     console, drawn = HarmlessConsole(width=width), _empty_table("", columns, numbers)
     cells = [[_encodable(cell, console.encoding) for cell in row] for row in rows]
     if shorten is not None:
@@ -76,12 +76,12 @@ def print_rows(
 
 
 def terminal_width() -> int:
-    """Columns of the terminal."""
+    """Return the width of the terminal in columns."""
     return HarmlessConsole().width
 
 
 def _encodable(text: str, encoding: str) -> str:
-    """The text with escapes for what the terminal cannot show, here because they count for the width of a column."""
+    """Escape characters that the terminal cannot encode, before rich measures the columns."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -91,7 +91,7 @@ def _encodable(text: str, encoding: str) -> str:
 
 
 def _shorten(columns: Sequence[str], rows: list[list[str]], place: int, width: int) -> None:
-    """Cut the beginning of the texts in a column, as far as the others need the room; their ends tell paths apart."""
+    """Cut the beginnings of long texts in column `place`; ends tell paths apart."""
     natural = [max(map(cell_len, texts)) for texts in zip(columns, *rows, strict=True)]
     others = sum(min(size, _MOST) for c, size in enumerate(natural) if c != place) + 3 * len(columns)
     room = max(_LEAST, width - others)
@@ -101,12 +101,12 @@ def _shorten(columns: Sequence[str], rows: list[list[str]], place: int, width: i
 
 
 def print_text(text: str, style: str = "") -> None:
-    """Print a paragraph, wrapped between words, and an empty line."""
+    """Print a wrapped paragraph and an empty line."""
     HarmlessConsole().print(Padding(text, (0, 0, 1, 1)), style=style, markup=False)
 
 
 def print_tables(tables: Sequence["Table"]) -> None:
-    """Print tables of a report, each with its protocol, unless the table before has the same."""
+    """Print tables of a report with their protocols; a protocol equal to the previous one is omitted."""
     console = HarmlessConsole()
     protocol: dict[str, str] = {}
     for shown in tables:
@@ -123,7 +123,7 @@ def _as_rich(shown: "Table") -> table.Table:
     drawn = _empty_table(shown.caption, shown.columns, range(1, len(shown.columns)))
     above = ""
     for i, (name, *cells) in enumerate(shown.rows):
-        # a second row of a method repeats nothing of its name
+        # the second row of a method omits its name
         label = f"  {name[len(above) + 2 :]}" if above and name.startswith(f"{above}, ") else name
         drawn.add_row(label, *(_mark(cell, (i, c) in shown.best) for c, cell in enumerate(cells, start=1)))
         above = name
@@ -131,14 +131,14 @@ def _as_rich(shown: "Table") -> table.Table:
 
 
 def _fits(shown: "Table", width: int) -> bool:
-    """Whether no word has to be broken."""
+    """Return whether the table fits without breaking words."""
     texts = [[column, *(row[c] for row in shown.rows)] for c, column in enumerate(shown.columns)]
     words = [max(cell_len(word) for text in part for word in (text or " ").split(" ")) for part in texts]
     return sum(words) + 4 * len(words) <= width
 
 
 def _stacked(shown: "Table") -> table.Table:
-    """The table with a line for each cell, for narrow terminals."""
+    """Draw a table with a line for each cell, for narrow terminals."""
     drawn = _empty_table(shown.caption, ["", ""], (1,))
     for i, (name, *cells) in enumerate(shown.rows):
         drawn.add_row(Text(name, style="bold"), "")

@@ -1,4 +1,4 @@
-"""Lines on the terminal, errors as one line each, exit codes, and checks of paths that options name."""
+"""Terminal output, errors as one-line messages, exit codes, and checks of paths."""
 
 import errno
 import io
@@ -26,7 +26,7 @@ FINDINGS = 3
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a line on stdout or stderr, with control characters as escapes: names in it cannot steer the terminal."""
+    """Print a line with control characters escaped, so that names cannot control the terminal."""
     typer.echo(harmless(text), err=err)
 
 
@@ -44,23 +44,23 @@ def say_result(record: Any, text: str, *, as_json: bool) -> None:
 
 
 def note(text: str, *, quiet: bool = False) -> None:
-    """Print a line for the user on stderr, apart from the results."""
+    """Print a line on stderr unless `quiet`."""
     if not quiet:
         say(text, err=True)
 
 
 def shown(name: Any) -> str:
-    """A name on one line, whatever characters it holds."""
+    """Return a name on one line, with control characters escaped."""
     return harmless(str(name), keep="")
 
 
 def quoted(path: Path) -> str:
-    """A path as a word of a command line to copy, for the shell of this system."""
+    """Quote a path for the shell of this system."""
     return subprocess.list2cmdline([str(path)]) if os.name == "nt" else shlex.quote(str(path))
 
 
 def is_first_process() -> bool:
-    """Whether this process is alone or the first of those that `torchrun` started: only that one prints."""
+    """Return whether this is the only process, or rank 0 of `torchrun`: the one that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -71,10 +71,10 @@ def refuse(message: str) -> NoReturn:
 
 
 class Commands(TyperGroup):
-    """Commands whose output fits any encoding, and that name a missing extra or a full disk in one line."""
+    """Command group with output for any encoding; a missing extra or a full disk is reported in one line."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Read the command line, which prints the help if that is wanted."""
+        """Parse the command line; `--help` prints here."""
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # "≤" and most names are not in cp1252 or ASCII
         with _missing_or_full():
@@ -91,7 +91,7 @@ def _missing_or_full() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.EPIPE:  # the reader, for instance `head`, has seen enough
+        if error.errno == errno.EPIPE:  # the reader, for instance `head`, closed the pipe
             raise
         _complain(f"Expected to write the results, but got: {error}.")
         raise typer.Exit(1) from error
@@ -105,7 +105,7 @@ def _missing_or_full() -> Iterator[None]:
 
 @contextmanager
 def wrong_usage() -> Iterator[None]:
-    """Treat wrong settings within the block as wrong usage."""
+    """Treat an `InvalidInputError` in the block as wrong usage: exit code 2."""
     try:
         yield
     except InvalidInputError as error:
@@ -114,7 +114,7 @@ def wrong_usage() -> Iterator[None]:
 
 @contextmanager
 def errors_as_messages() -> Iterator[None]:
-    """Show warnings and expected failures as one line each; any other exception is a bug and keeps its traceback."""
+    """Show warnings and expected errors as one line each; any other exception is a bug and keeps its traceback."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = _show_warning
@@ -127,11 +127,11 @@ def errors_as_messages() -> Iterator[None]:
 
 @contextmanager
 def short_work() -> Iterator[None]:
-    """`errors_as_messages` for a block that computes little, with threads that wait without spinning.
+    """`errors_as_messages` for a block that computes little; idle threads sleep instead of spinning.
 
-    Design note: the work is half a second of imports and some small products. Threads that spin between these take the
-    processor from other programs, and on a busy machine from this one. OpenMP and OpenBLAS read the settings when they
-    are loaded; that of OpenBLAS is the logarithm of the cycles for which a thread waits before it sleeps, at least 4.
+    Design note: the block is half a second of imports and some small products. Spinning threads take the processor
+    from other programs, and on a busy machine from this one. OpenMP and OpenBLAS read the variables when they are
+    loaded. `OPENBLAS_THREAD_TIMEOUT` is the base-2 logarithm of the cycles before a thread sleeps, at least 4.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
@@ -154,7 +154,7 @@ def _one_line(message: str) -> str:
 
 
 def numbers(option: str, text: str, *, least: int = 0) -> tuple[int, ...]:
-    """Read whole numbers from `1,2,3`; refuse others, those below `least`, and one that is given twice."""
+    """Parse integers such as `1,2,3`; refuse other text, duplicates and numbers below `least`."""
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -165,7 +165,7 @@ def numbers(option: str, text: str, *, least: int = 0) -> tuple[int, ...]:
 
 
 def check_folder(option: str, path: Path) -> None:
-    """Refuse a folder that cannot be made or written, before anything slow begins."""
+    """Refuse a folder that cannot be made or written, before slow work begins."""
     nearest = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
     if not nearest.is_dir():
         refuse(f"Expected {option} to be a folder that can be written, but got {path}: {nearest} is no folder.")
@@ -174,7 +174,7 @@ def check_folder(option: str, path: Path) -> None:
 
 
 def prepare_file(option: str, path: Path, *, inputs: Iterable[str | Path | None] = ()) -> None:
-    """Make the folder of a file to write; refuse a folder, an input, or a place that cannot be written."""
+    """Make the folder of an output file; refuse a folder, an input, or a place that cannot be written."""
     if path.is_dir():
         refuse(f"Expected {option} to be a file, but got the folder {str(path)!r}. Name a file in it.")
     if path.exists() and any(given is not None and _is_read(path, Path(given)) for given in inputs):
@@ -184,7 +184,7 @@ def prepare_file(option: str, path: Path, *, inputs: Iterable[str | Path | None]
 
 
 def _is_read(path: Path, given: Path) -> bool:
-    """Whether an existing file is an input, or an image in a folder that is one."""
+    """Return whether an existing file is an input, or an image in an input folder."""
     is_inside = path.suffix.lower() in SUFFIXES and Path(os.path.abspath(given)) in Path(os.path.abspath(path)).parents
     return os.path.exists(given) and (is_inside or path.samefile(given))
 

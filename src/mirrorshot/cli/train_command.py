@@ -115,7 +115,6 @@ def _new_run(
 
 
 def _old_run(folder: Path, device: str | None) -> "Config":
-    """Read the settings of a run; only the device may be another one."""
     with errors_as_messages():
         from mirrorshot.training.config import from_dict
         from mirrorshot.training.folder import read_config
@@ -131,7 +130,7 @@ def _train(settings: "Config", folder: Path, resume: bool, skip_corrupt: bool, q
     from mirrorshot.training.world import choose_device
 
     keep_freed_memory()
-    if "RANK" not in os.environ:  # before the data are read; under torchrun each process has its own
+    if "RANK" not in os.environ:  # check before the data are read; under torchrun each process has its own device
         choose_device(settings.device)
     with progress_bar(quiet=quiet) as stage:
         dataset = load_dataset(
@@ -142,7 +141,7 @@ def _train(settings: "Config", folder: Path, resume: bool, skip_corrupt: bool, q
 
 @contextmanager
 def _resumable(folder: Path) -> Iterator[None]:
-    """On Ctrl-C say how to resume the run, and exit as other programs do."""
+    """On Ctrl-C, print how to resume the run and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -159,7 +158,7 @@ def _print(result: "TrainResult", settings: "Config", folder: Path, as_json: boo
         say_json({"folder": str(folder), **result._asdict(), "config": settings.to_dict(), "next": following})
         return
     best = result.best
-    # a log has null for infinity: a validation query whose class had probability zero
+    # the log stores infinity as null: the right class of a validation query had probability zero
     nll = "infinite" if best["val_nll"] is None else f"{best['val_nll']:.3f}"
     say(
         f"Best validation accuracy {best['val_accuracy']:.1%}, NLL {nll}, "
@@ -171,5 +170,4 @@ def _print(result: "TrainResult", settings: "Config", folder: Path, as_json: boo
 
 
 def _command(command: str, folder: Path) -> str:
-    """A command line to copy."""
     return f"mirrorshot {command} {quoted(folder)}"

@@ -1,15 +1,15 @@
-"""The paper's tables and figures, measured again and compared with its numbers.
+"""Reproduction of the paper's tables and figures, compared with the published numbers.
 
 T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Each table and
-figure is a module of its name; `program` checks a request and runs it. This file is imported before torch, so that
-`--help` is quick.
+figure has a module of its name; `program` checks a request and runs it. This file does not import torch, so that
+`--help` is fast.
 """
 
 from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """A table or figure: a line about it, its cost, and its data sets and numbers of shots in the paper."""
+    """A table or figure: description, cost, and the paper's data sets and numbers of shots."""
 
     what: str
     cost: str
@@ -41,7 +41,7 @@ class Budget(NamedTuple):
     most_episodes: int  # 0: no limit
     n_tasks: int  # test tasks of each seed
     seeds: tuple[int, ...]  # of the test tasks
-    settings: dict[str, int]  # further ones, of training
+    settings: dict[str, int]  # further settings of training
 
 
 _SMOKE = {"validate_every": 12, "n_validation_tasks": 5, "n_tune_tasks": 10, "n_query": 5}

@@ -1,7 +1,4 @@
-"""Training and testing of one cell, here or in a process of its own.
-
-`python -m mirrorshot.paper.cell_run TASK` is that process.
-"""
+"""Training and testing of one cell, in this process or, with `python -m mirrorshot.paper.cell_run TASK`, in another."""
 
 import json
 import os
@@ -31,20 +28,20 @@ from mirrorshot.types import DataError, InvalidInputError, MirrorshotError
 
 Say = Callable[[str], None]
 N_QUERY = 15
-"""Items of each class to classify in a test task."""
-_GRACE = 10.0  # seconds that a stopped process has to end
-_TRAINED = "training.json"  # in the folder of a run that is trained: where, when, how long
+"""Queries of each class in a test task."""
+_GRACE = 10.0  # seconds before a terminated process is killed
+_TRAINED = "training.json"  # record of a finished training, in the folder of the run
 
 
 class Places(NamedTuple):
-    """Folders of results and of runs. Machines that share both share the work."""
+    """Folders of results and of runs. Machines that share both folders share the work."""
 
     results: Path
     runs: Path
 
 
 def check_run(cell: Cell, folder: Path) -> None:
-    """Refuse the run of a cell, begun or trained, if it has other settings: its weights are not those of the cell."""
+    """Refuse an existing run of a cell, begun or trained, if it has other settings than the cell."""
     if not (folder / "config.json").exists():
         return
     remedy = "Remove the run, or give --again to begin it anew."
@@ -69,30 +66,30 @@ def run_cell(
     again: bool,
     n_jobs: int = 1,
 ) -> None:
-    """Train a cell or resume its run, test it, write the result; raises `MirrorshotError` if that is impossible.
+    """Train a cell or resume its run, test it, and write the result. `n_jobs` is only recorded.
 
-    `n_jobs` says how many cells run at a time, for the record.
+    Raises:
+        MirrorshotError: the cell cannot be run.
     """
     config, folder = cell.config(), places.runs / cell.name
     if not again:
         check_run(cell, folder)
-    if dataset.test is not None:  # invalid test tasks are refused before training
+    if dataset.test is not None:  # refuse invalid test tasks before training
         EpisodeSampler(dataset.test, config.n_way, config.n_shot, N_QUERY, seed=1)
     if again and folder.exists():
         remove_run(folder)
     with imitation(config):
         trained = _trained(cell, folder, dataset, progress, say, n_jobs)
         if not train_only:
-            with locked(folder):  # another machine that finds the run trained would test it as well
+            with locked(folder):  # otherwise another machine could test the trained run at the same time
                 _test(cell, places, dataset, trained, progress, say)
 
 
 def _trained(cell: Cell, folder: Path, dataset: Dataset, progress: Progress, say: Say, n_jobs: int) -> dict[str, Any]:
-    """Train unless that is done; return the record of the training."""
     if (folder / _TRAINED).exists():
         return _read_training(folder / _TRAINED)
     if torch.cuda.is_available():
-        torch.compiler.reset()  # or functions that have met many networks are no longer compiled
+        torch.compiler.reset()  # after many networks, functions would exceed the limit of recompilations
     started, is_resumed = time.perf_counter(), (folder / "config.json").exists()
     result = train(cell.config(), folder, resume=is_resumed, dataset=dataset, progress=progress)
     seconds = time.perf_counter() - started
@@ -120,7 +117,7 @@ def _test(cell: Cell, places: Places, dataset: Dataset, trained: dict[str, Any],
         n_tasks=budget.n_tasks,
         seeds=budget.seeds,
         n_validation_tasks=budget.n_tasks,
-        two_temperatures=cell.n_shot > 1 and cell.budget != "smoke",  # table 2 is of 5 shots; the search takes a minute
+        two_temperatures=cell.n_shot > 1 and cell.budget != "smoke",  # table 2 has 5 shots; the search takes a minute
         progress=progress,
     )
     log, path, seconds = read_log(folder), places.results / f"{cell.name}.json", time.perf_counter() - started
@@ -131,7 +128,7 @@ def _test(cell: Cell, places: Places, dataset: Dataset, trained: dict[str, Any],
         "tested_with": {"commit": commit(), "device": device_name()},
         "config": _whole(cell.config()),
         "evaluation": found.record(),
-        # one text for each seed: a line for each task would make the file long
+        # one string per seed keeps the file short
         "task_accuracy": [" ".join(f"{value:.4f}" for value in row) for row in found.task_accuracy.tolist()],
         "log": log[:: max(1, len(log) // 60)],
     }
@@ -140,18 +137,18 @@ def _test(cell: Cell, places: Places, dataset: Dataset, trained: dict[str, Any],
 
 
 def _whole(config: Config) -> dict[str, Any]:
-    """The settings with all options of the method, so that they outlast a change of the defaults."""
+    """Return the settings with all options of the method, so that later changes of defaults do not matter."""
     return {**config.to_dict(), "method_options": {**method_options(config.method), **config.method_options}}
 
 
 class TenSeconds:
-    """Progress of `name` as a line every ten seconds, passed to `say`."""
+    """Progress callback that passes a line to `say` every ten seconds."""
 
     def __init__(self, say: Say, name: str) -> None:
         self.say, self.name, self.last = say, name, time.perf_counter()
 
     def __call__(self, done: int, total: int, label: str) -> None:
-        """Report progress, if ten seconds have passed."""
+        """Report progress if ten seconds have passed."""
         if time.perf_counter() - self.last > 10:
             self.last = time.perf_counter()
             self.say(f"  {self.name}: {done}/{total} {label}")
@@ -160,7 +157,7 @@ class TenSeconds:
 def cell_process(
     cell: Cell, places: Places, n_jobs: int, *, train_only: bool, again: bool, stdout: int | None = subprocess.PIPE
 ) -> subprocess.Popen[str]:
-    """Start a cell as a process of its own, one of so many at a time; all that it says goes to `stdout`."""
+    """Start a process for a cell, one of `n_jobs` that share the cores; its stdout and stderr go to `stdout`."""
     folders = [str(folder) for folder in places]
     task = json.dumps({"cell": cell, "places": folders, "train_only": train_only, "again": again, "n_jobs": n_jobs})
     threads = str(max(1, (os.cpu_count() or 1) // n_jobs))
@@ -170,7 +167,7 @@ def cell_process(
 
 
 def stop_processes(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """End processes of cells that still run, and wait for them: their runs can then be resumed."""
+    """Terminate running processes of cells and wait for them; their runs can be resumed."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -187,7 +184,7 @@ def _say(line: str) -> None:
 
 
 def main() -> int:
-    """Run the cell that `cell_process` has described; exit code 1 and one line on stderr if it fails."""
+    """Run the cell described by `cell_process`; if it fails, print one line on stderr and return 1."""
     keep_freed_memory()
     task = json.loads(sys.argv[1])
     cell, places = Cell._make(task["cell"]), Places._make(map(Path, task["places"]))
@@ -199,7 +196,7 @@ def main() -> int:
         hint = " If another machine runs this cell, nothing is lost." if isinstance(error, RunError) else ""
         sys.stderr.write(" ".join(f"{error}{hint}".split()) + "\n")
         return 1
-    except KeyboardInterrupt:  # the process that started this one says how to resume it
+    except KeyboardInterrupt:  # the parent process prints how to resume
         return 130
     return 0
 

@@ -1,4 +1,4 @@
-"""Cells of the tables, each a method that is trained and tested, and their result files."""
+"""Cells of the tables (a method to train and test), and their result files."""
 
 import functools
 import json
@@ -26,32 +26,32 @@ from mirrorshot.types import DataError, InvalidInputError
 
 
 class Cell(NamedTuple):
-    """One number of a table.
+    """One number of a table: a method, its data and its settings.
 
     Example:
         >>> Cell("dkt", "cub", 5, seed=2).name
         'accuracy_cub_5shot_dkt_paper_seed2'
     """
 
-    row: str  # of the paper's tables, or another method
+    row: str  # row of the paper's tables, or a method
     data: str  # name or path
     n_shot: int
     preset: str = "paper"
     budget: str = "paper"
     seed: int = 1  # of training
-    tag: str = ""  # ending of the name, where settings were changed
-    changes: tuple[str, ...] = ()  # these changes, `name=value`
+    tag: str = ""  # suffix of the name for changed settings
+    changes: tuple[str, ...] = ()  # changed settings, `name=value`
 
     @property
     def name(self) -> str:
-        """Name of its result and of its run."""
+        """Return the name of its result and run."""
         row = "" if self.row == "mirror_gp" else f"_{self.row}"
         seed = "" if self.seed == 1 else f"_seed{self.seed}"
         ending = f"{budget_suffix(self.budget)}{seed}{self.tag}"
         return f"accuracy_{Path(self.data).stem}_{self.n_shot}shot{row}_{self.preset}{ending}"
 
     def config(self) -> Config:
-        """Settings of its training. Later ones win: preset, row, budget, changes."""
+        """Return the settings of training. Later sources win: preset, row, budget, changes."""
         row, budget = row_of(self.row), BUDGETS[self.budget]
         settings = preset_settings(self.preset, self.data, self.n_shot, row.method)
         config = Config(data=self.data, n_shot=self.n_shot, seed=self.seed).replace(**settings)
@@ -62,7 +62,7 @@ class Cell(NamedTuple):
         return config.replace(**changes)
 
     def command(self, target: str = "table1") -> str:
-        """The command that runs it."""
+        """Return the command that runs the cell."""
         parts = ["mirrorshot", "reproduce", target, "--dataset", self.data, "--shots", str(self.n_shot)]
         defaults = Cell._field_defaults
         for option, field in (("method", "row"), ("preset", "preset"), ("budget", "budget"), ("seeds", "seed")):
@@ -73,12 +73,12 @@ class Cell(NamedTuple):
 
 
 def budget_suffix(budget: str) -> str:
-    """Part of file names that says which budget; empty for the paper's."""
+    """Return the suffix of file names for a budget; empty for the paper's."""
     return "" if budget == "paper" else f"_{budget}"
 
 
 def row_of(name: str) -> Row:
-    """The row of that name; a method that the paper does not have is a row too."""
+    """Return a row by name; a method that is not in the paper is a row, too."""
     rows = all_rows()
     if name in rows:
         return rows[name]
@@ -95,7 +95,7 @@ _PARTS = ("config.method_options", "commit", "device", "wall_time_s", *(f"evalua
 
 
 class Result(NamedTuple):
-    """The result file of a cell: the cell by its name, and its content."""
+    """The result file of a cell; the cell is parsed from the file name."""
 
     cell: Cell
     path: Path
@@ -103,12 +103,12 @@ class Result(NamedTuple):
 
     @property
     def evaluation(self) -> dict[str, Any]:
-        """Metrics of the test."""
+        """Return the metrics of the test."""
         return self.record["evaluation"]
 
 
 def parse_name(name: str) -> Cell | None:
-    """The cell that a result belongs to, from its name; None for other names.
+    """Return the cell of a result from its name; None for other names.
 
     Example:
         >>> parse_name("accuracy_omniglot_to_emnist_1shot_paper_envelope")[:3]
@@ -125,7 +125,7 @@ def parse_name(name: str) -> Cell | None:
 
 
 def read_results(folder: Path) -> list[Result]:
-    """All results of cells in a folder, by name."""
+    """Read all results of cells in a folder, sorted by name."""
     found = []
     for path in sorted(folder.glob("accuracy_*.json")):
         cell, record = parse_name(path.stem), _cell_record(path)
@@ -136,7 +136,6 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def _cell_record(path: Path) -> dict[str, Any]:
-    """The content of a cell's result, checked for the parts that tables need."""
     record = read_result(path)
     missing = next((name for name in _PARTS if not _has(record, name.split("."))), None)
     if missing:
@@ -156,9 +155,9 @@ def _has(record: object, keys: Sequence[str]) -> bool:
 
 
 def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str = "asked for") -> list[str]:
-    """Settings in which a result differs from ours: `name = theirs (asked for: ours)`.
+    """List the settings in which a result differs from `config`: `name = theirs (asked for: ours)`.
 
-    A setting that the result lacks counts as its default: it may not have existed then.
+    A missing setting of the result counts as its default, as the result may be older than the setting.
     """
     ours, theirs = config.to_dict(), Config().to_dict() | {k: v for k, v in stored.items() if k in field_types()}
     defaults = RELEASED_OPTIONS | method_options(config.method)
@@ -171,7 +170,7 @@ def different_settings(config: Config, stored: Mapping[str, Any], ours_are: str 
 
 
 def has_result(cell: Cell, folder: Path) -> bool:
-    """Whether a cell has a result; raises `InvalidInputError` if that has other settings."""
+    """Return whether a cell has a result; raise `InvalidInputError` if it has other settings."""
     path = folder / f"{cell.name}.json"
     if not path.exists():
         return False
@@ -189,9 +188,9 @@ def has_result(cell: Cell, folder: Path) -> bool:
 
 
 def save_result(path: Path, result: Mapping[str, Any], *, command: str, seed: int, started: float) -> None:
-    """Write a result with its provenance, atomically; entries of `result` win over those of the provenance.
+    """Write a result with its provenance atomically; entries of `result` win.
 
-    `command` repeats it, and `started` is `time.perf_counter()` at the start.
+    `command` repeats the measurement; `started` is `time.perf_counter()` at its start.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {
@@ -208,7 +207,7 @@ def save_result(path: Path, result: Mapping[str, Any], *, command: str, seed: in
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Read a result; raises `DataError` if the file is none."""
+    """Read a result; raise `DataError` if the file is not one."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -222,15 +221,15 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def device_name() -> str:
-    """The accelerator, or the number of threads of the processor."""
+    """Return the name of the GPU, or the number of CPU threads."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
 
 
 def commit() -> str:
-    """The commit of the sources, marked if they have changes; MIRRORSHOT_COMMIT names it where git cannot."""
+    """Return the commit of the sources, marked if they have changes; the variable MIRRORSHOT_COMMIT replaces it."""
     if "MIRRORSHOT_COMMIT" in os.environ:
         return os.environ["MIRRORSHOT_COMMIT"]
-    if not _git("ls-files", Path(__file__).name):  # no checkout, or another project's
+    if not _git("ls-files", Path(__file__).name):  # no checkout, or that of another project
         return "unknown"
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "..")
     return _git("rev-parse", "HEAD") + ("+changes" if changed else "")

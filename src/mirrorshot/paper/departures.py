@@ -1,7 +1,7 @@
-"""Departures of the released code from the paper or from correctness, each shown by a small experiment on the CPU.
+"""Departures of the released code from the paper or from correct formulas, each with a small experiment on the CPU.
 
-Tasks are those of `synthetic_tasks`, float64 unless said. Formulas of the released code were written down from reading
-it; none of it is run or copied.
+Tasks are those of `synthetic_tasks`, in float64 unless noted. The formulas of the released code were written down from
+reading it; none of it is run or copied.
 """
 
 import itertools
@@ -24,11 +24,11 @@ from mirrorshot.paper.tables import Record, Sheet
 from mirrorshot.softmax.moments import log_predictive
 
 Found = dict[str, float]
-"""Numbers by name, in the unit that the name says."""
+"""Numbers by name; the name includes the unit."""
 
 
 class Departure(NamedTuple):
-    """A departure: the paper's version or the right one, the released one, and the experiment."""
+    """A departure: the correct version (mostly the paper's), the released one, and the experiment."""
 
     paper: str
     released: str
@@ -46,7 +46,7 @@ def measure_departures() -> Record:
 
 
 def departures_sheet(record: Record) -> Sheet:
-    """The table of all experiments."""
+    """Return the table of all experiments."""
     rows, records = [], []
     for name, about in record["departures"].items():
         head = {"departure": name, "paper": about["paper"], "released": about["released"]}
@@ -58,7 +58,7 @@ def departures_sheet(record: Record) -> Sheet:
 
 
 def fixed_point() -> Found:
-    """Bound that is lost at the fixed point of the released formula."""
+    """Loss of the bound at the fixed point of the released formula."""
     found = {}
     for n_shot, scale in ((1, 0.69), (5, 0.69), (5, 3.0), (5, 10.0), (17, 0.69)):
         K, y, _ = synthetic_tasks(n_shot, scale)
@@ -68,7 +68,7 @@ def fixed_point() -> Found:
 
 
 def training_step_size() -> Found:
-    """Distance from the optimum after three steps of the paper's and of the released size."""
+    """Gap after three steps of the paper's and of the released step size."""
     found = {}
     for n_shot, scale in ((1, 0.69), (17, 0.69), (5, 10.0)):
         K, y, _ = synthetic_tasks(n_shot, scale)
@@ -80,7 +80,7 @@ def training_step_size() -> Found:
 
 
 def test_steps() -> Found:
-    """Distance from the optimum after as many steps as the paper and the code take at test."""
+    """Gap after the numbers of test steps of the paper and of the released code."""
     K, y, _ = synthetic_tasks(5, 3.0)
     elbo = mirror_descent(K, y, n_way=5, max_steps=50, step_size=0.5)[1].elbo
     gap = best_elbo(K, y)[:, None] - elbo
@@ -88,7 +88,7 @@ def test_steps() -> Found:
 
 
 def start() -> Found:
-    """Bound that is lost by starting at N(0, I)."""
+    """Loss of the bound by the start N(0, I) instead of the prior."""
     found = {}
     for scale in (0.69, 3.0):
         K, y, _ = synthetic_tasks(1, scale)
@@ -105,7 +105,7 @@ def start() -> Found:
 
 
 def class_order() -> Found:
-    """Largest change of a probability when the classes of a task are put in another order."""
+    """Largest change of a probability if the classes of a task are reordered."""
     K, y, cross = synthetic_tasks(5, 3.0, n_query=3)
     scales = torch.tensor([0.5, 0.75, 1.0, 1.5, 2.0], dtype=K.dtype)[:, None, None]
     order = torch.tensor([3, 0, 4, 1, 2])
@@ -121,7 +121,10 @@ def class_order() -> Found:
 
 
 def inverse() -> Found:
-    """105 points with 64 features; as released, white noise is added until the smallest eigenvalue is above 1e-6."""
+    """Errors in float32 for 105 points with 64 features.
+
+    As in the released code, white noise is added to K until its smallest eigenvalue is at least 1e-6.
+    """
     generator = torch.Generator().manual_seed(0)
     z = torch.nn.functional.normalize(torch.randn(105, 64, generator=generator), dim=-1)
     singular, eye, w = 3 * (z @ z.mT), torch.eye(105), torch.full((105,), 0.1)
@@ -153,7 +156,7 @@ def _error(found: Tensor, right: Tensor) -> float:
 
 
 def logistic_softmax_bound() -> Found:
-    """The released formula, the bound as derived, and the log-evidence."""
+    """Bound of CDKT as derived and as released, and the log-evidence."""
     generator = torch.Generator().manual_seed(0)
     z = torch.nn.functional.normalize(torch.randn(9, 8, generator=generator, dtype=torch.float64), dim=-1)
     K, y = 3 * (z @ z.mT) + 1e-6 * torch.eye(9, dtype=torch.float64), torch.arange(9)[None] % 3
@@ -178,10 +181,10 @@ def _largest_fall(curve: list[float]) -> float:
 
 
 def collapse() -> Found:
-    """The bound of 85 points with features, over that with one and the same feature for all items, nats per point.
+    """Bound of 85 points minus the bound with equal features for all items, in nats per point.
 
-    At the temperature of the released example, 0.2, and a scale of 1. Where it is negative, training may raise the
-    bound by making all items alike.
+    The temperature is 0.2, as in the released example, and the scale is 1. If the difference is negative, training can
+    raise the bound by making all features equal.
     """
     K, y, _ = synthetic_tasks(17, 1.0)
     labels = make_labels(y, torch.ones(y.shape), torch.ones(len(y), 5, dtype=torch.bool), K.dtype)
@@ -198,7 +201,7 @@ def collapse() -> Found:
 
 
 def quadrature() -> Found:
-    """Probability of the first of five classes, whose mean is ahead by 2."""
+    """Probability of the first of five classes, whose mean is larger by 2."""
     found, mask = {}, torch.ones(1, 5, dtype=torch.bool)
     mean = torch.tensor([2.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)[None, :, None]
     for var in (0.1, 0.5, 4.0):

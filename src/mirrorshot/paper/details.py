@@ -1,4 +1,4 @@
-"""docs/results_details.md: all tables and figures of the results that exist, with their commands and files."""
+"""docs/results_details.md: tables and figures of all existing results, with their commands and files."""
 
 import functools
 import os
@@ -50,7 +50,7 @@ _RELIABILITY = (
 
 
 def details_page(results: Path, page: Path, found: Sequence[Result], marked: Sequence[str]) -> tuple[str, Figures]:
-    """The text of the page beside the overview `page`, and its figures; `marked` are the settings behind marks."""
+    """Return the text of the details page and its figures; `marked` are the settings of marked numbers in `page`."""
     figures: Figures = {}
     said: set[str] = set()
     parts = [_INTRO.format(results=os.path.relpath(results, page.parent), page=page.name)]
@@ -70,12 +70,12 @@ def details_page(results: Path, page: Path, found: Sequence[Result], marked: Seq
 
 
 def is_in_tables(cell: Cell) -> bool:
-    """Whether it is a cell of tables 1 and 2; the others are variants of MD-BFSC in table 3."""
+    """Return whether a cell is in tables 1 and 2; the other cells are variants of MD-BFSC in table 3."""
     return cell.row in ROWS or not any(cell.row in rows for rows in STUDIES.values())
 
 
 def _tables(target: str, found: Sequence[Result], said: set[str]) -> str:
-    """The tables of a target; notes that hold for many stand once on the page, before the first table."""
+    """Return the tables of a target; general notes are printed once per page, before the first table."""
     others = [data for data in DATASETS if data not in DATA and any(result.cell.data == data for result in found)]
     sheets = []
     for data in (*DATA, *others) if target != "table3" else ("cub",):
@@ -89,7 +89,7 @@ def _tables(target: str, found: Sequence[Result], said: set[str]) -> str:
 
 
 def _column(target: str, data: str, n_shot: int, found: Sequence[Result]) -> list[Cell]:
-    """The cells of the paper, then those that were run with other settings."""
+    """Return the cells of the paper, then those with other settings."""
     cells = [Cell(row, data, n_shot) for row in rows_in_paper(target, data, n_shot)]
     more = [result.cell for result in found if is_in_tables(result.cell) == (target != "table3")]
     more = [cell._replace(seed=1) for cell in more if (cell.data, cell.n_shot) == (data, n_shot)]
@@ -97,7 +97,7 @@ def _column(target: str, data: str, n_shot: int, found: Sequence[Result]) -> lis
 
 
 def _reliability(found: Sequence[Result], figures: Figures) -> str:
-    """A figure of MD-BFSC for each preset: a row for each data set, with one other setting at most."""
+    """Return a figure of MD-BFSC for each preset, with a row per data set and at most one other setting."""
     text = []
     for preset in PRESETS:
         best = {data: _best_bins(found, data, preset) for data in DATA}
@@ -112,7 +112,7 @@ def _reliability(found: Sequence[Result], figures: Figures) -> str:
 
 
 def _best_bins(found: Sequence[Result], data: str, preset: str) -> Result | None:
-    """The result of MD-BFSC with stored bins: 5 shots first, then the fewest other settings."""
+    """Return the result of MD-BFSC with stored bins: 5 shots first, then the fewest other settings."""
     wanted = ("mirror_gp", data, preset, "paper", 1)
     stored = [r for r in found if (*r.cell[:2], *r.cell[3:6]) == wanted and r.evaluation["raw"].get("bins")]
     n_changes = {r.path: len(Group(r.cell, [r]).changes) for r in stored}
@@ -139,7 +139,6 @@ def _experiments(target: str, results: Path, figures: Figures) -> str:
 
 
 def _files(found: Sequence[Result]) -> str:
-    """The results of cells; those with the same remark stand together."""
     by_note: dict[str, list[str]] = {}
     for result in found:
         record = result.record

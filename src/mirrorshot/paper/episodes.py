@@ -17,8 +17,8 @@ from mirrorshot.training.presets import preset_settings
 from mirrorshot.types import DataError, TaskBatch
 
 N_WAY, N_QUERY = 5, 16
-_SEED = 1  # of the weights and of fresh tasks
-_CLASSES = range(1, 6)  # as the released script takes them
+_SEED = 1  # seed of the weights and of fresh tasks
+_CLASSES = range(1, 6)  # as in the released script
 
 
 class Labelled(NamedTuple):
@@ -40,13 +40,13 @@ class Laboratory:
         self.config = Config(data=data, n_shot=n_shot, n_way=N_WAY, n_query=N_QUERY, seed=_SEED).replace(**settings)
 
     def method(self) -> FewShotMethod:
-        """A fresh method with the preset's kernel; the same weights every time."""
+        """Return a new method with the preset's kernel and always the same weights."""
         return build_method(self.config, self.dataset).to(self.device)
 
     def fixed(self) -> Labelled:
-        """The paper's episode: classes 1 to 5, of each the second block of images in the order of the files.
+        """Return the paper's episode: classes 1 to 5, each with its second block of images in file order.
 
-        The first block, where a class has too few images for two.
+        Classes with too few images for two blocks use the first block.
         """
         source = self.source.subset([self.source.class_names[c] for c in _CLASSES])
         size = self.n_shot + N_QUERY
@@ -61,7 +61,7 @@ class Laboratory:
         return _as_tasks(items.unflatten(0, (N_WAY, least))[None], self.n_shot)
 
     def fresh(self, n_tasks: int, first: int = 0) -> Labelled:
-        """Tasks of random classes and items, numbered from `first`."""
+        """Return tasks of random classes and items, numbered from `first`."""
         source = self.source
         sampler = EpisodeSampler(source, N_WAY, self.n_shot, N_QUERY, seed=_SEED, on_small_class="fewer_queries")
         sampler.position = first
@@ -76,7 +76,6 @@ class Laboratory:
         return _as_tasks(torch.cat(blocks, 2), self.n_shot)
 
     def _evaluated(self, source: ClassSource) -> Tensor:
-        """Training images, cropped as for a test."""
         size = self.dataset.image_size
         return (evaluation_pictures(source, size) if size >= 64 else source).items
 
@@ -86,7 +85,7 @@ class Laboratory:
 
 
 def _as_tasks(items: Tensor, n_shot: int) -> Labelled:
-    """From items (T, C, S + Q, ...) to tasks."""
+    """Convert items (T, C, n_shot + n_query, ...) to tasks."""
     support, query = items[:, :, :n_shot].flatten(1, 2), items[:, :, n_shot:].flatten(1, 2)
     return Labelled(*make_tasks(support, query, items.shape[1]))
 
@@ -95,8 +94,8 @@ def _as_tasks(items: Tensor, n_shot: int) -> Labelled:
 def covariances(method: FewShotMethod, labelled: Labelled, *, nugget: float) -> tuple[Tensor, Tensor]:
     """Prior covariances of support and query in float64, and their labels.
 
-    The network normalises over each task, as in training. `nugget` is white noise relative to the mean variance, for
-    methods that need the inverse.
+    The network is in training mode and normalises over each task. `nugget` is white noise relative to the mean
+    variance, for methods that need the inverse.
     """
     parts = []
     for t in range(labelled.tasks.n_tasks):
@@ -111,7 +110,8 @@ def covariances(method: FewShotMethod, labelled: Labelled, *, nugget: float) -> 
 def synthetic_tasks(n_shot: int, scale: float, *, n_query: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Eight tasks of five classes: covariances and labels of the support, and cross-covariances with the queries.
 
-    Random class centres and noise of equal size in 64 dimensions, unit norm, cosine kernel of that scale, float64.
+    Features are class centres plus noise of equal size in 64 dimensions, normalised to unit length. The kernel is the
+    cosine kernel times `scale`, in float64.
     """
     generator = torch.Generator().manual_seed(0)
     centre = torch.randn(8, N_WAY, 1, 64, generator=generator, dtype=torch.float64)
@@ -123,5 +123,5 @@ def synthetic_tasks(n_shot: int, scale: float, *, n_query: int = 0) -> tuple[Ten
 
 
 def best_elbo(K: Tensor, y: Tensor) -> Tensor:
-    """The bound of each task at its optimum."""
+    """Return the optimal bound of each task."""
     return mirror_descent(K, y, n_way=N_WAY, max_steps=200, tol=1e-12)[1].elbo[:, -1]

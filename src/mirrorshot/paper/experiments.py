@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
 
 
 class Experiment(NamedTuple):
-    """An experiment: a function of data set and number of shots, its options by budget, its table and its figure."""
+    """An experiment: function of data set and number of shots, its options by budget, table and figure."""
 
     measure: Callable[..., Record]
     sizes: dict[str, dict[str, Any]]
@@ -39,7 +39,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 def measured(
     target: str, data: str, n_shot: int, budget: str, folder: Path, *, again: bool, say: Say
 ) -> tuple[Path, Record]:
-    """Measure, unless there is a result; returns the file of the result and its content."""
+    """Measure unless there is a result; return the file of the result and its content."""
     name = target + (f"_{Path(data).stem}_{n_shot}shot" if data else "")
     name += f"_{'cpu' if device_name().startswith('CPU') else 'gpu'}" if target == "table4" else ""
     path = folder / f"{name}{budget_suffix(budget)}.json"
@@ -64,7 +64,7 @@ def measured(
 
 
 def sheet_of(target: str, record: Record, path: Path) -> Sheet:
-    """The table of an experiment; raises `DataError` if the record, which was read from `path`, lacks a part."""
+    """Return the table of an experiment; raise `DataError` if the record, read from `path`, is incomplete."""
     try:
         return EXPERIMENTS[target].sheet(record)
     except (KeyError, TypeError, AttributeError, IndexError) as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
 
 
 def figure_of_groups(groups: Sequence[Group], folder: Path) -> "matplotlib.figure.Figure":
-    """Draw the rows that have stored bins; raises `DataError` if none of them, in the folder of results, has any."""
+    """Draw the rows that have stored bins; raise `DataError` if no row has any. `folder` is that of the results."""
     found = {
         f"{group.title}, {column_title(group.cell.data, group.cell.n_shot)}": group.first
         for group in groups
@@ -32,7 +32,7 @@ def figure_of_groups(groups: Sequence[Group], folder: Path) -> "matplotlib.figur
 
 
 def calibration_figure(results: Mapping[str, Result]) -> "matplotlib.figure.Figure":
-    """A row of diagrams for each result, by title: as predicted, and at one temperature."""
+    """Draw a row of diagrams for each result: as predicted, and at one temperature."""
     kinds = {"raw": "as predicted", "calibrated": "one temperature"}
     rows: list[Sequence[ReliabilityDisplay]] = []
     for title, result in results.items():

@@ -1,4 +1,4 @@
-"""Figure 3: how fast inner loops climb the bound, on the paper's fixed episode and on fresh ones."""
+"""Figure 3: bound over steps of several inner loops, on the paper's fixed episode and on fresh ones."""
 
 import statistics
 import time
@@ -30,25 +30,25 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
 
 RHO = 0.005
-"""The paper's step size for both mirror and gradient descent."""
+"""Step size of mirror and gradient descent in the paper."""
 CLOSE = 1e-3
-"""Nats per point: an inner loop that is so near the optimum has converged."""
+"""Largest gap of a converged inner loop, in nats per point."""
 NUGGET = 1e-6
 SIZES: dict[str, dict[str, int]] = {"smoke": {"n_steps": 4, "n_fresh": 1, "n_known": 4, "n_repeats": 1}}
 
 Loop = Callable[[Tensor, Tensor], Tensor]
 MIRROR, PLAIN, FAIR = f"MD, rho = {RHO}", f"GD, plain, rho = {RHO}", "GD, safeguarded"
 NATURAL, AMORTISED = f"natural gradient by GPyTorch, {RHO}", "MD, safeguarded, amortised start"
-_SMALLEST_GAP = 1e-7  # nats per point that are shown
+_SMALLEST_GAP = 1e-7  # nats per point; smaller gaps are drawn as this one
 
 
 def _natural(K: Tensor, y: Tensor, **options: Any) -> tuple[None, NaturalDescent]:
-    """Natural-gradient descent of each task, in the form of the other loops."""
+    """Natural-gradient descent of each task, with the interface of the other loops."""
     found = [natural_descent(k, t, **options) for k, t in zip(K[:, 0], y, strict=True)]
     return None, NaturalDescent(*map(torch.stack, zip(*found, strict=True)))
 
 
-# Algorithm and options; colour: the algorithm, line and marker: its variant.
+# Algorithm, options, and style: the colour shows the algorithm, line and marker show its variant.
 _LOOPS: dict[str, tuple[Callable[..., Any], dict[str, Any], str, str, str]] = {
     MIRROR: (mirror_descent, {"step_size": RHO}, BLUE, "-", "o"),
     PLAIN: (gradient_descent, {"step_size": RHO, "form": "plain"}, VERMILION, "-", "s"),
@@ -64,7 +64,7 @@ _LOOPS: dict[str, tuple[Callable[..., Any], dict[str, Any], str, str, str]] = {
 
 
 def inner_loops(n_steps: int, start: Any) -> dict[str, Loop]:
-    """Inner loops by name: from covariances and labels to the bound at the start and after each step."""
+    """Inner loops by name: functions from covariances and labels to the bound at the start and after each step."""
 
     def loop(name: str) -> Loop:
         descent, options, *_ = _LOOPS[name]
@@ -77,9 +77,9 @@ def inner_loops(n_steps: int, start: Any) -> dict[str, Loop]:
 def measure_inner_loop(
     data: str, n_shot: int, *, n_steps: int = 30, n_fresh: int = 10, n_known: int = 16, n_repeats: int = 5
 ) -> Record:
-    """Run all inner loops, with an untrained network and the kernel of the preset.
+    """Run all inner loops with an untrained network and the kernel of the preset.
 
-    The comparison is repeated on `n_fresh` tasks; the amortised start learns from `n_known` further ones.
+    The comparison is repeated on `n_fresh` tasks. The amortised start learns from `n_known` further tasks.
     """
     laboratory = Laboratory(data, n_shot)
     method = laboratory.method()
@@ -102,7 +102,7 @@ def measure_inner_loop(
             "steps_to_optimum_fresh_median": _median([_first_close(gap) for gap in gaps]),
         }
     above = {}
-    for other in (PLAIN, FAIR):  # share of the tasks in which mirror descent is above at every step
+    for other in (PLAIN, FAIR):  # share of tasks for which mirror descent is above at every step
         pairs = zip(found[MIRROR], found[other], strict=True)
         fixed, share = (float((a[:, 1:] > b[:, 1:]).all(1).double().mean()) for a, b in pairs)
         above[other] = {"fixed": fixed == 1.0, "share_of_fresh": share}
@@ -124,13 +124,13 @@ def _first_close(gap: Tensor) -> int | None:
 
 
 def _median(values: list[int | None]) -> float | None:
-    """Lower median, where None is larger than every number."""
+    """Return the lower median; None is larger than every number."""
     middle = sorted(values, key=lambda v: float("inf") if v is None else v)[(len(values) - 1) // 2]
     return None if middle is None else float(middle)
 
 
 def _seconds(loop: Loop, K: Tensor, y: Tensor, n_repeats: int) -> float:
-    """Wall time of a loop that has run before: median of some repetitions."""
+    """Return the median wall time of a loop that has already run once."""
     times = []
     for _ in range(n_repeats):
         started = time.perf_counter()
@@ -140,7 +140,7 @@ def _seconds(loop: Loop, K: Tensor, y: Tensor, n_repeats: int) -> float:
 
 
 def inner_loop_sheet(record: Record) -> Sheet:
-    """The figure in numbers."""
+    """Return the numbers of the figure as a table."""
     n_steps, n_points, optimum = record["n_steps"], record["n_points"], record["optimum"] / record["n_points"]
 
     def steps(value: float | None) -> str:
@@ -177,12 +177,12 @@ def inner_loop_sheet(record: Record) -> Sheet:
 
 
 def inner_loop_figure(record: Record) -> "matplotlib.figure.Figure":
-    """The bound over steps as in the paper, and the gap to the optimum over steps and seconds."""
+    """Draw the bound over steps as in the paper, and the gap to the optimum over steps and milliseconds."""
     figure, axes = panels(3)
     n, optimum = record["n_points"], record["optimum"]
     for name, curve in record["curves"].items():
         _, _, colour, line, marker = _LOOPS[name]
-        edge = colour if marker in "x*P" else "white"  # a white edge would leave nothing of these
+        edge = colour if marker in "x*P" else "white"  # a white edge would cover these markers
         style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5, "markeredgecolor": edge}
         style |= {"label": name, "linewidth": 1.6}
         steps = range(len(curve["elbo"]))
@@ -206,7 +206,7 @@ def inner_loop_figure(record: Record) -> "matplotlib.figure.Figure":
 
 
 def panels(n: int) -> tuple["matplotlib.figure.Figure", Any]:
-    """A figure with a row of panels."""
+    """Return a figure with a row of panels, and its axes."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -215,7 +215,7 @@ def panels(n: int) -> tuple["matplotlib.figure.Figure", Any]:
 
 
 def name_axes(ax: Any, title: str, axis: str) -> None:
-    """Write the title of a panel and of its horizontal axis."""
+    """Set the title of a panel and its horizontal axis; draw the grid."""
     set_panel_title(ax, title)
     ax.set_xlabel(axis)
     if ax.get_xscale() == "linear":  # steps and tasks

@@ -1,8 +1,8 @@
-"""Figure 4: how fast the network learns with each inner loop, on the paper's one fixed episode and on fresh tasks.
+"""Figure 4: loss of the network with each inner loop, on the paper's fixed episode and on fresh tasks.
 
-The loss is the predictive likelihood of the queries after two steps of the inner loop on the support; gradients go
-through the steps. Repeating one episode, as the paper does, shows how fast a network overfits it; fresh tasks show
-how fast it learns to solve new ones.
+The loss is the predictive NLL of the queries after two steps of the inner loop on the support; gradients go through
+the steps. Training on one repeated episode, as in the paper, shows how fast a network overfits it; fresh tasks show
+how fast it learns to solve new tasks.
 """
 
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
 
 RHO = {1: 0.1, 5: 0.02}
-"""The paper's step sizes of both inner loops, by the number of shots."""
+"""Step sizes of both inner loops in the paper, by number of shots."""
 NOISE = 0.01
 """White noise relative to the prior variance, in all loops: gradient descent needs the inverse of the covariance."""
 SIZES = {
@@ -44,11 +44,11 @@ _STYLES: dict[Inner, dict[str, Any]] = {
 }
 INNER: tuple[Inner, ...] = tuple(_STYLES)
 _N_STEPS, _N_TO_OPTIMUM = 2, 60
-_FAR = 10**6  # number of the first task that no loop learns from
+_FAR = 10**6  # number of the first held-out task
 
 
 def predictive_loss(method: GPMethod, labelled: Labelled, inner: Inner, rho: float) -> Float[Tensor, ""]:
-    """Minus the mean log-probability of the queries, given the support."""
+    """Return the mean NLL of the queries, given the support."""
     tasks, query_y = labelled
     support, query = method.features(tasks)
     parts = method.kernel(support), method.kernel(support, query), method.kernel.diagonal(query)
@@ -70,7 +70,7 @@ def predictive_loss(method: GPMethod, labelled: Labelled, inner: Inner, rho: flo
 def gradient_predictions(
     prior: Covariances, y: Int[Tensor, "T N"], *, n_steps: int, rho: float
 ) -> tuple[Float[Tensor, "T C M"], Float[Tensor, "T C M"]]:
-    """Latents of the queries after plain gradient steps on mean and covariance, differentiable through the steps."""
+    """Return mean and variance of the query latents after plain gradient steps; differentiable through the steps."""
     Y = one_hot(y, N_WAY, prior.K.dtype)
     K_inv = torch.linalg.inv(prior.K)
     mean, Sigma = torch.zeros_like(Y), prior.K.expand(-1, N_WAY, -1, -1)
@@ -87,9 +87,9 @@ def gradient_predictions(
 
 
 def measure_outer_loop(data: str, n_shot: int, *, n_iterations: int, n_fresh: int, n_held_out: int) -> Record:
-    """Train with each inner loop, `n_iterations` times on the fixed episode, and on `n_fresh` tasks, one at a time.
+    """Train with each inner loop, `n_iterations` times on the fixed episode, and on `n_fresh` tasks one at a time.
 
-    The loss of the latter is measured six times, on `n_held_out` tasks that no loop learns from.
+    During the latter, the loss is measured at the start and about six times on `n_held_out` other tasks.
     """
     laboratory = Laboratory(data, n_shot)
     rho = RHO.get(n_shot, RHO[5])
@@ -134,7 +134,7 @@ def _learn(method: GPMethod, optimiser: torch.optim.Adam, labelled: Labelled, in
 
 @torch.no_grad()
 def _loss_on(method: GPMethod, labelled: Labelled, inner: Inner, rho: float) -> float:
-    """Mean loss of tasks, one at a time, so that each is normalised by itself as in training."""
+    """Return the mean loss of tasks; each task is normalised by itself, as in training."""
     parts = [
         Labelled(labelled.tasks.select(slice(t, t + 1)), labelled.query_y[t : t + 1])
         for t in range(labelled.tasks.n_tasks)
@@ -143,7 +143,7 @@ def _loss_on(method: GPMethod, labelled: Labelled, inner: Inner, rho: float) -> 
 
 
 def outer_loop_sheet(record: Record) -> Sheet:
-    """The figure in numbers."""
+    """Return the numbers of the figure as a table."""
     rows, records = [], []
     mirror, gradient = (record["curves"][name] for name in ("MD", "GD"))
     for name, curve in record["curves"].items():
@@ -164,7 +164,7 @@ def outer_loop_sheet(record: Record) -> Sheet:
 
 
 def outer_loop_figure(record: Record) -> "matplotlib.figure.Figure":
-    """The loss on a fixed episode as in the paper, and on held-out tasks while learning from fresh ones."""
+    """Draw the loss on the fixed episode as in the paper, and on held-out tasks during training on fresh ones."""
     figure, axes = panels(2)
     for name, curve in record["curves"].items():
         style = {"linewidth": 1.8, "markersize": 5, "markeredgecolor": "white", "label": name, **_STYLES[name]}

@@ -1,7 +1,7 @@
-"""The inner loop by GPyTorch's natural-gradient descent, an independent check of the paper's Theorem 3.1.
+"""Inner loop by GPyTorch's natural-gradient descent, an independent check of the paper's Theorem 3.1.
 
 Mirror descent with the Bregman divergence of the negative entropy is natural-gradient descent. Only the expectations of
-the likelihood are ours: those of GPyTorch are samples.
+the likelihood are ours, because GPyTorch samples them.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from mirrorshot.softmax.moments import softmax_moments
 
 
 class NaturalDescent(NamedTuple):
-    """The bound at the start and after each step, and mean and covariance of q."""
+    """Bound at the start and after each of S steps; mean and covariance of q after the last one."""
 
     elbo: Float[Tensor, " S"]
     mean: Float[Tensor, "C N"]
@@ -27,8 +27,8 @@ def natural_descent(
 ) -> NaturalDescent:
     """Natural-gradient descent on the bound of one task, from the prior.
 
-    `K` is the prior covariance of every class, positive definite, since natural parameters need its inverse; the step
-    size is the paper's rho. Raises `MissingPackageError` if GPyTorch is not installed.
+    `K` is the prior covariance of every class. It must be positive definite, as natural parameters need its inverse.
+    `step_size` is the paper's rho. Raises `MissingPackageError` if GPyTorch is not installed.
     """
     gpytorch = need("gpytorch")
     C, N = n_way, len(y)
@@ -55,7 +55,7 @@ def natural_descent(
 def _bound(q: Any, prior: Any, y: Tensor, max_std: float) -> Float[Tensor, ""]:
     mean, covariance = q.mean, q.covariance_matrix
     var = covariance.diagonal(dim1=-2, dim2=-1)
-    # steps of NGD leave var at most the prior's, up to rounding
+    # after NGD steps, var is at most the prior variance, up to rounding
     moments = softmax_moments(mean.mT, var.mT, max_std=1.01 * max_std)
     expected = mean.gather(0, y[None])[0] - moments.logsumexp
     plain = torch.distributions.MultivariateNormal(mean, covariance)

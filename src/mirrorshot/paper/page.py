@@ -1,4 +1,4 @@
-"""docs/results.md, one of our results for each number of tables 1 and 2, and beside it the page of details."""
+"""docs/results.md, with one of our results for each number of tables 1 and 2, and the page of details."""
 
 import re
 from collections.abc import Sequence
@@ -38,11 +38,11 @@ _CALIBRATION = (
     "protocol: the released code fits two temperatures for MD-BFSC and CDKT, none for the other rows."
 )
 Chosen = dict[str, dict[tuple[str, int], Group]]
-"""The result that stands for each row of the paper in each column."""
+"""The shown result for each row of the paper in each column."""
 
 
 def mark(group: Group, footnotes: list[str]) -> str:
-    """The mark of a result whose settings are not those of the preset `default`; the same settings have one mark."""
+    """Return the footnote mark of settings that differ from the preset `default`; equal settings share a mark."""
     parts = [f"preset {group.cell.preset}"] * (group.cell.preset != "default") + group.changes
     if group.cell.tag and not group.changes:
         parts.append(f"tag {group.cell.tag.removeprefix('_')}")
@@ -54,7 +54,7 @@ def mark(group: Group, footnotes: list[str]) -> str:
 
 
 def write_results(results: Path, page: Path) -> list[Path]:
-    """Write the page, the page of details beside it, and figures in the folder `figures`; returns their names."""
+    """Write the page, the page of details, and figures in the folder `figures`; return their paths."""
     pages, figures = results_pages(results, page)
     (page.parent / "figures").mkdir(parents=True, exist_ok=True)
     for path, text in pages.items():
@@ -66,7 +66,7 @@ def write_results(results: Path, page: Path) -> list[Path]:
 
 
 def results_pages(results: Path, page: Path) -> tuple[dict[Path, str], Figures]:
-    """Texts of both pages by file, and functions that draw their figures by name."""
+    """Return the texts of both pages by file, and functions that draw their figures by name."""
     if not any(results.glob("*.json")):
         raise DataError(
             f"Expected results in {results}, but there are none. Run for instance: mirrorshot reproduce departures"
@@ -80,7 +80,7 @@ def results_pages(results: Path, page: Path) -> tuple[dict[Path, str], Figures]:
 
 
 def _unbroken(page: str) -> str:
-    """The page with spaces that do not break a line within the numbers of its tables."""
+    """Replace spaces within the numbers of tables by no-break spaces."""
     within = re.compile(r"(?<=\d) [±/] (?=\d)|(?<=\d\.\d\d) \((?=\d)|(?<=\d\.\d\d\d) \((?=\d)")
 
     def joined(found: re.Match[str]) -> str:
@@ -90,7 +90,7 @@ def _unbroken(page: str) -> str:
 
 
 def overview_page(found: Sequence[Result], footnotes: list[str], details: str) -> str:
-    """Tables 1 and 2 at a glance, and the commands that make them."""
+    """Return overviews of tables 1 and 2, and the commands that make them."""
     rows = chosen_results(grouped([result.cell for result in found if is_in_tables(result.cell)], found))
     sheets = [accuracy_overview(rows, footnotes), calibration_overview(rows, footnotes)] if rows else []
     paper = BUDGETS["paper"]
@@ -99,13 +99,13 @@ def overview_page(found: Sequence[Result], footnotes: list[str], details: str) -
 
 
 def chosen(groups: Sequence[Group]) -> Group | None:
-    """The result with the paper's budget that stands for a row: of the preset `default`, the fewest other settings."""
+    """Return the result to show for a row, at the paper's budget: preset `default` first, then fewest changes."""
     run = [group for group in groups if group.first and group.cell.budget == "paper"]
     return min(run, key=lambda g: (g.cell.preset != "default", len(g.changes), g.cell.tag), default=None)
 
 
 def chosen_results(groups: Sequence[Group]) -> Chosen:
-    """Chosen results of the paper's rows by column; rows without any are left out."""
+    """Return the chosen results of the paper's rows by column; rows without results are left out."""
     columns = {column: part for column, part in by_column(groups).items() if column[0] in DATA}
     found: Chosen = {}
     for row in ROWS:
@@ -116,7 +116,7 @@ def chosen_results(groups: Sequence[Group]) -> Chosen:
 
 
 def accuracy_overview(rows: Chosen, footnotes: list[str]) -> Sheet:
-    """Table 1 as one matrix, ours with the paper's in brackets."""
+    """Return table 1 as one matrix: our numbers, with the paper's in brackets."""
     columns = [(data, n_shot) for data in DATA for n_shot in (1, 5)]
 
     def text(row: str, column: tuple[str, int]) -> str:
@@ -133,7 +133,7 @@ def accuracy_overview(rows: Chosen, footnotes: list[str]) -> Sheet:
 
 
 def calibration_overview(rows: Chosen, footnotes: list[str]) -> Sheet:
-    """Expected calibration errors of table 2 as one matrix, raw and at one temperature."""
+    """Return the expected calibration errors of table 2 as one matrix, raw and at one temperature."""
 
     def text(row: str, data: str, kind: str) -> str:
         group = rows[row].get((data, 5))

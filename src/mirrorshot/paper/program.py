@@ -1,4 +1,4 @@
-"""`mirrorshot reproduce`: checks a request, runs the cells or the experiment, writes tables and figures."""
+"""Work of `mirrorshot reproduce`: check a request, run cells or experiments, write tables and figures."""
 
 import fnmatch
 import re
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
     import matplotlib.figure
 
 CELL_SHEETS = {**SHEETS, "figure2": SHEETS["table2"]}
-"""Targets that are made of cells, and the functions that make tables of them."""
+"""Functions that make tables of cells, by target."""
 _OF_CELLS = {
     "rows": "--method",
     "changes": "--set",
@@ -37,16 +37,16 @@ _OF_CELLS = {
     "seeds": "--seeds",
     "preset": "--preset",
     "train_only": "--train-only",
-}  # fields of a request that experiments do not have
+}  # fields of a request that experiments do not use, with their options
 _OPTIONS = {"data": "--dataset", "n_shot": "--shots", "seed": "--seeds", "method": "--method"}  # for --set of a name
 
 
 class Request(NamedTuple):
-    """The arguments of a command, named as its options.
+    """Arguments of `mirrorshot reproduce`.
 
-    Empty `data`, `shots` and `rows`: the paper's, and glyphs with the budget "smoke". `rows` may be patterns. `changes`
-    are settings, `name=value`, and `tag` is the ending of the names of their results. `output` is the folder of tables
-    and figures, for "tables" the page. See `run_cells` for the rest.
+    Empty `data`, `shots` and `rows` mean those of the paper; the data of the budget "smoke" are glyphs. `rows` may be
+    patterns. `changes` are settings, `name=value`, and `tag` is the suffix of the names of their results. `output` is
+    the folder of tables and figures, or the page of the target "tables". See `run_cells` for the rest.
     """
 
     target: str
@@ -67,7 +67,7 @@ class Request(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of its tables and figures."""
+        """Return the name of its tables and figures."""
         return f"{self.target}{budget_suffix(self.budget)}{self.tag}"
 
 
@@ -80,15 +80,17 @@ class Reproduction(NamedTuple):
 
     @property
     def failures(self) -> str:
-        """The cells that failed, in one line; empty if none did."""
+        """Return the failed cells in one line; empty if there are none."""
         failed = [outcome for outcome in self.outcomes if outcome.status == "failed"]
         return "; ".join(f"{outcome.cell.name}: {outcome.detail}" for outcome in failed)
 
 
 def completed(request: Request) -> Request:
-    """The request with its defaults filled in, checked before any work.
+    """Check a request before any work; return it with its defaults filled in.
 
-    Raises `InvalidInputError` for names that do not exist and for contradictory options, `DataError` for missing data.
+    Raises:
+        InvalidInputError: a name does not exist, or options contradict each other.
+        DataError: data are missing.
     """
     target, is_of_cells = TARGETS[request.target], request.target in CELL_SHEETS
     for option, value, known in (("budget", request.budget, BUDGETS), ("preset", request.preset, PRESETS)):
@@ -124,7 +126,7 @@ def _refuse_options_of_others(request: Request) -> None:
 
 
 def normal_tag(tag: str, changes: Sequence[str]) -> str:
-    """The ending of names of results, checked: without it, changed settings would pass for the unchanged cell."""
+    """Check and return the suffix of names of results, which tells changed settings from the unchanged cell."""
     changed = sorted({text.partition("=")[0].strip() for text in changes} - set(FREE))
     own = next((name for name in changed if name in _OPTIONS), None)
     if own is not None:
@@ -154,7 +156,7 @@ def _rows(request: Request) -> list[str]:
 
 
 def rows_named(names: Sequence[str], known: Sequence[str] = tuple(ROWS)) -> list[str]:
-    """Names of rows and of other methods, each once, with patterns resolved; all known rows if none is named.
+    """Return distinct names of rows and methods, with patterns resolved; all known rows if `names` is empty.
 
     Example:
         >>> rows_named(["ove_gp*", "simpleshot"])
@@ -170,7 +172,7 @@ def rows_named(names: Sequence[str], known: Sequence[str] = tuple(ROWS)) -> list
 
 
 def _check_data(data: Sequence[str]) -> None:
-    """Refuse data whose files are missing, without decoding any, and data of one name, which would share results."""
+    """Refuse data with missing files, without decoding any, and data of equal names, which would share results."""
     stems: dict[str, str] = {}
     for name in data:
         if name in DATASETS:
@@ -189,7 +191,7 @@ def _check_data(data: Sequence[str]) -> None:
 
 
 def cells_of(request: Request) -> list[Cell]:
-    """The cells of a table; those that the paper leaves out are left out, unless their rows are named."""
+    """Return the cells of a table; without named rows, cells that a column of the paper lacks are left out."""
     cells = [
         Cell(row, data, n_shot, request.preset, request.budget, seed, request.tag, request.changes)
         for data in request.data
@@ -204,14 +206,14 @@ def cells_of(request: Request) -> list[Cell]:
 
 
 def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress] | None = None) -> Reproduction:
-    """Run cells and experiments that have no result yet, then make tables and figures of all results."""
+    """Run cells or experiments that have no result yet, then write their tables and figures."""
     request = completed(request)
     if request.target == "tables":
         return Reproduction([], write_results(request.places.results, request.output), [])
     if request.target in EXPERIMENTS:
         return _measure(request, say)
     cells, folder, outcomes = cells_of(request), request.places.results, []
-    known = read_results(folder)  # a damaged one is reported before hours of work
+    known = read_results(folder)  # damaged results are reported before hours of work
     if request.target == "figure2":
         plan(cells, request.places)
     else:
@@ -231,7 +233,6 @@ def reproduce(request: Request, *, say: Say, progress: Callable[[str], Progress]
 
 
 def _measure(request: Request, say: Say) -> Reproduction:
-    """Run an experiment for each data set and number of shots."""
     sheets, files, draw = [], [], EXPERIMENTS[request.target].figure
     for data, n_shot in [(data, n_shot) for data in request.data for n_shot in request.shots] or [("", 0)]:
         path, record = measured(
@@ -243,7 +244,7 @@ def _measure(request: Request, say: Say) -> Reproduction:
 
 
 def write_figure(figure: "matplotlib.figure.Figure", name: str, folder: Path) -> list[Path]:
-    """Write a figure as SVG and PNG; returns their names."""
+    """Write a figure as SVG and PNG; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}{suffix}" for suffix in (".svg", ".png")]
     for path in paths:

@@ -1,14 +1,14 @@
-"""The numbers of the paper, and our method for each of its rows.
+"""Published numbers of the paper, and our method for each of its rows.
 
 T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Nothing here was
-measured by this package; these numbers are shown in columns named "paper" and nowhere else.
+measured by this package.
 """
 
 from typing import Any, NamedTuple
 
 CUB, CROSS, CHARACTERS = "cub", "mini_imagenet_to_cub", "omniglot_to_emnist"
 DATA = (CUB, CROSS, CHARACTERS)
-"""Data sets of tables 1 and 2, in their order."""
+"""Data sets of tables 1 and 2, in the order of the paper."""
 DATA_TITLES = {
     CUB: "CUB",
     CROSS: "mini-ImageNet -> CUB",
@@ -19,7 +19,7 @@ DATA_TITLES = {
 
 
 class Row(NamedTuple):
-    """A row of the paper's tables: its name there, our method, its options on top of the preset's, and a remark."""
+    """A row of the paper's tables: its title, our method, options on top of the preset's, and a note."""
 
     title: str
     method: str
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A published number and its spread; no spread where the paper gives none."""
+    """A published number and its spread; None if the paper gives no spread."""
 
     mean: float
     spread: float | None = None
@@ -72,7 +72,7 @@ ROWS: dict[str, Row] = {
     ),
     "mirror_gp": Row("MD-BFSC", "mirror_gp"),
 }
-"""Rows of table 1 by their names in commands and results."""
+"""Rows of table 1 by name in commands and results."""
 
 IMITATIONS: dict[str, Row] = {
     "logistic_softmax_gp_released": Row(
@@ -87,7 +87,7 @@ IMITATIONS: dict[str, Row] = {
         _RELEASED,
     ),
 }
-"""Rows of the paper's table as their released code trains them, for the preset `paper`."""
+"""Rows trained as in their released code, for the preset `paper`."""
 
 STUDIES: dict[str, dict[str, Row]] = {
     "rho": {
@@ -110,7 +110,7 @@ STUDIES: dict[str, dict[str, Row]] = {
 
 
 def _cells(*numbers: float) -> dict[tuple[str, int], Value]:
-    """Means and spreads by column, in the order of `DATA`, 1 and 5 shots."""
+    """Return values by column from means and spreads in the order of `DATA`, 1 and 5 shots."""
     columns = [(data, n_shot) for data in DATA for n_shot in (1, 5)]
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
     return {column: Value(*pair) for column, pair in zip(columns, pairs, strict=False)}
@@ -160,7 +160,7 @@ TABLE_2: dict[str, dict[str, tuple[float, float]]] = {
 """Expected and maximum calibration error, 5 shots."""
 
 FITTED_ROWS = ("logistic_softmax_gp", "logistic_softmax_gp_pl", "mirror_gp")
-"""Rows of table 2 that the released code computes after fitting two temperatures; the others are not fitted."""
+"""Rows of table 2 for which the released code fits two temperatures; the other rows are raw."""
 
 TABLE_3: dict[str, tuple[Value, ...]] = {
     "rho": (Value(32.22, 0.41), Value(61.54, 0.26), Value(63.86, 0.38), Value(65.45, 0.42)),
@@ -178,24 +178,24 @@ TABLE_4: dict[str, tuple[float | None, float | None, float]] = {
 """Seconds of the inner loop, the outer loop and an epoch: CUB, 3 inner steps, Quadro RTX 6000; shots not stated."""
 
 RELEASED_ON_H200 = {"inner": 0.0131, "outer": 0.0796, "test": 0.0777}
-"""Seconds of the authors' release, one task of CUB, 1 shot: measured once beside a prototype of this package. Their
-code has no licence and is no part of it, so no command here measures them again."""
+"""Seconds of the authors' release for one task of CUB, 1 shot, measured once beside a prototype of this package. Their
+code has no licence and is not part of this package, so no command repeats the measurement."""
 
 
 def known_rows(target: str) -> list[str]:
-    """Rows of a table of the paper."""
+    """Return the rows of a table of the paper."""
     studied = list(dict.fromkeys(key for study in STUDIES.values() for key in study))
     return {"table1": list(ROWS), "table2": list(TABLE_2), "table3": studied, "figure2": list(TABLE_2)}[target]
 
 
 def rows_in_paper(target: str, data: str, n_shot: int) -> list[str]:
-    """Rows that a table of the paper has for a data set and a number of shots."""
+    """Return the rows of a table of the paper for a data set and number of shots."""
     if target == "table3":
         return known_rows(target) * ((data, n_shot) == (CUB, 1))
     return [row for row in known_rows(target) if (data, n_shot) in TABLE_1[row]]
 
 
 def all_rows() -> dict[str, Row]:
-    """Rows of tables 1 and 3, and imitations, by name."""
+    """Return the rows of tables 1 and 3, and imitations, by name."""
     studied = {key: row for study in STUDIES.values() for key, row in study.items()}
     return studied | ROWS | IMITATIONS

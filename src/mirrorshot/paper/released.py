@@ -1,4 +1,4 @@
-"""Formulas of released code where it differs from the papers, written from reading that code, for comparisons only."""
+"""Formulas of released code that differ from the papers, written from reading that code, for comparisons only."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +12,7 @@ from mirrorshot.gp.steps import fixed_descent, towards
 
 
 def released_step(sites: GaussianSites, state: State, rho: float) -> GaussianSites:
-    """A mirror step with `g_m - 2 g_m g_v` where the paper (eq. 10) has `g_m - 2 g_v m`."""
+    """Return a mirror step with `g_m - 2 g_m g_v` instead of the paper's `g_m - 2 g_v m` (eq. 10)."""
     target = GaussianSites(state.grad_mean * (1 + state.curvature), state.curvature)
     return towards(sites, target, rho)
 
@@ -31,7 +31,7 @@ def released_descent(
 def released_scores(
     mean: Float[Tensor, "T C M"], covariance: Float[Tensor, "T M C C"], class_mask: Bool[Tensor, "T C"]
 ) -> Float[Tensor, "T M C"]:
-    """The scores of OVE with variances where the quadrature takes standard deviations."""
+    """Return the scores of OVE with variances instead of standard deviations in the quadrature."""
     own = covariance.diagonal(dim1=-2, dim2=-1)
     var = own[..., :, None] + own[..., None, :] - 2 * covariance
     # latents of covariance -var^2 / 2, zero on the diagonal, have differences of variance var^2

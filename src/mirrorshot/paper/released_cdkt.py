@@ -1,8 +1,8 @@
 """Imitations of CDKT's released code ("Revisiting Logistic-softmax Likelihood ...", mean-field ELBO).
 
-For comparisons only. The released training follows a pseudo-gradient, not the gradient of a bound: it departs from the
-derivation in its starts, in the order of its updates and in terms without a gradient. `Departures` names each of these,
-so that each can be undone alone.
+For comparisons only. The released training follows a pseudo-gradient, not the gradient of a bound. It departs from the
+derivation in its starts, the order of its updates, and terms without a gradient. Each of the `Departures` can be undone
+alone.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ class Departures(NamedTuple):
     """Departures of the released training from the derivation; False follows the derivation.
 
     Attributes:
-        random_rates: `alpha ~ U(5, 10)` and `omega ~ U(0, 1)` are drawn anew for every task. Otherwise they follow from
-            the means and variances that the task starts with.
-        lagging_omega: the covariance is conditioned on the `omega` of the step before.
+        random_rates: `alpha ~ U(5, 10)` and `omega ~ U(0, 1)` are drawn for every task. Otherwise they follow from the
+            means and variances at the start of the task.
+        lagging_omega: the covariance uses the `omega` of the previous step.
         held_tilt: the tilt `sqrt(mu^2 + var)` has no gradient, and is one step old in the bound.
-        dropped_quadratic: without `-omega (mu^2 + var - tilt^2) / 2`, which is zero for a current tilt only, and has a
-            gradient that is never zero. It needs `held_tilt`.
-        large_rates: `- E lambda` where the derivation has `- C E lambda`.
+        dropped_quadratic: the bound lacks `-omega (mu^2 + var - tilt^2) / 2`, which is zero only for a current tilt and
+            whose gradient is never zero. It needs `held_tilt`.
+        large_rates: the bound has `- E lambda` instead of `- C E lambda`.
     """
 
     random_rates: bool = True
@@ -56,7 +56,7 @@ class Departures(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """The factors of `q` after some steps, for latents in units of the temperature."""
+    """Factors of `q` after some steps, for latents in units of the temperature."""
 
     posterior: GaussianPosterior
     gamma: Float[Tensor, "T C N"]
@@ -66,7 +66,7 @@ class Factors(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Means and variances of the latents, (T, C, N) each."""
+    """Means and variances of the latents."""
 
     mean: Float[Tensor, "T C N"]
     var: Float[Tensor, "T C N"]
@@ -97,7 +97,7 @@ def released_steps(
 
 
 def released_objective(q: Factors, labels: Labels, departures: Departures) -> Float[Tensor, " T"]:
-    """The number that the released code ascends, of each task. With all departures undone it is the bound."""
+    """Return the objective of the released code for each task. With all departures undone it is the bound."""
     mean, var = q.posterior.mean, q.posterior.var
     tilt = q.tilt if departures.held_tilt else tilt_of(mean, var)
     per_class, entropy = bound_terms(mean, tilt, q.gamma, q.alpha, labels)
@@ -109,22 +109,22 @@ def released_objective(q: Factors, labels: Labels, departures: Departures) -> Fl
 
 
 def released_elbo(q: MeanField, labels: Labels, *, prior_mean: float = 0.0) -> Float[Tensor, " T"]:
-    """The bound of CDKT with `- E lambda` where the derivation has `- C E lambda`: larger, and no bound."""
+    """Return the bound of CDKT with `- E lambda` instead of `- C E lambda`: it is larger, and no longer a bound."""
     surplus = labels.weight * (q.alpha - q.alpha / labels.n_classes)
     return mean_field_elbo(q, labels, prior_mean=prior_mean) + surplus.sum((1, 2))
 
 
 class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
-    """CDKT with what its released code does otherwise.
+    """CDKT with the departures of its released code.
 
     Args:
         backbone: the network.
         released_bound: train on `released_elbo`.
-        released_training: train on `released_objective`, after steps that start from the means and variances of the
-            task before, whose labels stand in the same order, and the first from random ones. They are in no
-            checkpoint: a resumed training draws them anew.
-        departures: values of `Departures` that are not those of the released code.
-        test_prior_mean: another prior mean at test, -5 in the released scripts.
+        released_training: train on `released_objective`. Steps start from the means and variances of the previous task,
+            whose labels have the same order; the first task starts from random means. Checkpoints do not include these
+            moments: a resumed training draws them again.
+        departures: changes of the default `Departures`.
+        test_prior_mean: prior mean at test, -5 in the released scripts; None: as in training.
         **options: those of `LogisticSoftmaxGP`.
     """
 
@@ -150,7 +150,7 @@ class ReleasedLogisticSoftmaxGP(LogisticSoftmaxGP):
         self._carried: Moments | None = None
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
-        """Steps that go on from the task before are not replayed."""
+        """Return False for `released_training`: its steps depend on the previous task and cannot be replayed."""
         return not self.released_training and super().is_recordable(n_points, n_way)
 
     def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
@@ -204,12 +204,12 @@ OPTIONS: dict[str, Any] = {
     for p in inspect.signature(ReleasedLogisticSoftmaxGP.__init__).parameters.values()
     if p.kind is p.KEYWORD_ONLY
 }
-"""Options of the imitation that CDKT itself does not have, and their defaults, with which it does as CDKT."""
+"""Options that only the imitation has. With their defaults it equals CDKT."""
 
 
 @contextlib.contextmanager
 def imitation(config: Config) -> Iterator[None]:
-    """Within the block, CDKT is `ReleasedLogisticSoftmaxGP` if the settings name an option of it."""
+    """Within the block, replace CDKT by `ReleasedLogisticSoftmaxGP` if the settings have one of its options."""
     name = "logistic_softmax_gp"
     own = METHODS[name]
     if OPTIONS.keys() & config.method_options.keys():

@@ -1,4 +1,4 @@
-"""Training and testing of cells, one after the other or several processes at a time, and how long they will take."""
+"""Training and testing of cells, in sequence or in several processes, and estimates of their time."""
 
 import statistics
 import subprocess
@@ -28,9 +28,9 @@ class Outcome(NamedTuple):
 
 
 def plan(cells: Sequence[Cell], places: Places, *, again: bool = False) -> list[Cell]:
-    """The cells that have no result yet.
+    """Return the cells that have no result yet.
 
-    Raises `InvalidInputError` for an invalid setting, and for a cell that has a result or a run with other settings.
+    Raises `InvalidInputError` for invalid settings, and for existing results or runs with other settings.
     """
     found, refused = [], list[tuple[str, str]]()
     for cell in cells:
@@ -58,12 +58,12 @@ def run_cells(
     train_only: bool = False,
     progress: Callable[[str], Progress] | None = None,
 ) -> list[Outcome]:
-    """Run the cells that have no result; with `again` also the others, whose runs begin anew.
+    """Run the cells that have no result; with `again`, run all cells from the beginning.
 
-    Of several jobs each is a process of its own, so that a crash or a full memory costs one cell only. They are started
-    by joblib: `with joblib.parallel_config("dask"):` around the call starts them on other machines. No cell begins
-    after `seconds`. `train_only` leaves the tests to a later call. `progress` makes a progress bar for a cell that runs
-    in this process; without it `say` gets a line every ten seconds.
+    With several jobs, each cell is a process of its own, so that a crash or a lack of memory costs only one cell.
+    joblib starts them: `with joblib.parallel_config("dask"):` around the call starts them on other machines. No cell
+    begins after `seconds`. `train_only` leaves the tests to a later call. `progress` makes a progress bar for a cell in
+    this process; without it, `say` gets a line every ten seconds.
     """
     started, waiting = time.perf_counter(), plan(cells, places, again=again)
     outcomes = [Outcome(cell, "has a result") for cell in cells if cell not in waiting]
@@ -77,7 +77,7 @@ def run_cells(
             say(f"{cell.name}: no time left")
             return Outcome(cell, "no time left")
         try:
-            if not again and has_result(cell, places.results):  # of another machine, by now
+            if not again and has_result(cell, places.results):  # another machine may have finished it
                 say(f"{cell.name}: has a result")
                 return Outcome(cell, "has a result")
             say(f"{cell.name}: begins after {elapsed:.0f} s")
@@ -86,7 +86,7 @@ def run_cells(
                 _follow(processes[-1], say)
             else:
                 if cell.data not in data:
-                    data.clear()  # one at a time: they may be large
+                    data.clear()  # keep one data set only: they may be large
                     data[cell.data] = load_dataset(cell.data)
                 bar = progress(cell.name) if progress else TenSeconds(say, cell.name)
                 run_cell(cell, places, data[cell.data], progress=bar, say=say, train_only=train_only, again=again)
@@ -102,17 +102,17 @@ def run_cells(
         return outcomes + [one(cell) for cell in waiting]
     try:
         return outcomes + list(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(one)(cell) for cell in waiting))
-    finally:  # interrupted: processes are not told of it, unless it was by a terminal
+    finally:  # after an interrupt: only a terminal sends it to the processes, too
         is_stopped = True
         stop_processes(processes)
 
 
 class CellError(MirrorshotError, RuntimeError):
-    """A cell failed in a process of its own; the message is the last line of that process."""
+    """A cell failed in its own process; the message is the last line of its output."""
 
 
 def _follow(process: "subprocess.Popen[str]", say: Say) -> None:
-    """Pass on what the process of a cell says until it ends; raises `CellError` if it fails."""
+    """Forward the output of a cell's process until it ends; raise `CellError` if it fails."""
     last = ""
     with process:
         for line in map(str.rstrip, process.stdout or ()):
@@ -125,9 +125,9 @@ def _follow(process: "subprocess.Popen[str]", say: Say) -> None:
 
 
 class Estimate(NamedTuple):
-    """Seconds of training and test, and the device that they were measured on; None and "" where nothing was.
+    """Seconds of training and test, and the device of the measurement; None and "" if nothing was measured.
 
-    `is_own` is false where the times are those of other methods.
+    `is_own` is false if the times are those of other methods.
     """
 
     seconds: float | None
@@ -136,10 +136,10 @@ class Estimate(NamedTuple):
 
 
 def estimate(cell: Cell, results: Sequence[Result], device: str) -> Estimate:
-    """Estimate the time of a cell from the most similar results: of its row, else of its method, else of any.
+    """Estimate the time of a cell from the most similar results: of its row, else of its method, else of any method.
 
-    Results of this kind of device, GPU or CPU, come first. Those with another network or another kind of data say
-    nothing, and neither do those of a resumed training, whose time is that of its last session.
+    Results of the same kind of device, GPU or CPU, come first. Results with another network or kind of data are not
+    used, nor those of a resumed training, whose time is that of its last session.
     """
     config, kind = cell.config(), _kind(cell)
     similar = [r for r in results if _kind(r.cell) == kind and r.record["config"].get("backbone") == config.backbone]
@@ -155,7 +155,7 @@ def estimate(cell: Cell, results: Sequence[Result], device: str) -> Estimate:
 
 
 def _testing(cell: Cell, results: Sequence[Result]) -> float:
-    """Seconds of the test, scaled to its number of tasks; 0 where none was measured on the device of the training."""
+    """Return seconds of the test, scaled to its number of tasks; 0 if no test ran on the same kind of device."""
     tested = [r for r in results if "testing_time_s" in r.record and r.record.get("tested_with", {}).get("device")]
     tested = [r for r in tested if _is_cpu(r.record["tested_with"]["device"]) == _is_cpu(r.record["device"])]
     rates = [r.record["testing_time_s"] / n for r in _first(cell, tested) if (n := _n_tasks(r))]
@@ -170,7 +170,6 @@ def _n_tasks(result: Result) -> int:
 
 
 def _first(cell: Cell, results: Sequence[Result]) -> list[Result]:
-    """The most similar results."""
 
     def groups() -> Iterator[list[Result]]:
         same_row = [r for r in results if r.cell.row == cell.row]
@@ -192,7 +191,7 @@ def _has_time(result: Result) -> bool:
 
 
 def _kind(cell: Cell) -> tuple[str, bool]:
-    """What the time of an episode depends on; a smoke test is mostly validation."""
+    """Return the kind of data, and whether this is a smoke test, whose time is mostly validation."""
     kind = DATASETS[cell.data].kind if cell.data in DATASETS else Path(cell.data).stem
     return kind, cell.budget == "smoke"
 
@@ -202,7 +201,7 @@ def _is_cpu(device: str) -> bool:
 
 
 def in_words(seconds: float) -> str:
-    """A time to read.
+    """Format a time in seconds, minutes or hours.
 
     Example:
         >>> in_words(40), in_words(1000), in_words(20_000)
@@ -214,7 +213,7 @@ def in_words(seconds: float) -> str:
 
 
 def announcement(cells: Sequence[Cell], results: Sequence[Result], device: str, n_jobs: int = 1) -> list[str]:
-    """Lines that say how long each of the cells will take and all of them, and on which device that was measured."""
+    """Return lines with the estimated time of each cell and of all, and the device of the measurement."""
     found = {cell: estimate(cell, results, device) for cell in cells}
     sums: dict[str, list[float]] = {}
     for known in found.values():

@@ -1,8 +1,8 @@
-"""Table 1: accuracy, by the paper's protocol and by a clean one, side by side.
+"""Table 1: accuracy by the paper's protocol and by a clean one.
 
-The paper's protocol: one trained model, the mean of 5 passes of 600 tasks, and their standard deviation, in which there
-is no variance of training. The clean one: the mean and the standard deviation over training seeds, the 95 % interval
-over tasks, and differences on the same tasks, in pairs.
+The paper's protocol is the mean and standard deviation of 5 passes of 600 tasks over one trained model, which exclude
+the variance of training. The clean protocol has the mean and standard deviation over training seeds, the 95 % interval
+over tasks, and paired differences on the same tasks.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ _OTHER_COLUMNS = (
 
 
 def accuracy_sheets(groups: Sequence[Group], *, show_missing: bool = True) -> list[Sheet]:
-    """Table 1: for each data set and number of shots a table, and one of other settings where there are any."""
+    """Return a table for each data set and number of shots, and one of other settings if there are any."""
     sheets = []
     for title, plain, tagged in columns_of(groups):
         if plain:
@@ -67,7 +67,7 @@ def accuracy_sheets(groups: Sequence[Group], *, show_missing: bool = True) -> li
 
 
 def other_settings_sheet(title: str, plain: Sequence[Group], tagged: Sequence[Group]) -> Sheet:
-    """Rows whose settings are not those of a preset, each compared with the row of its preset."""
+    """Return the rows with a tag, each compared with the row of its preset."""
     records = [_record(group, _reference(group, plain, group.cell.row)) for group in tagged]
     rows = []
     for r, group in zip(records, tagged, strict=True):
@@ -79,7 +79,6 @@ def other_settings_sheet(title: str, plain: Sequence[Group], tagged: Sequence[Gr
 
 
 def _reference(group: Group, plain: Sequence[Group], row: str) -> Result | None:
-    """The result of a row with the same preset and budget."""
     wanted = (row, *group.cell[3:5])
     return next((other.first for other in plain if (other.cell.row, *other.cell[3:5]) == wanted), None)
 
@@ -103,7 +102,7 @@ def _record(group: Group, reference: Result | None) -> Record:
 
 
 def compared(published: Value | None, result: Result | None) -> Record:
-    """The paper's number and ours, in percent, by the paper's protocol."""
+    """Compare the paper's number with ours, in percent, by the paper's protocol."""
     ours = None if result is None else 100 * result.evaluation["accuracy"]
     spread = None if result is None else 100 * result.evaluation["accuracy_sd"]
     difference = None if published is None or ours is None else ours - published.mean
@@ -121,7 +120,7 @@ def compared(published: Value | None, result: Result | None) -> Record:
 
 
 def paired(result: Result | None, reference: Result | None) -> tuple[float, float] | None:
-    """Mean difference in percent on the same tasks, and its 95 % interval; None without stored tasks."""
+    """Return the mean difference in percent on the same tasks and its 95 % interval; None without stored tasks."""
     if result is None or reference is None or result is reference:
         return None
     tasks = [r.record.get("task_accuracy") for r in (result, reference)]
@@ -142,7 +141,7 @@ def _row(record: Record, group: Group) -> list[str]:
 
 
 def comparison(record: Record) -> list[str]:
-    """The paper's number, ours, their difference, and whether it is inside of the paper's spread, as text."""
+    """Return the paper's number, ours, their difference, and whether it is inside the paper's spread, as text."""
     is_inside, above = record["inside_paper_spread"], (record["difference"] or 0) > 0
     inside = "-" if is_inside is None else "yes" if is_inside else "above" if above else "below"
     ours, difference, *_ = _texts(record)
@@ -150,7 +149,6 @@ def comparison(record: Record) -> list[str]:
 
 
 def _texts(record: Record) -> tuple[str, str, str, str]:
-    """Our number, its difference from the paper's, its interval, and the difference in pairs."""
     ours, difference, interval, pair = (record.get(key) for key in ("ours", "difference", "interval_95", "paired"))
     return (
         NOT_RUN if ours is None else with_spread(ours, record["ours_spread"]),

@@ -17,7 +17,7 @@ _GENERAL = (
 
 
 def calibration_sheets(groups: Sequence[Group], *, show_missing: bool = True) -> list[Sheet]:
-    """Table 2: expected and maximum calibration error, raw, at one temperature and at two."""
+    """Return tables of expected and maximum calibration errors: raw, at one temperature and at two."""
     sheets = []
     for title, plain, tagged in columns_of(groups):
         if plain:
@@ -37,7 +37,7 @@ def calibration_sheets(groups: Sequence[Group], *, show_missing: bool = True) ->
 
 
 def calibration_record(group: Group) -> Record:
-    """The errors of the paper and ours; None where there are none."""
+    """Return the errors of the paper and ours; None if there are none."""
     record: Record = {
         **group.about,
         "is_run": group.first is not None,
@@ -52,7 +52,7 @@ def calibration_record(group: Group) -> Record:
 
 
 def _errors(group: Group) -> dict[str, tuple[float, float] | None]:
-    """ECE and MCE by kind. The released code keeps one pair of temperatures for each error."""
+    """Return ECE and MCE by kind. The released code has one pair of temperatures for each error."""
     cell, found = group.cell, group.first.evaluation if group.first else {}
     by_rule = {part["rule"]: part["calibration"] for part in found.get("tempered", ())}
 

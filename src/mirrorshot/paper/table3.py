@@ -9,11 +9,11 @@ from mirrorshot.paper.tables import Group, Record, Sheet, columns_of, general_no
 
 _COLUMNS = ("preset", "paper", "ours", "difference", "inside", "seconds of training")
 _SECONDS = "Seconds of training: - where it took several sessions. Runs may have shared a GPU; the result files say so."
-_OPTIONS = {"rho": ("step_size", 1.0), "kernel": ("kernel", "cosine"), "steps": ("n_steps", 3)}  # and the paper's
+_OPTIONS = {"rho": ("step_size", 1.0), "kernel": ("kernel", "cosine"), "steps": ("n_steps", 3)}  # the paper's
 
 
 def study_sheets(groups: Sequence[Group], *, show_missing: bool = True) -> list[Sheet]:
-    """Table 3: for each data set and number of shots a table of each study, and one of other settings."""
+    """Return a table of each study for each data set and number of shots, and tables of other settings."""
     sheets = []
     for title, plain, tagged in columns_of(groups):
         for study, rows in STUDIES.items():
@@ -53,7 +53,7 @@ def _record(study: str, value: Value, group: Group) -> Record:
 
 
 def _studied(study: str, cell: Cell) -> tuple[str, bool]:
-    """The studied value, and whether the paper has the cell: a preset may have another value for MD-BFSC."""
+    """Return the studied value, and whether it is in the paper: a preset may have another value for MD-BFSC."""
     option, usual = _OPTIONS[study]
     value = cell.config().method_options.get(option, usual)
     if cell.row == "mirror_gp" and value != usual:

@@ -1,7 +1,7 @@
-"""Table 4: seconds of the inner loop, of the outer loop and of an epoch.
+"""Table 4: seconds of the inner loop, the outer loop and an epoch.
 
-The paper times the last task of the first epoch. Here: warmed up, synchronised with the device, the median of many
-tasks. Loading is no part of it; assembling and augmenting the images of a task is part of the outer loop.
+The paper times the last task of the first epoch. We report the median of many tasks after a warm-up, synchronised with
+the device. Loading is excluded; assembling and augmenting the images of a task belongs to the outer loop.
 """
 
 import functools
@@ -27,7 +27,7 @@ from mirrorshot.training.learner import Learner
 from mirrorshot.training.presets import preset_settings
 
 N_STEPS = 3
-"""Steps of every inner loop, as in the paper."""
+"""Steps of each inner loop, as in the paper."""
 EPOCH = 100
 """Episodes of an epoch."""
 SIZES = {"smoke": {"n_tasks": 3}, "short": {"n_tasks": 20}, "paper": {"n_tasks": 100}}
@@ -41,7 +41,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def measure_times(data: str, n_shot: int, *, n_tasks: int) -> Record:
-    """Time the methods of table 4: medians over `n_tasks`, and an epoch of as many, scaled to 100."""
+    """Time the methods of table 4: medians over `n_tasks`, and an epoch of `n_tasks` scaled to 100."""
     dataset = load_dataset(data, splits=("train",))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     times = {}
@@ -87,7 +87,7 @@ def _clock(work: Callable[[], Any], device: torch.device) -> float:
 
 
 def _inner_times(config: Config, method: Any, n_way: int, device: torch.device, n_tasks: int) -> list[float]:
-    """The inner loop alone: from a covariance to a posterior, on as many points as training has."""
+    """Time the inner loop alone, from a covariance to a posterior, on the number of points in training."""
     per_class = config.n_shot + (0 if config.method_options.get("objective") == "pl" else config.n_query)
     y = torch.arange(n_way, device=device).repeat_interleave(per_class)[None]
     generator = torch.Generator().manual_seed(config.seed)
@@ -117,7 +117,7 @@ def _inner_loop(name: str, method: Any, K: Tensor, y: Tensor, n_way: int) -> Cal
 
 
 def timing_sheet(record: Record) -> Sheet:
-    """Table 4, the paper's seconds beside ours."""
+    """Return table 4 with the paper's seconds beside ours."""
     rows, records = [], []
     for name, ours in record["times"].items():
         row = [name]

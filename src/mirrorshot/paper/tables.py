@@ -1,4 +1,4 @@
-"""Tables as Markdown, CSV and JSON, and the rows of results that tables 1 to 3 are made of."""
+"""Tables as Markdown, CSV and JSON, and groups of results for the rows of tables 1 to 3."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ Record = dict[str, Any]
 class Sheet(NamedTuple):
     """A table: rows of text for Markdown, records of numbers for CSV and JSON, and notes below it.
 
-    `general` notes hold for all tables of its kind, and a page says them once. A part belongs to the table before it.
+    `general` notes hold for all tables of its kind; a page shows them once. A part belongs to the previous table.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Sheet(NamedTuple):
 
 
 def markdown(sheet: Sheet, *, level: int = 2) -> str:
-    """The table as Markdown, with its title and its notes.
+    """Format a table as Markdown, with its title and notes.
 
     Example:
         >>> print(markdown(Sheet("Times", ("method", "seconds"), [["MD", "0.1"]], [], ["On a CPU."])))
@@ -58,12 +58,12 @@ def markdown(sheet: Sheet, *, level: int = 2) -> str:
 
 
 def as_json(sheet: Sheet) -> Record:
-    """The table with its numbers, for JSON."""
+    """Return the numbers of a table for JSON."""
     return {"title": sheet.title, "records": sheet.records, "notes": [*sheet.general, *sheet.notes]}
 
 
 def write_sheets(name: str, sheets: Sequence[Sheet], folder: Path) -> list[Path]:
-    """Write tables as one Markdown, one CSV and one JSON file; returns their names."""
+    """Write tables as one Markdown, one CSV and one JSON file; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     records = [{"table": sheet.title, **record} for sheet in sheets for record in sheet.records]
     paths = [folder / f"{name}{suffix}" for suffix in (".md", ".csv", ".json")]
@@ -83,21 +83,21 @@ def _csv(records: Sequence[Record]) -> str:
 
 
 def with_spread(mean: float | None, spread: float | None, digits: int = 2) -> str:
-    """A number and its spread, where they are known: "65.45 ± 0.42", "1.0", "-"."""
+    """Format a number and its spread, if known: "65.45 ± 0.42", "1.00", "-"."""
     if mean is None:
         return "-"
     return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
 def place(record: Record) -> Record:
-    """Data set and number of shots of an experiment, the head of a record."""
+    """Return data set and number of shots of an experiment."""
     return {"data": record["data"], "n_shot": record["n_shot"]}
 
 
 class Group(NamedTuple):
-    """Results of a cell that differ in the seed of training only; none: the cell was not run.
+    """Results of a cell that differ only in the seed of training; empty if the cell was not run.
 
-    `others` are further seeds with other settings than the first: of an earlier preset, say.
+    `others` are further seeds with other settings than the first, for instance of an earlier preset.
     """
 
     cell: Cell
@@ -106,31 +106,31 @@ class Group(NamedTuple):
 
     @property
     def first(self) -> Result | None:
-        """The result of the first seed, which the paper's protocol takes."""
+        """Return the result of the first seed, which the paper's protocol uses."""
         return min(self.results, key=lambda result: result.cell.seed, default=None)
 
     @property
     def accuracy(self) -> tuple[float, float | None]:
-        """Accuracy in percent, mean and standard deviation over the seeds of training; None: there is one."""
+        """Return mean and standard deviation of the accuracy over training seeds, in percent; None for one seed."""
         means = [100 * result.evaluation["accuracy"] for result in self.results]
         return statistics.mean(means), statistics.stdev(means) if len(means) > 1 else None
 
     @property
     def title(self) -> str:
-        """Name of the row; a row of table 3 names its study."""
+        """Return the title of the row; a row of table 3 names its study."""
         name, title = self.cell.row, row_of(self.cell.row).title
         study = next((study for study, rows in STUDIES.items() if name in rows and name not in ROWS), None)
         return f"{ROWS['mirror_gp'].title}, {study} {title}" if study else title
 
     @property
     def preset(self) -> str:
-        """Name of the preset, and of the budget if it is not the paper's."""
+        """Return the name of the preset, with the budget if it is not the paper's."""
         cell = self.cell
         return cell.preset if cell.budget == "paper" else f"{cell.preset} (budget {cell.budget})"
 
     @property
     def changes(self) -> list[str]:
-        """Settings that are not those of the preset: `name = value (preset: its value)`."""
+        """List the settings that differ from the preset: `name = value (preset: its value)`."""
         if not self.first and not self.cell.changes:
             return []
         preset = self.cell._replace(changes=()).config()
@@ -139,18 +139,18 @@ class Group(NamedTuple):
 
     @property
     def about(self) -> Record:
-        """Data set, row, preset and tag, the head of a record."""
+        """Return data set, row, preset and tag: the first fields of a record."""
         cell = self.cell
         head = {"data": cell.data, "n_shot": cell.n_shot, "row": cell.row, "method": self.title}
         return head | {"preset": cell.preset, "budget": cell.budget, "tag": cell.tag.removeprefix("_")}
 
     def origin(self, target: str) -> Record:
-        """Command and settings, the end of a record."""
+        """Return command and settings: the last fields of a record."""
         return {"command": self.cell.command(target), "settings": "; ".join(self.changes)}
 
 
 def grouped(cells: Sequence[Cell], results: Sequence[Result]) -> list[Group]:
-    """The results of each of the cells, of all training seeds."""
+    """Group the results of each cell over all training seeds."""
     found: dict[str, list[Result]] = {_key(cell): [] for cell in cells}
     for result in sorted(results, key=lambda result: result.cell.seed):
         if _key(result.cell) in found:
@@ -160,7 +160,7 @@ def grouped(cells: Sequence[Cell], results: Sequence[Result]) -> list[Group]:
 
 
 def _by_settings(runs: list[Result]) -> tuple[list[Result], list[Result]]:
-    """The first run and those with its settings, and the others: a mean over both would be of nothing."""
+    """Return the runs with the settings of the first, and the others, which must not enter the same mean."""
     if not runs:
         return [], []
     settings = from_dict({k: v for k, v in runs[0].record["config"].items() if k in field_types()})
@@ -172,18 +172,18 @@ def _by_settings(runs: list[Result]) -> tuple[list[Result], list[Result]]:
 
 
 def untagged_cells(cells: Sequence[Cell], results: Sequence[Result]) -> list[Cell]:
-    """Cells with the unchanged settings of those that have a tag, where they have a result."""
+    """Return the untagged counterparts of tagged cells, if they have a result."""
     wanted = {_key(cell._replace(tag="")) for cell in cells if cell.tag}
     return [result.cell for result in results if _key(result.cell) in wanted]
 
 
 def _key(cell: Cell) -> str:
-    """Equal for cells that differ in the seed only; results know the name of their data, not the path."""
+    """Return a key that ignores the seed and the folder of the data; results know only the name of their data."""
     return cell._replace(seed=1).name
 
 
 def by_column(groups: Sequence[Group]) -> dict[tuple[str, int], list[Group]]:
-    """Rows of each data set and number of shots, in the order of the paper, other methods last."""
+    """Return the rows of each data set and number of shots, in the order of the paper, other methods last."""
     place = {row: i for i, row in enumerate(ROWS)}
 
     def order(group: Group) -> tuple[int, str, bool, bool, str]:
@@ -197,18 +197,18 @@ def by_column(groups: Sequence[Group]) -> dict[tuple[str, int], list[Group]]:
 
 
 def columns_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group], list[Group]]]:
-    """Title of each data set and number of shots, its rows with the settings of a preset, and those with others."""
+    """Yield the title of each data set and number of shots, its rows without a tag, and its rows with a tag."""
     for column, part in by_column(groups).items():
         yield column_title(*column), [g for g in part if not g.cell.tag], [g for g in part if g.cell.tag]
 
 
 def column_title(data: str, n_shot: int) -> str:
-    """A data set and a number of shots, in words: "CUB, 5 shots"."""
+    """Return a title such as "CUB, 5 shots"."""
     return f"{DATA_TITLES.get(data, data)}, {count(n_shot, 'shots')}"
 
 
 def general_notes(groups: Sequence[Group], *notes: str) -> tuple[str, ...]:
-    """The notes, and differences of data and rows from the paper's set-up; none if nothing was run."""
+    """Return the notes and deviations of data and rows from the paper's set-up; empty if nothing was run."""
     run = [group.cell for group in groups if group.first]
     found = list(notes) if run else []
     for data in dict.fromkeys(cell.data for cell in run):
@@ -219,7 +219,7 @@ def general_notes(groups: Sequence[Group], *notes: str) -> tuple[str, ...]:
 
 
 def run_notes(groups: Sequence[Group], target: str) -> list[str]:
-    """Budgets and settings that are not those of the preset, and the command of the cells that were not run."""
+    """Return notes on budgets, on settings that differ from the preset, and on cells that were not run."""
     run, notes = [group for group in groups if group.first], []
     if run and all(group.cell.budget != "paper" for group in run):
         notes.append(f"Budget: {run[0].cell.budget}, not the paper's; these numbers are no reproduction.")
@@ -236,7 +236,7 @@ def run_notes(groups: Sequence[Group], target: str) -> list[str]:
 
 
 def _waiting_note(groups: Sequence[Group], target: str) -> list[str]:
-    """Cells that were not run, and their command; it names no rows where the whole table is meant."""
+    """Return a note with the command of cells that were not run; for a whole table it names no rows."""
     waiting = [group.cell for group in groups if not group.first]
     if not waiting:
         return []

@@ -1,9 +1,9 @@
 """Plots and reports.
 
-A display computes its numbers once and draws them with `plot(ax=None)`; a function that ends in `_figure` returns a
-figure. Figures are instances of `matplotlib.figure.Figure`: no pyplot, no global state, no window. Their colours are
-those of Okabe and Ito, and no meaning depends on colour alone. A report is one HTML file of text, tables and figures.
-Names are imported on first use: only those of runs and episodes need torch.
+A display computes its numbers once and draws them with `plot(ax=None)`; functions named `*_figure` return a figure.
+Figures are instances of `matplotlib.figure.Figure`: no pyplot, no global state, no window. The colours are those of
+Okabe and Ito, and no meaning depends on colour alone. A report is one HTML file of text, tables and figures.
+Names are imported on first use; only those for runs and episodes need torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Reports on runs: results, paired differences, settings, commands that repeat them, and the calibration gate."""
+"""Reports on runs: results, paired differences, settings, commands to repeat the runs, and the calibration gate."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -29,16 +29,16 @@ _ALWAYS = ("method", "data", "n_way", "n_shot", "n_episodes", "seed")  # setting
 
 
 class ReportedRun(NamedTuple):
-    """A run with everything that a report shows.
+    """A run with the content of its report.
 
     Attributes:
-        folder: of the run.
-        config: its settings.
+        folder: folder of the run.
+        config: settings of the run.
         data: name or path of the test data.
-        evaluation: its results.
-        log: records of its training.
-        cards: some of its test tasks; none for embeddings.
-        note: parts that could not be shown, and the reason.
+        evaluation: test results.
+        log: records of training.
+        cards: some test tasks; none for embeddings.
+        note: parts that cannot be shown, and the reason.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class ReportedRun(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """The ECE of each run, raw or "calibrated" at the temperature of validation tasks, and the largest that passes."""
+    """The ECE of each run, raw or "calibrated" (at the temperature fitted on validation tasks), and its limit."""
 
     max_ece: float
     on: GateOn
@@ -59,7 +59,7 @@ class Gate(NamedTuple):
 
     @property
     def failed(self) -> list[str]:
-        """Names of the runs that do not pass."""
+        """Return the names of the runs that do not pass."""
         return [name for name, ece in self.ece.items() if not ece <= self.max_ece]
 
 
@@ -67,7 +67,7 @@ def check_gate(found: Mapping[str, Evaluation], max_ece: float, on: GateOn = "ra
     """Compare the ECE of each run, raw or at one temperature, with the largest one allowed.
 
     Raises:
-        InvalidInputError: a run has no temperature to be judged at.
+        InvalidInputError: `max_ece` or `on` is invalid, or a run has no temperature.
     """
     if not 0.0 < max_ece < 1.0:
         raise InvalidInputError(f"Expected the largest ECE to be between 0 and 1, but got {max_ece}.")
@@ -86,7 +86,7 @@ def check_gate(found: Mapping[str, Evaluation], max_ece: float, on: GateOn = "ra
 
 
 def groups_of_episodes(found: Mapping[str, Evaluation]) -> list[dict[str, Evaluation]]:
-    """Group the evaluations that saw the same episodes; only these can be compared in pairs."""
+    """Group evaluations by their episodes; only those of one group can be compared in pairs."""
     groups: list[dict[str, Evaluation]] = []
     for name, evaluation in found.items():
         alike = (g for g in groups if not differences(next(iter(g.values())).protocol, evaluation.protocol))
@@ -99,7 +99,7 @@ def groups_of_episodes(found: Mapping[str, Evaluation]) -> list[dict[str, Evalua
 
 
 def paired_differences(found: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
-    """All pairs of runs, task by task, ready for JSON; pairs with different episodes have the reason instead."""
+    """Return the paired differences of all pairs of runs for JSON; unpaired runs have a reason instead."""
     rows: list[dict[str, Any]] = []
     for a, b in itertools.combinations(found, 2):
         try:
@@ -112,12 +112,12 @@ def paired_differences(found: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
 
 
 def comparison_sections(runs: Mapping[str, ReportedRun], gate: Gate | None = None) -> list[Section]:
-    """All parts of the report on `runs`, by the names they are shown under."""
+    """Return the sections of a report on `runs`, which are given by display name."""
     from matplotlib import rc_context
 
     found = {name: run.evaluation for name, run in runs.items()}
     notes = [f"{name}: {run.note}" for name, run in runs.items() if run.note]
-    with rc_context({"text.parse_math": False}):  # a dollar in the name of a run or a class is a dollar
+    with rc_context({"text.parse_math": False}):  # names of runs and classes may contain dollars
         return [
             Section("Results", [*_gate_words(gate), *_result_blocks(groups_of_episodes(found), runs)]),
             reliability_section(reliability_image(found)),
@@ -129,7 +129,7 @@ def comparison_sections(runs: Mapping[str, ReportedRun], gate: Gate | None = Non
 
 
 def comparison_record(runs: Mapping[str, ReportedRun], gate: Gate | None = None) -> dict[str, Any]:
-    """All numbers of the report, ready for JSON."""
+    """Return all numbers of the report for JSON."""
     return {
         "mirrorshot_version": version("mirrorshot"),
         "runs": [
@@ -187,14 +187,13 @@ def _setting_blocks(runs: Mapping[str, ReportedRun]) -> list[str | Table]:
 
 
 def _history(run: ReportedRun) -> Sequence[Mapping[str, Any]]:
-    """The log, with the bound in place of the loss where training maximised it."""
+    """Return the log, with the bound instead of the loss if training maximised the bound."""
     objective = run.config.method_options.get("objective", "ml")
     is_bound = run.config.method in ("mirror_gp", "gd_gp") and objective == "ml"
     return with_elbo(run.log) if is_bound else run.log
 
 
 def _flat(config: Config) -> dict[str, Any]:
-    """Settings by name, options of the method one by one."""
     settings = config.to_dict()
     options = settings.pop("method_options")
     return settings | {f"method_options.{name}": value for name, value in options.items()}

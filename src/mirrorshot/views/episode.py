@@ -21,8 +21,8 @@ from mirrorshot.training.runs import Run
 from mirrorshot.types import InvalidInputError
 from mirrorshot.views.figures import BLUE, GAP, GREY, INK, ORANGE, PURPLE, SKY, VERMILION
 
-_COLUMN, _ROW, _LABEL, _HEADER = 1.35, 0.62, 1.15, 0.95  # inches: a class, a query, their column, at most a header
-_VERDICT, _UNCERTAINTY = 0.75, 1.65  # inches: right or wrong, and the column of uncertainty
+_COLUMN, _ROW, _LABEL, _HEADER = 1.35, 0.62, 1.15, 0.95  # inches: class column, row, query column, largest header
+_VERDICT, _UNCERTAINTY = 0.75, 1.65  # inches: column of the verdict, column of the uncertainty
 _MAX_SHOTS = 6  # support images shown of a class
 _MAX_NAME = 15  # letters of a name that fit
 
@@ -31,20 +31,20 @@ class EpisodeDisplay:
     """One episode as a card: a column for each class, headed by its support, and a row for each query.
 
     A cell has a bar as long as the probability of the class. The cell of the right class is framed, and its number is
-    bold; the bar of the predicted class is dark where it is right, and hatched where it is wrong. With `uncertainty` a
-    last column has its two parts: aleatoric, which more examples cannot remove, and epistemic, which they can. It is
-    that of the latents; where a method has a predictive temperature on top, the column says so.
+    bold. The bar of the predicted class is dark if it is right, and hatched if it is wrong. With `uncertainty`, a last
+    column has its aleatoric part, which more examples cannot remove, and its epistemic part, which they can. Both are
+    computed from the latents; the title says so if the method applies a predictive temperature afterwards.
 
     Args:
-        support: images (N, channels, height, width) as bytes or as floats from 0 to 1, all of class 0, then all of 1.
+        support: images (N, channels, height, width), bytes or floats from 0 to 1, all of class 0, then all of class 1.
         query: images to classify.
-        log_prob: log-probabilities of the classes of the queries.
-        y: their right classes.
-        class_names: of the C classes.
-        uncertainty: of the queries, in nats; None: not shown.
+        log_prob: log-probabilities of the classes.
+        y: right classes of the queries.
+        class_names: names of the C classes.
+        uncertainty: uncertainty of the queries in nats; None: no column.
 
     Attributes:
-        figure_: drawn by `plot`.
+        figure_: figure, made by `plot`.
 
     Example:
         >>> import torch
@@ -75,10 +75,10 @@ class EpisodeDisplay:
         """Predict some episodes of images with a method; return a display for each.
 
         Args:
-            method: trained. Its latents, if it has them, give the parts of the uncertainty.
-            sampler: draws the episodes.
-            numbers: of the episodes.
-            prepare: from images as bytes to the input of the backbone, on the device of the method.
+            method: a trained method. If it has latents, the displays show the uncertainty.
+            sampler: sampler of the episodes.
+            numbers: numbers of the episodes.
+            prepare: maps byte images to the input of the backbone, on the device of the method.
         """
         found = predict_tasks(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
         latents = predict_latents(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
@@ -97,7 +97,7 @@ class EpisodeDisplay:
     def of_run(
         cls, run: Run, dataset: Dataset, sizes: tuple[int, int, int], *, seed: int, n_tasks: int
     ) -> "list[EpisodeDisplay]":
-        """Predict the first test tasks of a run on images, not chosen; `sizes` are n_way, n_shot and n_query."""
+        """Predict the first `n_tasks` test tasks of a run on images; `sizes` are n_way, n_shot and n_query."""
         preprocess, test = build_preprocess(dataset), dataset.test
         if preprocess is None or test is None:
             raise InvalidInputError(f"Expected `dataset` to have test classes with images, but got {dataset.name}.")
@@ -106,17 +106,17 @@ class EpisodeDisplay:
 
     @property
     def accuracy(self) -> float:
-        """Share of the queries that are right."""
+        """Return the share of the queries that are right."""
         return float((self.log_prob.argmax(-1) == self.y).double().mean())
 
     def _is_untempered(self, prob: NDArray[np.float64]) -> bool:
-        """Whether the uncertainty is that of the probabilities shown, and not that before a temperature."""
+        """Return whether the uncertainty belongs to the shown probabilities, not to those before a temperature."""
         assert self.uncertainty is not None
         shown = -(prob * np.log(np.maximum(prob, 1e-300))).sum(-1)
         return bool(np.abs(shown - self.uncertainty.total.detach().cpu().double().numpy()).max() < 0.01)
 
     def plot(self, *, n_queries: int = 6) -> "EpisodeDisplay":
-        """Draw the card on a new figure, with at most `n_queries` queries, spread evenly over all."""
+        """Draw the card on a new figure, with at most `n_queries` evenly spaced queries."""
         from matplotlib.figure import Figure
 
         n_way = len(self.class_names)
@@ -157,7 +157,7 @@ def _draw_uncertainty(
     most: float,
     title: str,
 ) -> None:
-    """One panel beside the rows, with a bar for each query: aleatoric, then epistemic, of at most log C."""
+    """Draw a bar for each query beside the rows: aleatoric, then epistemic, on an axis up to `most` = log C."""
     total = sum(heights[1:])
     left, width = (size[0] - _UNCERTAINTY) / size[0], (_UNCERTAINTY - 0.22) / size[0]
     ax = figure.add_axes((left, 0.3 / size[1], width, total / size[1]))
@@ -201,7 +201,6 @@ def _draw_probabilities(axes: Sequence[Any], prob: NDArray[np.float64], right: i
 
 
 def _draw_words(figure: Any, header: float, size: tuple[float, float], n_shot: int) -> None:
-    """Legend of rows and frames."""
     some = f"\n({_MAX_SHOTS} of {n_shot})" if n_shot > _MAX_SHOTS else ""
     top = 1 - 0.42 / size[1] - header
     figure.text(0.02, top + 0.06 / size[1], "query", fontsize=9, color=GREY, va="bottom")
@@ -211,14 +210,14 @@ def _draw_words(figure: Any, header: float, size: tuple[float, float], n_shot: i
 
 
 def _as_images(x: Tensor) -> NDArray[np.float64]:
-    """Images (n, height, width, channels) from 0 to 1."""
+    """Return images (n, height, width, channels) with values from 0 to 1."""
     values = x.detach().cpu()
     values = values.double() / 255 if not values.is_floating_point() else values.double()
     return np.asarray(values.movedim(1, -1).clamp(0, 1).numpy())
 
 
 def _montage(images: NDArray[np.float64], n_columns: int) -> NDArray[np.float64]:
-    """Some images side by side, a thin line apart; transparent where there is none."""
+    """Tile the first images with thin gaps; empty tiles are transparent."""
     shown = images[:_MAX_SHOTS]
     n, h, w, channels = shown.shape
     columns = min(n, n_columns)

@@ -1,4 +1,4 @@
-"""Style of figures, and figures as files and as inline SVG."""
+"""Style of figures; export to files and inline SVG."""
 
 import html
 import io
@@ -27,13 +27,13 @@ LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, INK)
 _MAX_NAME = 40
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": GREY, "alpha": 0.92}
-# A shade and a hatch, drawn one upon the other: in one, SVG would make the hatch as faint as the shade.
+# A shade and a hatch are two patches: in one patch, SVG would make the hatch as faint as the shade.
 GAP = (
     {"facecolor": VERMILION + "33", "linewidth": 0.0},
     {"facecolor": "none", "edgecolor": VERMILION, "hatch": "////", "linewidth": 0.8},
 )
 
-# Colours that follow the theme of a page, and the CSS variables that hold them there.
+# Colours that follow the theme of a page, with their CSS variables.
 _THEMED = {
     "#000000": "--ink",
     "#222222": "--ink",
@@ -45,12 +45,12 @@ _THEMED = {
 
 
 def look(i: int, colours: Sequence[str] = LINES) -> dict[str, str]:
-    """Colour and marker of line or class `i`, another pair for each of the first 36."""
+    """Return the colour and marker of line or class `i`; the first 36 pairs differ."""
     return {"color": colours[i % len(colours)], "marker": _MARKERS[(i + i // len(colours)) % len(_MARKERS)]}
 
 
 def short(name: str) -> str:
-    """A name for the legend or the title of one panel, cut so that it fits there."""
+    """Cut each line of a name to fit a legend or the title of a panel."""
     return "\n".join(cut(line, _MAX_NAME) for line in name.splitlines())
 
 
@@ -66,7 +66,7 @@ def axes_to_draw_on(
 
 
 def hide_frame(ax: Any, *sides: str) -> None:
-    """Hide the top and the right side of the frame, and others that are named."""
+    """Hide the top and right sides of the frame, and the given `sides`."""
     ax.spines[["top", "right", *sides]].set_visible(False)
 
 
@@ -88,7 +88,7 @@ def to_array(data: Any) -> NDArray[Any]:
 def save_figure(fig: "matplotlib.figure.Figure", path: str | Path, *, dpi: int = 150) -> list[Path]:
     """Write a figure as PNG or SVG, or both if `path` has no ending; return the paths of the files.
 
-    The file holds no date: the same numbers give the same file.
+    The files have no date, so that the same figure gives the same file.
     """
     from matplotlib import rc_context
 
@@ -107,7 +107,7 @@ def figure_svg(fig: "matplotlib.figure.Figure", *, prefix: str, alt: str) -> str
     """Return a figure as an SVG element for a page, without external references.
 
     Black, white, grey and the blues become the CSS variables `--ink`, `--paper`, `--faint`, `--blue` and `--bar`, so
-    that the figure follows the page into dark mode. `prefix` keeps the ids of several figures on a page apart.
+    that the figure follows the page into dark mode. `prefix` makes ids unique among the figures of a page.
 
     Example:
         >>> from matplotlib.figure import Figure

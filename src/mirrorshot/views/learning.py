@@ -23,18 +23,17 @@ _PANELS = {
     "val_nll": ("validation NLL, nats per query", False),
 }
 _SMOOTHED = 20  # windows of the moving mean across a panel
-_MANY = 60  # records above which a line has no markers
+_MANY = 60  # records above which bound and loss are smoothed
 
 
 def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figure.Figure":
-    """Draw the learning curves of runs: training bound or loss, validation accuracy and, where logged, validation NLL.
+    """Draw the learning curves of runs: training bound or loss, validation accuracy and validation NLL, if logged.
 
-    Bound and loss are shown faintly as they are and, above that, smoothed by a moving mean. Runs differ in colour and
-    in marker.
+    Long records of bound and loss are drawn faintly, with a moving mean on top. Runs differ in colour and marker.
 
     Args:
-        histories: for each name, the records of a run (`read_log`), with "step" or "episodes" and any of "elbo" (see
-            `with_elbo`), "loss", "val_accuracy" and "val_nll"; missing keys and None are skipped.
+        histories: records of runs (`read_log`) by name, with "step" and any of "elbo" (see `with_elbo`), "loss",
+            "val_accuracy" and "val_nll"; missing keys and None are skipped. If all have "episodes", these are the axis.
 
     Example:
         >>> log = [{"step": i, "episodes": 4 * i, "loss": 1 / i, "val_accuracy": 1 - 1 / i} for i in range(1, 50)]
@@ -67,7 +66,7 @@ def learning_curve_figure(histories: Mapping[str, History]) -> "matplotlib.figur
 
 
 def with_elbo(history: History) -> list[dict[str, Any]]:
-    """Replace the loss, which is minus the evidence lower bound, by the bound.
+    """Replace the loss, which is the negative bound, by the bound.
 
     Example:
         >>> with_elbo([{"step": 1, "loss": 1.5}])
@@ -82,7 +81,7 @@ def with_elbo(history: History) -> list[dict[str, Any]]:
 
 
 def smooth(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Return a centred moving mean; at the ends the window is cut off.
+    """Return a centred moving mean, with a truncated window at the ends.
 
     Example:
         >>> smooth(np.array([0.0, 3.0, 0.0, 3.0]), 3).tolist()
@@ -119,7 +118,6 @@ def _draw_panel(ax: Any, key: str, axis: str, histories: Mapping[str, History]) 
 
 
 def _series(history: History, key: str, axis: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Points of a curve, from the records that have both keys."""
     pairs = [(r[axis], r[key]) for r in history if r.get(axis) is not None and r.get(key) is not None]
     points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     points = points[np.isfinite(points).all(1)]

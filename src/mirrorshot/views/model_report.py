@@ -1,4 +1,4 @@
-"""Sections of the report on a model: its numbers, calibration, mistakes, and what to label next."""
+"""Sections of the report on a model: scores, mistakes, calibration, and items to label next."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,15 +23,15 @@ class ModelResults(NamedTuple):
     """Results of a model on labelled items.
 
     Attributes:
-        scores: rows of name, value and 95 % interval, printed.
-        notes: paragraphs beside them.
+        scores: rows of name, value and 95 % interval as text.
+        notes: paragraphs below the scores.
         protocol: how the numbers were made, name and value.
-        classes: the C classes.
+        classes: names of the C classes.
         confusion: row c counts the answers for items of class c, (C, C).
         prob: probabilities (n, C) of the items whose class is known.
-        y: their classes (n,).
-        mistakes: wrong answers, the surest first; `n_mistakes` counts all of them.
-        suggestions: items to label next, the most useful first, and a paragraph about them.
+        y: right classes of these items (n,).
+        mistakes: wrong answers, the surest first; `n_mistakes` counts all, also those not shown.
+        suggestions: items to label next, the most useful first; `about_suggestions` is a paragraph about them.
     """
 
     scores: Sequence[Sequence[str]]
@@ -48,7 +48,7 @@ class ModelResults(NamedTuple):
 
 
 def model_sections(results: ModelResults) -> list[Section]:
-    """All sections; those without content are left out."""
+    """Return the sections of the report; those without content are left out."""
     numbers = Table("Scores", ["", "value", "95 % interval"], results.scores, results.protocol)
     sections = [Section("Numbers", [numbers, *results.notes])]
     mistakes: list[Block] = [_confusion(results)]
@@ -74,7 +74,7 @@ def _figures(results: ModelResults) -> list[Section]:
 
 
 def _confusion(results: ModelResults) -> Table | str:
-    """The confusion matrix; for many classes its largest entries."""
+    """Return the confusion matrix or, for many classes, the most frequent mistakes."""
     counts = np.array(results.confusion)
     kept = np.flatnonzero(counts.sum(1) > 0).tolist()
     if len(results.classes) > _MAX_MATRIX:

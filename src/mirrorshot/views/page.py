@@ -1,7 +1,7 @@
 """HTML pages of text, tables and images, in one self-contained file.
 
-Design note: no scripts and no external links, which the page's own security policy enforces; figures are SVG in the
-colours of the page, so they follow it into dark mode. Rejected: a template engine, for a page of three blocks.
+Design note: pages have no scripts and no external resources, which their security policy enforces. Figures are SVG in
+the colours of the page, so that they follow it into dark mode. Rejected: a template engine, for four kinds of blocks.
 """
 
 import base64
@@ -26,15 +26,15 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Table(NamedTuple):
-    """Numbers, and how they were made.
+    """A table of numbers with its protocol.
 
     Attributes:
         caption: title of the table.
         columns: headings; the first column names the rows.
-        rows: printed cells.
-        protocol: how the numbers were made, shown beside them: name and value.
+        rows: cells as text.
+        protocol: how the numbers were made, name and value; must not be empty.
         best: (row, column) of the cells to mark as best.
-        note: small print.
+        note: text below the table.
     """
 
     caption: str
@@ -46,7 +46,7 @@ class Table(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A figure of matplotlib with its alternative text and its caption."""
+    """A matplotlib figure with its alternative text and caption."""
 
     figure: "matplotlib.figure.Figure"
     alt: str
@@ -54,7 +54,7 @@ class Image(NamedTuple):
 
 
 class Card(NamedTuple):
-    """An item: a PNG or JPEG file of it (None: it is no image), its name, and lines of text."""
+    """An item: content of a PNG or JPEG file (None: no image), name, and lines of text."""
 
     picture: bytes | None
     name: str
@@ -62,7 +62,7 @@ class Card(NamedTuple):
 
 
 class Gallery(NamedTuple):
-    """Items side by side, as many as the width allows."""
+    """Cards side by side, as many as the width allows."""
 
     label: str
     cards: Sequence[Card]
@@ -82,11 +82,11 @@ def write_report(path: Path, *, title: str, intro: str, sections: Sequence[Secti
     """Write a report as one HTML file. The same content gives the same file.
 
     Args:
-        path: of the file.
+        path: output file.
         title: heading of the report.
         intro: first paragraphs. In all texts, an empty line begins a new paragraph, `$ ` begins a command line, and
             markup is escaped.
-        sections: a protocol or a note that several tables share is shown with the first of them.
+        sections: parts of the report. Equal protocols or notes of several tables are shown once, with the first.
 
     Example:
         >>> import tempfile
@@ -155,7 +155,6 @@ def _card(card: Card) -> str:
 
 
 def _once(html: str, shown: set[str]) -> str:
-    """Return the element the first time, and nothing later."""
     is_new = html not in shown
     shown.add(html)
     return html if is_new else ""
@@ -166,7 +165,6 @@ def _paragraphs(text: str) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """A paragraph; one that begins with `$ ` is a command line to copy."""
     if text.startswith("$ "):
         return f'<pre class="command"><code>{escape(text[2:])}</code></pre>'
     return f"<p>{escape(text).replace(' %', '&nbsp;%')}</p>"
@@ -176,7 +174,7 @@ def _image(image: Image, prefix: str) -> str:
     caption = f"<figcaption>{escape(image.caption)}</figcaption>" if image.caption else ""
     svg = figure_svg(image.figure, prefix=prefix, alt=image.alt)
     inches = image.figure.get_size_inches()[0]
-    # where there is no room a figure is scrolled, and not shrunk until it is illegible
+    # a narrow window scrolls the figure; a shrunk figure would be illegible
     scroll = f'<div class="scroll" tabindex="0"><div style="min-width:{inches * 62:.0f}px">{svg}</div></div>'
     return f'<figure class="image" style="max-width:{inches * 92 + 48:.0f}px">{scroll}{caption}</figure>'
 
@@ -208,10 +206,7 @@ def _row(cells: Sequence[str], best: Collection[int]) -> str:
 
 
 def _name(text: str) -> str:
-    """A name of a class or file, which breaks behind _ and /, and before an ending, where there is no room.
-
-    Scripts that are written from right to left do not reorder what stands beside them.
-    """
+    """Escape a name, allow line breaks after _ and / and before a suffix, and isolate right-to-left text."""
     breaking = re.sub(r"(?<=[_/])|(?=\.[a-z])", "<wbr>", escape(text))
     return _FROM_RIGHT.sub(r"<bdi>\g<0></bdi>", breaking)
 

@@ -31,14 +31,14 @@ _PANEL_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.9, 4.6, 0.5  # inches
 class ReliabilityDisplay:
     """Reliability diagram: how often predictions are right, at each confidence.
 
-    Bars are the accuracy per confidence bin, with 95 % intervals: by the bootstrap over tasks where these are known,
-    else Wilson's, as if all predictions were independent (queries of one task share their support, so that is somewhat
-    too narrow). The hatched part is the gap between accuracy and mean confidence. The panel underneath counts the
-    predictions in the bins.
+    Bars are the accuracy per confidence bin. Their 95 % intervals are bootstrapped over tasks if the tasks are known.
+    Otherwise they are Wilson's for independent predictions, which is somewhat too narrow, as queries of a task share
+    their support. The hatched part is the gap between accuracy and mean confidence. The panel below counts the
+    predictions per bin.
 
     Args:
-        bins: the predictions, sorted into bins.
-        name: of the predictions; the title.
+        bins: calibration bins of the predictions.
+        name: title.
         intervals: lower and upper ends of the accuracy in each bin, (2, B), as from `bootstrap_bins`. None: Wilson's.
 
     Attributes:
@@ -71,12 +71,12 @@ class ReliabilityDisplay:
         """Compute the diagram of predicted probabilities and draw it.
 
         Args:
-            prob: class probabilities, shape (..., n_queries, n_classes). With one dimension of tasks in front the
-                intervals are bootstrapped over them.
+            prob: class probabilities, shape (..., n_queries, n_classes). With one leading dimension, of tasks, the
+                intervals are bootstrapped over tasks.
             y: labels 0 .. n_classes - 1, shape (..., n_queries).
             n_bins: number of confidence bins.
-            name: the title.
-            ax: None: on a new figure.
+            name: title.
+            ax: axes to draw on; None: a new figure.
         """
         p, labels = to_array(prob), to_array(y)
         bins, intervals = calibration_bins(p, labels, n_bins), None
@@ -87,7 +87,7 @@ class ReliabilityDisplay:
 
     @classmethod
     def from_calibration(cls, calibration: "Calibration", *, name: str | None = None) -> "ReliabilityDisplay":
-        """Make the display of bins that an evaluation has stored, with their intervals over tasks."""
+        """Make the display of a stored calibration, with its intervals over tasks."""
         return cls(calibration.bins, name=name, intervals=calibration.bin_intervals)
 
     def plot(self, ax: "matplotlib.axes.Axes | None" = None, *, legend: bool = True) -> "ReliabilityDisplay":
@@ -135,13 +135,13 @@ class ReliabilityDisplay:
         hide_frame(ax)
 
     def _geometry(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Left edges and widths of the bins that hold predictions, and a mask of these bins."""
+        """Return left edges and widths of the bins with predictions, and the mask of these bins."""
         edges, filled = to_array(self.bins.edges), to_array(self.bins.counts) > 0
         return edges[:-1][filled], np.diff(edges)[filled], filled
 
 
 def reliability_figure(displays: Sequence[Sequence[ReliabilityDisplay]]) -> "matplotlib.figure.Figure":
-    """Draw several reliability diagrams, given row by row, on one figure."""
+    """Draw several reliability diagrams, given in rows, on one figure."""
     Figure = need("matplotlib.figure").Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 

@@ -23,13 +23,13 @@ _STYLES = ("-", "--", "-.", ":")
 class RiskCoverageDisplay:
     """Risk-coverage curve: the error rate of the predictions that are kept when the least confident are refused.
 
-    The dotted line is that of an uninformative confidence; the shaded edge below is the best possible order, with all
-    right predictions before the wrong ones.
+    The dotted line is an uninformative confidence. The shaded area is the best possible order: all right predictions
+    before the wrong ones.
 
     Args:
         curve: coverages and error rates, from `risk_coverage`.
-        area: under the curve, AURC.
-        name: of the predictions.
+        area: area under the curve (AURC).
+        name: label of the curve.
 
     Attributes:
         ax_, figure_: made by `plot`.
@@ -54,7 +54,7 @@ class RiskCoverageDisplay:
 
     @classmethod
     def from_calibration(cls, calibration: "Calibration", *, name: str | None = None) -> "RiskCoverageDisplay":
-        """Take the curve that an evaluation has stored."""
+        """Make the display of a stored calibration."""
         if calibration.risk is None:
             raise InvalidInputError("Expected a calibration with a risk-coverage curve, but it has none.")
         risk = to_array(calibration.risk)
@@ -64,7 +64,7 @@ class RiskCoverageDisplay:
     def plot(
         self, ax: "matplotlib.axes.Axes | None" = None, *, color: str = BLUE, linestyle: str = "-", alone: bool = True
     ) -> "RiskCoverageDisplay":
-        """Draw the curve; with `alone` also the two curves to compare with, and the axes."""
+        """Draw the curve; with `alone`, also the two reference curves, labels and limits of the axes."""
         ax = axes_to_draw_on(ax, (4.3, 3.9))
         self.ax_, self.figure_ = ax, ax.get_figure(root=True)
         coverage, risk = map(to_array, self.curve)
@@ -80,7 +80,7 @@ class RiskCoverageDisplay:
 
 
 def risk_coverage_figure(displays: Sequence[RiskCoverageDisplay]) -> "matplotlib.figure.Figure":
-    """Draw several risk-coverage curves on one panel; they differ in colour and in dashes."""
+    """Draw several risk-coverage curves on one panel; they differ in colour and line style."""
     Figure = need("matplotlib.figure").Figure
 
     if not displays:
@@ -96,7 +96,6 @@ def risk_coverage_figure(displays: Sequence[RiskCoverageDisplay]) -> "matplotlib
 
 
 def _format_axes(ax: Any, error: float, *, legend: bool = True) -> None:
-    """Percent on both axes, and room above the largest risk."""
     from matplotlib.ticker import PercentFormatter
 
     ax.set(xlim=(0, 1), ylim=(0, max(1.25 * error, 0.02)))

@@ -1,4 +1,4 @@
-"""Sections that reports share: reliability, risk and coverage, learning curves, some tasks."""
+"""Shared sections of reports: reliability, risk and coverage, learning curves, some tasks."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,12 @@ _CARDS = (
 
 
 def reliability_section(image: Image, text: str = _RELIABILITY) -> Section:
-    """Reliability diagrams, with an explanation."""
+    """Return reliability diagrams with an explanation."""
     return Section("Do the probabilities mean what they say?", [text, image])
 
 
 def reliability_image(found: Mapping[str, "Evaluation"]) -> Image:
-    """Reliability diagrams as the predictions are and, where it was fitted, at one temperature."""
+    """Draw reliability diagrams of the raw predictions and, if fitted, of those at one temperature."""
     raw = [ReliabilityDisplay.from_calibration(e.raw, name=f"{name}\nas it is") for name, e in found.items()]
     fitted = [
         ReliabilityDisplay.from_calibration(e.calibrated, name=f"{name}\nat T = {e.temperature:.3g}")
@@ -49,7 +49,7 @@ def reliability_image(found: Mapping[str, "Evaluation"]) -> Image:
 
 
 def risk_section(found: Mapping[str, "Evaluation"]) -> Section:
-    """Risk-coverage curves of the predictions as they are, on one panel."""
+    """Return risk-coverage curves of the raw predictions, on one panel."""
     displays = [
         RiskCoverageDisplay.from_calibration(e.raw, name=name) for name, e in found.items() if e.raw.risk is not None
     ]
@@ -57,12 +57,12 @@ def risk_section(found: Mapping[str, "Evaluation"]) -> Section:
 
 
 def risk_image_section(image: Image) -> Section:
-    """Risk-coverage curves, with an explanation."""
+    """Return risk-coverage curves with an explanation."""
     return Section("Is it right when it is sure?", [_RISK, image])
 
 
 def learning_section(logs: Mapping[str, Sequence[Mapping[str, Any]]], *text: str) -> list[Section]:
-    """Learning curves, below some text; no section if nothing was logged."""
+    """Return learning curves below the text; no section if nothing was logged."""
     shown = {name: log for name, log in logs.items() if log}
     if not shown:
         return []
@@ -71,7 +71,7 @@ def learning_section(logs: Mapping[str, Sequence[Mapping[str, Any]]], *text: str
 
 
 def cards_section(cards: Mapping[str, Sequence["EpisodeDisplay"]]) -> list[Section]:
-    """The first test tasks of each method; no section without any."""
+    """Return the cards of each run; no section if there are none."""
     images = [
         Image(
             card.plot().figure_,

@@ -29,8 +29,8 @@ _TWO = (
 def evaluation_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> Table:
     """Accuracy and calibration of several methods on the same episodes.
 
-    A method has one row, and a second one at its temperature if that was fitted. The best of each column is marked,
-    among the predictions as they are and among those at a temperature.
+    A method has one row, and a second one at its temperature if one was fitted. The best of each column is marked
+    separately among the raw predictions and among those at a temperature.
 
     Raises:
         InvalidInputError: the evaluations differ in protocol or episodes.
@@ -55,10 +55,10 @@ def evaluation_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> 
 
 
 def calibration_table(evaluations: Mapping[str, Evaluation], *, caption: str) -> Table:
-    """Calibration errors as they are, at one temperature and at two, side by side, with intervals over tasks.
+    """Calibration errors of raw predictions, at one temperature and at two, with intervals over tasks.
 
-    The columns of two temperatures are there if an evaluation has them: the ECE at the pair with the smallest
-    validation ECE, the MCE at the pair with the smallest validation MCE, as the paper's released code reports them.
+    If an evaluation has two temperatures, their columns follow the paper's released code: the ECE at the pair with the
+    smallest validation ECE, the MCE at the pair with the smallest validation MCE.
     """
     protocol = _common_protocol(evaluations)
     has_one = any(e.calibrated is not None for e in evaluations.values())
@@ -77,7 +77,6 @@ def calibration_table(evaluations: Mapping[str, Evaluation], *, caption: str) ->
 
 
 def _pairs(evaluations: Mapping[str, Evaluation]) -> str:
-    """List the temperatures of each method."""
     said = []
     for name, found in evaluations.items():
         for t in found.tempered:
@@ -104,7 +103,7 @@ def _with_interval(calibration: Calibration | None, metric: str) -> str:
 
 
 def difference_table(evaluations: Mapping[str, Evaluation], *, reference: str, caption: str) -> Table:
-    """Paired differences of the methods from one of them, the `reference`, over the same tasks."""
+    """Paired differences of the other methods from the `reference`, over the same tasks."""
     if reference not in evaluations:
         raise InvalidInputError(f"Expected `reference` to be one of {', '.join(evaluations)}, but got {reference!r}.")
     rows = [
@@ -118,7 +117,7 @@ def difference_table(evaluations: Mapping[str, Evaluation], *, reference: str, c
 
 
 def _difference(a: Evaluation, b: Evaluation, metric: _Metric) -> list[str]:
-    """Mean, half-width of its interval, and whether it is clear."""
+    """Return the mean, the half-width of its interval, and "more", "less" or "not clear"."""
     scale, digits = (100, 2) if metric == "accuracy" else (1, 3)
     mean, interval, _ = paired_difference(a, b, metric)
     clear = "more" if mean > interval else "less" if mean < -interval else "not clear"
@@ -131,7 +130,7 @@ def _cells(calibration: Calibration) -> list[str]:
 
 
 def _best(rows: Sequence[Sequence[str]], group: Sequence[int]) -> list[tuple[int, int]]:
-    """Best cells among some rows, by their printed digits; none where all are equal."""
+    """Return the best cells of a group of rows, by printed digits; none in columns where all are equal."""
     best: list[tuple[int, int]] = []
     for c in _COMPARED:
         values = [float(rows[i][c]) for i in group]

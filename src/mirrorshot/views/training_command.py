@@ -1,4 +1,4 @@
-"""The command line that repeats a run."""
+"""Command line that repeats a run."""
 
 import json
 import shlex
@@ -14,9 +14,9 @@ _FROM_DATA = ("n_base_classes",)  # options that the trainer sets
 
 
 def training_command(config: Config, folder: Path | None = None) -> str:
-    """Return the `mirrorshot train` command with the settings of a run, as changes of the nearest preset.
+    """Return the `mirrorshot train` command with the settings of a run, as changes to the nearest preset.
 
-    The new run is in `folder`, or in the default one.
+    `folder` is the folder of the new run; None: the default one.
 
     Example:
         >>> print(training_command(Config(n_shot=5, seed=3, **{"schedule": "constant"}))[:52])
@@ -28,7 +28,6 @@ def training_command(config: Config, folder: Path | None = None) -> str:
 
 
 def _arguments(config: Config, preset: str) -> list[str]:
-    """Flags on top of a preset."""
     base = preset_settings(preset, config.data, config.n_shot, config.method)
     before = Config().replace(**base).to_dict()
     wanted = config.to_dict()
@@ -46,7 +45,7 @@ def _arguments(config: Config, preset: str) -> list[str]:
 
 
 def _options(config: Config, before: dict[str, Any]) -> dict[str, Any]:
-    """Options that differ from those of the preset; options that only the preset sets return to their defaults."""
+    """Return the options that differ from the preset; those that only the preset sets get their defaults."""
     wanted = {name: value for name, value in config.method_options.items() if name not in _FROM_DATA}
     defaults = method_options(config.method) if config.method in METHODS else {}
     for name in before:

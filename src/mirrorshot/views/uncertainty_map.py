@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # matplotlib is imported when something is drawn
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, INK)
 _MARGIN = 0.4  # beyond the examples, as a share of their range
-_MAX_LEGEND, _MAX_NAME = 12, 24  # classes, and letters of a name, that leave the map visible
+_MAX_LEGEND, _MAX_NAME = 12, 24  # limits of the legend: classes, and letters of a name
 _PANELS = ("predicted class", "aleatoric, nats", "epistemic, nats")
 
 
@@ -26,15 +26,15 @@ _PANELS = ("predicted class", "aleatoric, nats", "epistemic, nats")
 class UncertaintyMapDisplay:
     """Three maps of the plane: predicted class (paler where less sure), aleatoric and epistemic uncertainty.
 
-    Aleatoric uncertainty is where classes overlap; epistemic uncertainty is where there are no examples. Support points
-    are drawn on all three; classes differ in colour and in marker. Up to twelve classes are named in a legend.
+    Aleatoric uncertainty is high where classes overlap, epistemic uncertainty where there are no examples. Support
+    points are drawn on all three; classes differ in colour and marker. Up to twelve classes are named in a legend.
 
     Args:
         x, y: coordinates of the columns and rows of the maps.
         prob: class probabilities, (rows, columns, classes).
-        aleatoric, epistemic: in nats, (rows, columns).
-        support_x, support_y: labelled points (n, 2) and the numbers of their classes (n,).
-        class_names: of the classes.
+        aleatoric, epistemic: parts of the uncertainty in nats, (rows, columns).
+        support_x, support_y: labelled points (n, 2) and indices of their classes (n,).
+        class_names: names of the classes.
 
     Attributes:
         axes_, figure_: made by `plot`.
@@ -61,7 +61,7 @@ class UncertaintyMapDisplay:
     def from_estimator(
         cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, n_points: int = 120
     ) -> "UncertaintyMapDisplay":
-        """Compute the maps around the examples X (n, 2) of a fitted `FewShotClassifier`, `n_points` along each side."""
+        """Compute maps around the examples X (n, 2) of a fitted `FewShotClassifier`, `n_points` along each side."""
         points, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
         _check(points, labels, n_points)
         classes = np.asarray(estimator.classes_)

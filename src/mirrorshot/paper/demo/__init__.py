@@ -1,6 +1,6 @@
-"""The demo: two methods learn from printed characters to classify handwritten digits, on two cores in minutes.
+"""Demo: two methods learn from printed characters to classify handwritten digits, in minutes on two cores.
 
-The characters are those of matplotlib's fonts, the digits those of scikit-learn, so nothing is downloaded.
+The characters are from matplotlib's fonts and the digits from scikit-learn; nothing is downloaded.
 """
 
 from mirrorshot.paper.demo.experiment import FULL, QUICK, DemoResult, DemoSettings, Stage, run_demo

@@ -22,7 +22,7 @@ Stage = Callable[[str], Callable[[int, int, str], None]]
 """Called with the name of a stage; returns the progress callback of that stage."""
 
 METHODS: dict[str, dict[str, Any]] = {"mirror_gp": {"kernel": "rbf"}, "protonet": {}}
-"""Methods of the demo with their options, ours first."""
+"""Methods of the demo and their options; ours is the first."""
 
 N_WAY, N_SHOTS, N_QUERY = 5, (1, 5), 15
 SEEDS = (1, 2, 3, 4, 5)
@@ -35,9 +35,9 @@ class DemoSettings(NamedTuple):
     n_episodes: int  # tasks that each method trains on
     n_classes: int | None  # characters to train on; None: all
     n_validations: int  # during training
-    n_validation_tasks: int  # tasks of a validation; a method is tuned on half as many
+    n_validation_tasks: int  # tasks of a validation; tuning uses half as many
     n_tasks: int  # test tasks of each seed
-    n_temperature_tasks: int  # validation tasks that the temperature is fitted on
+    n_temperature_tasks: int  # validation tasks for the temperature
     n_threads: int
 
 
@@ -54,13 +54,13 @@ class DemoResult(NamedTuple):
     logs: dict[str, list[dict[str, Any]]]
     cards: dict[str, list[EpisodeDisplay]]  # the first test tasks with one example per class
     seconds: dict[str, float]
-    n_classes: tuple[int, int]  # for training and validation
+    n_classes: tuple[int, int]  # training and validation classes
 
 
 def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stage: Stage | None = None) -> DemoResult:
     """Train the methods on characters and test them on digits.
 
-    `folder` gets the runs, in `runs`; those of an earlier demo are replaced.
+    The runs are in `folder/runs`; those of an earlier demo are replaced.
     """
     stage = stage or (lambda name: lambda done, total, label: None)
     seconds: dict[str, float] = {}
@@ -78,7 +78,6 @@ def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stag
             runs = {name: load_run(run, dataset) for name, run in folders.items()}
             ready = {name: on_features(run, dataset) for name, run in runs.items()}
             evaluations = {n: _evaluate(ready, n, settings, stage) for n in N_SHOTS}
-            # with one example per class
             shown: dict[str, Any] = {"sizes": (N_WAY, 1, N_QUERY), "seed": SEEDS[0], "n_tasks": _N_DRAWN}
             cards = {name: EpisodeDisplay.of_run(run, dataset, **shown) for name, run in runs.items()}
     assert dataset.train is not None
@@ -89,7 +88,7 @@ def run_demo(folder: Path, *, settings: DemoSettings = FULL, seed: int = 1, stag
 
 
 def load_characters(n_classes: int | None) -> Dataset:
-    """The glyphs as `load_dataset` has them, or fewer classes of them."""
+    """Return the glyphs as from `load_dataset`, or fewer of their classes."""
     parts = (
         load_glyphs("train", n_classes=n_classes),
         load_glyphs("val", n_classes=n_classes and max(n_classes // 4, N_WAY)),
@@ -99,7 +98,7 @@ def load_characters(n_classes: int | None) -> Dataset:
 
 
 def demo_config(method: str, settings: DemoSettings, seed: int) -> Config:
-    """Settings of a training; the same for all methods but for their own options."""
+    """Return the settings of training, equal for all methods except their options."""
     return Config(
         method=method,
         method_options=METHODS[method],

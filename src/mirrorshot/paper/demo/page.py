@@ -1,4 +1,4 @@
-"""Tables, words and report of the demo."""
+"""Tables, text and report of the demo."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -62,7 +62,7 @@ def write_demo(result: DemoResult, folder: Path) -> dict[str, Any]:
 
 
 def demo_tables(result: DemoResult) -> list[Table]:
-    """The results at each number of examples per class."""
+    """Return a table of results for each number of examples per class."""
     return [
         views.evaluation_table(found, caption=f"Handwritten digits, {_examples(n_shot)}")
         for n_shot, found in result.evaluations.items()
@@ -70,12 +70,12 @@ def demo_tables(result: DemoResult) -> list[Table]:
 
 
 def in_words(result: DemoResult) -> str:
-    """The results in a sentence for each number of examples; whoever is ahead."""
+    """Return a paragraph on the results for each number of examples per class."""
     return "\n\n".join(_compare(n_shot, found) for n_shot, found in result.evaluations.items())
 
 
 def as_record(result: DemoResult) -> dict[str, Any]:
-    """All numbers, ready for JSON."""
+    """Return all numbers for JSON."""
     return {
         "mirrorshot_version": version("mirrorshot"),
         "seed": result.seed,
@@ -122,7 +122,6 @@ def _errors(calibration: Calibration | None) -> str:
 
 
 def _all_tables(result: DemoResult) -> list[Table]:
-    """The results at each number of examples, each with the paired differences on its tasks."""
     tables = []
     for results, (n_shot, found) in zip(demo_tables(result), result.evaluations.items(), strict=True):
         caption = f"On the same tasks, {_examples(n_shot)}"
@@ -131,7 +130,6 @@ def _all_tables(result: DemoResult) -> list[Table]:
 
 
 def _reliability(result: DemoResult) -> Image:
-    """A row for each number of examples, a column for each method; before any temperature."""
     rows = [
         [ReliabilityDisplay.from_calibration(e.raw, name=f"{name}\n{_examples(n_shot)}") for name, e in found.items()]
         for n_shot, found in result.evaluations.items()
