@@ -71,11 +71,7 @@ def fold_norm(
     norm: Sequence[NDArray[np.float32]],
     eps: float,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Fold a batch normalisation (weight, bias, mean, variance) into the convolution before it.
-
-    Raises:
-        ValueError: the sizes do not fit, or a variance is negative.
-    """
+    """Fold a batch normalisation (weight, bias, mean, variance) into the convolution before it."""
     scale, shift, mean, variance = (part.astype(np.float64) for part in norm)
     if {part.shape for part in norm} != {weight.shape[:1]} or variance.min() < 0:
         raise ValueError("a batch normalisation does not fit its convolution")

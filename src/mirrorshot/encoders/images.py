@@ -51,13 +51,8 @@ class EfficientNetLite(Encoder):
     """For photographs: 1,280 features of a network trained on the 1,000 classes of ImageNet.
 
     Images are cropped and resized as in the tests of the network (Liu, Higher accuracy on vision models with
-    EfficientNet-Lite, 2020). The features are the means of the last map, before the classifier.
-
-    Args:
-        name: a key of `NETWORKS`.
-
-    Raises:
-        EncoderError: the package of the weights is not installed, or its file was changed.
+    EfficientNet-Lite, 2020). The features are the means of the last map, before the classifier. `name` is a key of
+    `NETWORKS`.
     """
 
     def __init__(self, name: str) -> None:

@@ -108,7 +108,6 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _is_colour(values: Any, channels: Any) -> bool:
-    """Whether `values` has one number of moderate size per channel."""
     is_list = isinstance(values, list) and len(values) == channels
     return is_list and all(type(value) in (int, float) and abs(value) <= _LARGEST_MEAN for value in values)
 

@@ -13,16 +13,9 @@ def is_installed(package: str) -> bool:
 
 
 def read_weights(package: str, path: str, digest: str, *, install: str) -> bytes:
-    """Return the content of a file of a package after a check of its hash.
+    """Return the content of a file of a package, or raise an `EncoderError` if its SHA-256 is not `digest`.
 
-    Args:
-        package: import name of the package.
-        path: path of the file in the package; may be a pattern.
-        digest: SHA-256 of the file.
-        install: arguments of `pip install`, for messages.
-
-    Raises:
-        EncoderError: the package is not installed, or the file is missing or has another hash.
+    `path` may be a pattern; `install` is the argument of `pip install`, for messages.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:

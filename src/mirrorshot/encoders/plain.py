@@ -72,12 +72,7 @@ class NoEncoder(Encoder):
         return {} if self._scale is None else dict(zip(("mean", "scale"), self._scale, strict=True))
 
     def encode(self, items: Sequence[Item] | Embeddings) -> Embeddings:
-        """Return the embeddings, standardised or unchanged.
-
-        Raises:
-            EncoderError: the items are images or texts, which need the unknown encoder.
-            InvalidInputError: the embeddings have another length than `mean`.
-        """
+        """Return the embeddings, standardised or unchanged; refuse images and texts with an `EncoderError`."""
         if not isinstance(items, np.ndarray):
             raise EncoderError(
                 "Expected embeddings, because the model was fitted on embeddings, but got images or texts. Compute "

@@ -13,11 +13,7 @@ _ERRORS_ONLY = 3  # level of ONNX Runtime's own log
 
 
 def n_threads() -> int:
-    """Return the number of threads of a network: `MIRRORSHOT_THREADS`, by default 1, the fastest for small batches.
-
-    Raises:
-        EncoderError: the variable is not a number of threads.
-    """
+    """Return the number of threads of a network: `MIRRORSHOT_THREADS`, by default 1, the fastest for small batches."""
     given = os.environ.get("MIRRORSHOT_THREADS", "1")
     if not given.isdecimal() or not 1 <= int(given) <= 1024:
         raise EncoderError(f"Expected MIRRORSHOT_THREADS to be a number of threads, but got {given[:40]!r}.")
@@ -25,11 +21,7 @@ def n_threads() -> int:
 
 
 class Network:
-    """A network from the bytes of an ONNX file, which returns its first output. Threads may share it.
-
-    Raises:
-        EncoderError: ONNX Runtime cannot read the file.
-    """
+    """A network from the bytes of an ONNX file, which returns its first output. Threads may share it."""
 
     def __init__(self, encoded: bytes, name: str) -> None:
         import onnxruntime

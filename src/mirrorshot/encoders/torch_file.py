@@ -52,7 +52,6 @@ class _Reader(pickle.Unpickler):
     """Unpickler of dictionaries of tensors."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the replacement of an allowed name."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it names {module[:40]}.{name[:40]}, which is no tensor")
         return _ALLOWED[module, name]
@@ -66,11 +65,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_torch_file(content: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays by name.
-
-    Raises:
-        EncoderError: the file is not a dictionary of tensors in the format before torch 1.6, or is truncated.
-    """
+    """Return the arrays by name; the file has to be a dictionary of tensors in the format before torch 1.6."""
     stream = io.BytesIO(content)
     try:
         magic, protocol, _, views, keys = (_Reader(stream).load() for _ in range(5))

@@ -35,10 +35,7 @@ def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
 
 
 def need(module: str) -> Any:
-    """Import a module of a package in `EXTRAS`, or a module of mirrorshot that needs one.
-
-    Raises:
-        MissingPackageError: a package is not installed.
+    """Import a module that needs a package in `EXTRAS`, or raise a `MissingPackageError`.
 
     Example:
         >>> need("torch").__name__

@@ -90,7 +90,6 @@ def remove_run(folder: Path) -> None:
 
 
 def _owner(folder: Path) -> str:
-    """Describe the process that holds the lock or held it last."""
     try:
         owner = json.loads((folder / OWNER).read_text(encoding="utf-8"))
         return f"process {int(owner['pid'])} on {owner['host']!s:.100}"

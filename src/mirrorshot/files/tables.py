@@ -52,11 +52,7 @@ def _check_rows(path: Path, n_rows: int) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Read a text file in UTF-8, or in UTF-16 with a byte order mark.
-
-    Raises:
-        DataError: the file is unreadable, too large, or of another encoding.
-    """
+    """Read a text file in UTF-8, or in UTF-16 with a byte order mark."""
     try:
         with open_regular(path) as file:
             content = file.read(MAX_FILE_BYTES + 1)

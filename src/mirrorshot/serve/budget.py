@@ -36,11 +36,7 @@ class Budget:
 
     @contextmanager
     def request(self, owner: str, most: int) -> Iterator[Reserve]:
-        """Count a request of `owner` within the block; yield a function that reserves bytes for its body.
-
-        Raises:
-            RequestError: the owner has `most` open requests already, or the bytes exceed a limit.
-        """
+        """Count a request of `owner`, one of at most `most`; yield a function that reserves bytes for its body."""
         if self._requests[owner] >= most:
             raise _over(f"at most {most} requests of yours at the same time", f"{most + 1}")
         self._requests[owner] += 1

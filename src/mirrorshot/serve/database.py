@@ -51,10 +51,6 @@ class Database:
     disk before the client gets its answer. A separate lock orders the writers, because waiting for SQLite's lock is a
     loop of sleeps. Rejected: one connection for all threads, because readers would wait for every sync.
 
-    Args:
-        folder: folder of the file; created if missing, readable only by the user of the process.
-        max_bytes: size of the data from which `check_room` raises an error.
-
     Raises:
         DataError: the file is damaged or not writable, or belongs to another program or a newer mirrorshot.
     """
@@ -157,11 +153,7 @@ class Database:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """Run the block as a transaction: on the disk when the block ends, rolled back after an error.
-
-        Raises:
-            RequestError: the disk is full, or the files were removed.
-        """
+        """Run the block as a transaction: on the disk when the block ends, rolled back after an error."""
         db = self._connection()
         with self._turn:
             try:

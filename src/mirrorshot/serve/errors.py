@@ -9,12 +9,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RequestError(MirrorshotError):
-    """A request that cannot be served.
-
-    Attributes:
-        status: HTTP status.
-        retry_after: seconds after which the same request may succeed; None if unknown.
-    """
+    """A request cannot be served; `retry_after` is the number of seconds after which it may succeed, if known."""
 
     def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
         super().__init__(message)

@@ -45,9 +45,6 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
     If few examples have changed since the user's model `before`, that one is updated, which is faster. Each edit is
     verified or solved again (`FewShotClassifier.start_`), so the probabilities are those of a new fit to 1e-6. The
     order of the examples differs.
-
-    Raises:
-        RequestError: fewer than two classes have examples.
     """
     n_classes = len(set(rows.labels))
     if n_classes < 2 or encoder is None:

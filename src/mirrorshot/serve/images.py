@@ -31,15 +31,9 @@ N_WORKERS = 2  # images that are decoded and encoded in parallel; each may need 
 
 
 class Encoders:
-    """The encoders that users of this server may choose from.
+    """The encoders that users of this server may choose from; with a `model` only its encoder.
 
-    Args:
-        names: encoders of the package, or others that the operator of the server trusts.
-        model: if given, its encoder is the only one.
-        download: whether weights may be downloaded.
-
-    Raises:
-        DataError: the model is not a model of images.
+    Operators of the server have to trust encoders in `names` that are not part of the package.
     """
 
     def __init__(self, names: tuple[str, ...] = ("glyphs", "pixels"), model: Model | None = None, *, download: bool):
@@ -109,11 +103,7 @@ def name_of(encoder: str) -> str:
 
 
 def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, content: bytes, name: str) -> Received:
-    """Decode, encode and copy an image.
-
-    Raises:
-        RequestError: the content is not an image, is damaged, or exceeds a limit; or the server is stopping.
-    """
+    """Decode, encode and copy an image, or raise a `RequestError`."""
     try:
         image, preview = workers.decode(content)
     except ClosedError as error:
@@ -163,11 +153,7 @@ def plain_name(name: str) -> str:
 
 
 def examples_of(model: Model, limits: Limits) -> tuple[str, dict[str, Any], list[tuple[str, New]]]:
-    """Return encoder, parameters and labelled examples of a model, for new users.
-
-    Raises:
-        DataError: the kernel has no name, the prior is not that of the encoder, or the model exceeds the limits.
-    """
+    """Return encoder, parameters and labelled examples of a model, for new users."""
     parameters = model.learned.settings._asdict()
     if not isinstance(parameters["kernel"], str):
         raise DataError("Expected a model with a kernel that has a name, but got one that was made by hand.")

@@ -83,11 +83,7 @@ def _task(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_labels(content: bytes, kind: str) -> list[Label]:
-    """Read a file of labels: CSV if `kind` is `text/csv`, else JSON of this program or of Label Studio (or JSON-MIN).
-
-    Raises:
-        RequestError: the file has another format or too many lines.
-    """
+    """Read a file of labels: CSV if `kind` is `text/csv`, else JSON of this program or of Label Studio."""
     try:
         text = decode_text(content)
         found = _from_csv(text) if kind == "text/csv" else _from_json(json.loads(text))

@@ -63,7 +63,6 @@ async def _service_of(request: Request) -> Service:
 
 
 async def _user_of(request: Request) -> Session:
-    """The user that the guard has found."""
     user: Session | None = request.state.session
     if user is None:
         raise unknown_session()

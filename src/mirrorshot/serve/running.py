@@ -57,7 +57,6 @@ def make_server(app: Any, settings: Settings) -> Server:
 
 
 def _end(status: int) -> None:
-    """Exit immediately, and kill worker processes."""
     for worker in multiprocessing.active_children():
         worker.kill()
     os._exit(status)
@@ -72,12 +71,7 @@ def run(
     trust_encoder: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. New users start with the model; `encoder` is the only one, or "auto".
-
-    Raises:
-        DataError: the port is in use, or the data folder is unusable.
-        EncoderError: `encoder` is not "auto" although there is a model, or it cannot be created.
-    """
+    """Serve until Ctrl-C or SIGTERM. New users start with the model; `encoder` is the only one, or "auto"."""
     warnings.filterwarnings("ignore", module=r"PIL\.")  # about metadata of users' images
     model = None if model_path is None else Model.load(model_path, trust_encoder=trust_encoder, download=download)
     if model is not None and encoder != "auto":

@@ -98,10 +98,8 @@ class Store:
     ) -> tuple[Picture, bool]:
         """Store an image; return it and whether it is new. The first image determines the encoder.
 
-        Without `keep_copy` an image that is stored already is not stored again, but gets the label if it has none.
-
-        Raises:
-            RequestError: the same image has another label, the encoder has changed, or a limit is reached.
+        Without `keep_copy` an image that is stored already is not stored again, but gets the label if it has none;
+        another label is an error.
         """
         with self.database.write() as db:
             self.database.check_room()

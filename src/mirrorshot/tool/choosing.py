@@ -78,7 +78,6 @@ def _read(content: Any) -> list[Item | None]:
 
 
 def _expected(items: Items, content: Sequence[Item]) -> Choice:
-    """Choose without labels."""
     names = candidates(items.kind)
     if items.kind == "text":
         advice = "" if len(names) > 1 else " Others are better: pip install 'mirrorshot[text]'"

@@ -161,7 +161,6 @@ class Model:
         ]
 
     def _label_sets(self, X: Embeddings, coverage: float) -> Sequence[tuple[str, ...] | None]:
-        """Sets of labels; None if there are too few examples."""
         check_share("coverage", coverage)
         try:
             in_set = promise.predict_set(*self.learned.queries(X), coverage, guarantee=False)
@@ -170,11 +169,7 @@ class Model:
         return [tuple(c for c, is_in in zip(self.classes, row, strict=True) if is_in) for row in in_set]
 
     def score(self, found: Encoded) -> Scores:
-        """Compare the predictions for labelled items with their labels.
-
-        Raises:
-            DataError: there are no labels, or none is a class of the model.
-        """
+        """Compare the predictions for labelled items with their labels."""
         labels = np.array(found.items.labels or [], dtype=np.str_)
         known = np.isin(labels, self.classes)
         if not known.any():
@@ -271,24 +266,17 @@ class Model:
         return X
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, atomically; see `mirrorshot.tool.model_file`.
-
-        Raises:
-            CheckpointWriteError: there is no room or no permission; an existing file is unchanged.
-        """
+        """Write the model to one file, atomically; see `mirrorshot.tool.model_file`."""
         from mirrorshot.tool.model_file import model_bytes
 
         write_atomically(Path(path), model_bytes(self))
 
     @classmethod
     def load(cls, path: str | Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":
-        """Read a model that `save` wrote.
+        """Read a model that `save` wrote; a missing or damaged file raises a `CheckpointError`.
 
-        If its encoder is a user's function, `trust_encoder` is needed to import it. Weights of an encoder are
-        downloaded only with `download`.
-
-        Raises:
-            CheckpointError: the file is missing, damaged or no model.
+        A user's function is imported as its encoder only with `trust_encoder`; weights of an encoder are downloaded
+        only with `download`.
         """
         from mirrorshot.tool.model_file import load_model
 

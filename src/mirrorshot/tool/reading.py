@@ -56,10 +56,7 @@ def read_unlabelled(
     """Read items to classify, in the given order. Only items of a table can have labels.
 
     `arguments` are images, folders (all images in and below them), patterns such as `scans/*.png`, a table, or `-`,
-    which stands for the paths in `lines`. Other arguments are those of `read_labelled`.
-
-    Raises:
-        DataError: a path does not exist, there are no items, or a table is not the only argument.
+    which stands for the paths in `lines`. A table has to be the only one. Options are those of `read_labelled`.
     """
     names = [name for argument in arguments for name in (_lines(lines) if argument == "-" else [argument])]
     tables = [name for name in names if Path(name).suffix.lower() in TABLES and os.path.isfile(name)]

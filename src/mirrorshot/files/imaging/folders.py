@@ -12,11 +12,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def class_files(root: Path) -> dict[str, list[Path]]:
-    """Return the images of each class folder, both in order of their names. No image is opened.
-
-    Raises:
-        DataError: there is no class folder, or one has no images.
-    """
+    """Return the images of each class folder, both in order of their names; refuse empty class folders."""
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         raise DataError(f"Expected a folder of class folders at {root}, but it {problem}; check the path.")

@@ -75,7 +75,6 @@ def _reply_text(replies: BinaryIO, kind: bytes, text: str) -> None:
 
 
 def _limit_memory(memory: int) -> None:
-    """Limit the memory; forbid core dumps and files."""
     for limit, value in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
         with contextlib.suppress(ValueError):  # macOS has no limit of the address space
             _set_limit(limit, value)

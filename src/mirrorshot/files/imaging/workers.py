@@ -79,12 +79,7 @@ class DecodeWorkers:
         self._end = weakref.finalize(self, _kill_all, self._running)
 
     def decode(self, content: bytes) -> Decoded:
-        """Decode a file.
-
-        Raises:
-            ImageError: the file cannot be decoded within the limits.
-            ClosedError: the workers have been closed.
-        """
+        """Decode a file, or raise an `ImageError` or `ClosedError`."""
         with self._worker() as worker:
             return worker.decode(content, self._side, self._limits)
 

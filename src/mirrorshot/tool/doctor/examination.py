@@ -43,9 +43,6 @@ def examine(
     `folder` has class folders or images, or is a table of texts or embeddings. Items that are also in `against`, for
     instance queries, are reported as leaks. Items are compared by the embeddings of `encoder`, one of `ENCODERS`.
 
-    Raises:
-        DataError: a folder is missing or has no images.
-
     Example:
         >>> import tempfile
         >>> from PIL import Image
