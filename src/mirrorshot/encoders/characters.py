@@ -12,7 +12,7 @@ from mirrorshot.files.imaging.reading import centred, scaled_size
 # levels are of 255
 SIZE = 28  # side in pixels
 _INK = 0.75  # longest side of the character, as a fraction of the image's
-_FAINT = 0.25  # pixels below this fraction of the strongest ink are ground
+_FAINT = 0.25  # pixels below this fraction of the strongest ink do not extend the character; below half of it: ground
 _PLAIN, _EVEN = 48, 24  # largest difference in levels of a plain ground from the border's median; at the border
 _TWO_SHADES = 0.77  # smallest share of the variance of shades that two groups, ground and ink, explain
 _PLAIN_SHARE, _PLAIN_BORDER = 0.4, 0.6  # smallest share of ground among all pixels, and among those at the border

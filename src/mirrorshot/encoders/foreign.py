@@ -86,7 +86,7 @@ class UserFunction(Encoder):
             found = self._function(list(items))
         except MirrorshotError:
             raise
-        except Exception as error:  # anything that the user's code does wrong
+        except Exception as error:  # the user's code may raise anything
             raise EncoderError(
                 f"Expected {self.name} to return embeddings, but it raised {type(error).__name__}: {error}."
             ) from error
@@ -119,7 +119,7 @@ def _import(name: str) -> Encode:
                 raise
             sys.path.append(os.getcwd())
             module = importlib.import_module(module_name)
-    except Exception as error:  # a module may do anything while it is imported
+    except Exception as error:  # the module may raise anything
         raise EncoderError(
             f"Expected to import {module_name!r} for the encoder {name!r}, but got {type(error).__name__}: {error}. "
             "Check the name, and that the module is installed or in the working folder."

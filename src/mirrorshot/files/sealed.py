@@ -77,7 +77,7 @@ def _checksum(arrays: Mapping[str, NDArray[Any]], content: Mapping[str, Any]) ->
     """Checksum of a file of format version 1, which has no seal."""
     found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name in sorted(arrays):
-        # names of types as torch, which wrote these files, has them
+        # types have torch's names, because torch wrote these files
         found.update(f"\n{name} torch.{arrays[name].dtype} {arrays[name].shape}\n".encode())
         found.update(arrays[name].tobytes())
     return found.hexdigest()

@@ -24,7 +24,7 @@ from mirrorshot.tool.priors import with_prior
 
 _N_CLASSES, _PER_CLASS = 10, 5  # classes, and examples of each, on which encoders are compared
 _AT_ONCE, _SIDE = 8, 512  # images per batch, and the side that they are reduced to
-_LOOKED_AT = 50  # unlabelled items to look at: at least so many of a larger number, and less than twice as many
+_LOOKED_AT = 50  # unlabelled items to look at; rounding of the step makes it up to 99
 _LOOKS, _EXPECTED = 8.0, 3.0  # bonus in nats of the expected encoder, for images and for texts
 
 

@@ -59,7 +59,7 @@ def open_image(content: bytes, max_pixels: int) -> Opened:
         raise ImageError(f"it has more than {max_pixels} pixels") from error
     except UnidentifiedImageError as error:
         raise ImageError(f"its header is not that of a {stripped.format} file that can be read") from error
-    except Exception as error:  # decoders raise all kinds
+    except Exception as error:  # decoders raise errors of many types
         raise ImageError(_reason(error)) from error
     transparency = image.info.get("transparency")
     image.info = {"transparency": transparency} if _is_sound(transparency, image.mode) else {}

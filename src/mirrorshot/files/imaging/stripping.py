@@ -122,7 +122,7 @@ def _strip_gif(content: bytes) -> Stripped:
             if blocks > MAX_GIF_BLOCKS:
                 raise ImageError(f"its file has more than {MAX_GIF_BLOCKS} blocks before its first frame")
         if content[start + 1] == 0xF9:
-            control = content[start : end + 1]  # has the transparent colour
+            control = content[start : end + 1]  # contains the transparent colour
         start = end + 1
     if content[start] != 0x2C:
         raise ImageError("its file has no frame where one has to begin")

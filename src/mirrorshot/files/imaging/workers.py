@@ -23,11 +23,11 @@ from PIL import Image
 from mirrorshot.files.imaging import ImageError
 from mirrorshot.files.imaging.worker import IMAGE, READY, REQUEST, TEXT
 
-_HOME = Path(__file__).parents[3]  # folder of the package `mirrorshot`
+_HOME = Path(__file__).parents[3]  # folder that contains the package `mirrorshot`
 _MAX_PREVIEW, _MAX_TEXT = 2**22, 2**16
 _START_SECONDS = 120.0  # for a new process, before its first image
 _END_SECONDS = 10.0  # for a process that has closed its output
-_IMAGES_OF_ONE = 1000  # after which a worker is replaced, because decoders leak memory
+_IMAGES_OF_ONE = 1000  # after which a worker is replaced, because decoders may leak memory
 
 
 class ClosedError(ImageError):
