@@ -1,4 +1,4 @@
-"""Encoders: from images or texts to the embeddings that `FewShotClassifier` takes."""
+"""Encoders, which compute embeddings of images and texts for `FewShotClassifier`."""
 
 from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, Kind
 from mirrorshot.encoders.characters import as_character, is_colour

@@ -1,4 +1,4 @@
-"""The backbones of `mirrorshot.networks` in eval mode as ONNX graphs, so that their features need no torch."""
+"""Backbones of `mirrorshot.networks` in eval mode as ONNX graphs, which run without torch."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ _NORM = ("weight", "bias", "running_mean", "running_var")
 
 
 def conv4(graph: Graph, x: str, weights: Weights) -> str:
-    """Four blocks of convolution, 2 x 2 max-pooling and ReLU; the last map is flattened."""
+    """Conv4: four blocks of convolution, normalisation, 2 x 2 max-pooling and ReLU; the last map is flattened."""
     for i in range(4):
         x = graph.node("MaxPool", _conv_norm(graph, x, weights, f"blocks.{i}", pad=1), **_window(2, stride=2))
         x = graph.node("Relu", x)
@@ -22,7 +22,7 @@ def conv4(graph: Graph, x: str, weights: Weights) -> str:
 
 
 def resnet(graph: Graph, x: str, weights: Weights) -> str:
-    """ResNet-10 and ResNet-18: a stem, then blocks, of which those with more channels halve the map."""
+    """ResNet-10 and ResNet-18: a stem and residual blocks; a block that doubles the channels halves the map."""
     x = _conv_norm(graph, x, weights, "blocks.0", stride=2, pad=3)
     x = graph.node("Relu", graph.node("MaxPool", x, **_window(3, stride=2, pad=1)))
     for i in range(1, _n_blocks(weights)):
@@ -32,7 +32,7 @@ def resnet(graph: Graph, x: str, weights: Weights) -> str:
 
 
 def resnet12(graph: Graph, x: str, weights: Weights) -> str:
-    """ResNet-12: blocks of three convolutions, 2 x 2 max-pooling and leaky ReLU."""
+    """ResNet-12: residual blocks of three convolutions, each with 2 x 2 max-pooling and leaky ReLU."""
     for i in range(_n_blocks(weights)):
         x = _residual(graph, x, weights, f"blocks.{i}", n_convs=3, stride=1, slope=0.1)
         x = graph.node("LeakyRelu", graph.node("MaxPool", x, **_window(2, stride=2)), alpha=0.1)
@@ -46,11 +46,11 @@ GRAPHS: dict[str, Callable[[Graph, str, Weights], str]] = {
     "resnet12": resnet12,
     "resnet18": resnet,
 }
-"""By the names of `mirrorshot.networks.backbones.BACKBONES`, without those that give maps."""
+"""Graphs by the names of `mirrorshot.networks.backbones.BACKBONES`, except `identity` and those that return maps."""
 
 
 def new_graph(channels: int, size: int) -> Graph:
-    """A graph with normalised images `x` (n, channels, size, size) as its input."""
+    """Return a graph whose input `x` is normalised images (n, channels, size, size)."""
     return Graph([("x", np.float32, ("n", channels, size, size))])
 
 

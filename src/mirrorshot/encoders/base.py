@@ -1,4 +1,4 @@
-"""The interface of encoders, and checks of their embeddings."""
+"""Interface of encoders, and checks of their embeddings."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ Item = Image.Image | str
 
 
 class EncoderError(MirrorshotError, RuntimeError):
-    """An encoder cannot be made or fails: a package or weights are missing, or it is not trusted."""
+    """An encoder cannot be created or fails: a package or weights are missing, or it is not trusted."""
 
 
 class Encoder(abc.ABC):
-    """Turns items into embeddings. The embedding of an item does not depend on the other items.
+    """Computes embeddings of items. The embedding of an item does not depend on the other items.
 
     Attributes:
-        name: as a user names it.
-        settings: everything else that is needed to make the same encoder again, as JSON.
-        kind: of the items that it takes.
-        prior: learned on embeddings of this encoder, for the classifier; None if there is none.
+        name: name for users.
+        settings: JSON that, with the name and `tensors`, determines the encoder.
+        kind: kind of the items that it takes.
+        prior: prior of the classifier, learned on embeddings of this encoder; None if there is none.
     """
 
     name: str
@@ -36,20 +36,20 @@ class Encoder(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings (n, D) of images, grey ("L") or colour ("RGB") of any size, or of texts."""
+        """Return embeddings (n, D) of images, grey ("L") or colour ("RGB") of any size, or of texts."""
 
     def fit(self, items: Sequence[Item]) -> "Encoder":
-        """Return an encoder that has learned from the items of a model, before labels are known. Usually itself."""
+        """Return an encoder that is fitted on the items of a model, without labels; `self` by default."""
         return self
 
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """Weights that a model file has to hold because nothing else does. Usually none."""
+        """Return the weights that a model file has to contain; none by default."""
         return {}
 
 
 def checked_embeddings(embeddings: Any, n_items: int, name: str) -> Embeddings:
-    """Return the output of an encoder of unknown origin as an array (n, D) of finite floats."""
-    if hasattr(embeddings, "detach"):  # a tensor of torch
+    """Convert the output of an encoder to an array (n, D) of finite floats, or raise an `InvalidInputError`."""
+    if hasattr(embeddings, "detach"):  # a torch tensor
         embeddings = embeddings.detach().cpu().float().numpy()
     array = np.asarray(embeddings)
     if array.ndim != 2 or len(array) != n_items or array.dtype.kind not in "fiu" or array.shape[1] == 0:

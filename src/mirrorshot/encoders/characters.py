@@ -1,4 +1,4 @@
-"""Images of single characters, brought to the form of the glyphs: white ink on black, centred, of one size."""
+"""Normalisation of images of single characters to the form of the glyphs: white ink on black, centred, of one size."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,25 +9,26 @@ from PIL import Image
 
 from mirrorshot.files.imaging.reading import centred, scaled_size
 
-SIZE = 28  # pixels of a side
+# levels are of 255
+SIZE = 28  # side in pixels
 _INK = 0.75  # longest side of the character, as a fraction of the image's
-_FAINT = 0.25  # of the strongest ink: fainter pixels are ground
-_PLAIN, _EVEN = 48, 24  # levels of 255 that a plain ground may vary, and at the border
-_TWO_SHADES = 0.77  # share of the variance of shades that two groups, ground and ink, explain
-_PLAIN_SHARE, _PLAIN_BORDER = 0.4, 0.6  # of the pixels, and of those at the border, of one thing on a plain ground
-_FAINTEST = 24  # levels by which the strongest ink differs at least from the ground
-_OFF_LINE = 0.1  # share of the variance of colours beside the line from ground to ink
-_UNEVEN = 24  # levels of 255 by which the light on even ground may differ from side to side
-_COLOUR = 24  # levels by which the channels of a grey image may differ
-_MAX_SIDE = 512  # larger images are made smaller first
+_FAINT = 0.25  # pixels below this fraction of the strongest ink do not extend the character; below half of it: ground
+_PLAIN, _EVEN = 48, 24  # largest difference in levels of a plain ground from the border's median; at the border
+_TWO_SHADES = 0.77  # smallest share of the variance of shades that two groups, ground and ink, explain
+_PLAIN_SHARE, _PLAIN_BORDER = 0.4, 0.6  # smallest share of ground among all pixels, and among those at the border
+_FAINTEST = 24  # smallest difference in levels of the strongest ink from the ground
+_OFF_LINE = 0.1  # largest share of the variance of colours off the line from ground to ink
+_UNEVEN = 24  # smallest range in levels of uneven light
+_COLOUR = 24  # largest difference in levels between the channels of a grey image
+_MAX_SIDE = 512  # larger images are reduced first
 
 
 def as_character(image: Image.Image, *, even_light: bool = True) -> NDArray[np.uint8]:
-    """Return an image as white ink on black, (28, 28): the border shows the ground, pixels that differ are ink.
+    """Return an image as white ink on black, (28, 28). The border defines the ground; pixels that differ are ink.
 
     Args:
-        image: of any size, grey or in colour.
-        even_light: take out light that falls from one side, if the border shows some.
+        image: grey or colour image of any size.
+        even_light: whether to correct light that falls from one side, if the border shows it.
 
     Example:
         >>> page = Image.new("L", (60, 40), 250)
@@ -49,10 +50,10 @@ def as_character(image: Image.Image, *, even_light: bool = True) -> NDArray[np.u
 
 
 def look_like_characters(images: Sequence[Image.Image]) -> bool:
-    """Whether nine of ten images show something of one colour on a plain ground, perhaps in uneven light.
+    """Return whether nine of ten images show ink of one colour on a plain ground, perhaps in uneven light.
 
-    On a plain ground 40 % of the pixels, and 60 % of those at the border, have the shade of the border. Ground and ink
-    are two groups of shades: of photographs with a plain ground, most have more.
+    The ground is plain if 40 % of the pixels, and 60 % of those at the border, have about the shade of the border.
+    Ground and ink are two groups of shades; most photographs with a plain ground have more.
     """
     alike = sum(_is_character(image) for image in images)
     return len(images) > 0 and alike >= 0.9 * len(images)
@@ -68,7 +69,7 @@ def _is_character(image: Image.Image) -> bool:
 
 
 def _has_two_shades(away: NDArray[np.float32]) -> bool:
-    """Whether ground and ink are two groups of shades: Otsu's criterion at the best threshold, over the variance."""
+    """Whether the best split of the shades into two groups explains enough of the variance (Otsu's criterion)."""
     counts, edges = np.histogram(away, 64)
     share, shade = counts / counts.sum(), (edges[1:] + edges[:-1]) / 2
     below, first, mean = np.cumsum(share)[:-1], np.cumsum(share * shade)[:-1], float(share @ shade)
@@ -78,7 +79,7 @@ def _has_two_shades(away: NDArray[np.float32]) -> bool:
 
 
 def _has_two_colours(image: Image.Image) -> bool:
-    """Whether the colours of an image lie on one line, from ground to ink, each channel in even light."""
+    """Whether the colours of an image lie on one line, from ground to ink, after correction of the light."""
     if image.mode == "L":
         return True
     channels = np.moveaxis(np.asarray(image.convert("RGB"), dtype=np.float32), -1, 0)
@@ -88,7 +89,7 @@ def _has_two_colours(image: Image.Image) -> bool:
 
 
 def is_colour(image: Image.Image) -> bool:
-    """Whether an image has colours, and not only shades of grey.
+    """Return whether an image has colours, not only shades of grey.
 
     Example:
         >>> is_colour(Image.new("RGB", (2, 2), "red")), is_colour(Image.new("RGB", (2, 2), "grey"))
@@ -106,7 +107,7 @@ def _small(image: Image.Image) -> Image.Image:
 
 
 def _evenly_lit(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Divide by a plane through the shades of the border or, on dark ground, subtract it."""
+    """Divide by a plane fitted to the shades of the border or, for light ink, subtract it."""
     light, shades = _plane(values), _border(values)
     is_better = np.median(np.abs(shades - _border(light))) < 0.5 * np.median(np.abs(shades - np.median(shades)))
     if not is_better or light.max() - light.min() < _UNEVEN:
@@ -118,7 +119,7 @@ def _evenly_lit(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _plane(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A plane fitted to the border by least squares, thrice, without what lay far from the one before."""
+    """Fit a plane to the border by least squares, three times, each time without the outliers of the previous fit."""
     height, width = values.shape
     rows, columns = np.mgrid[0:height, 0:width].astype(np.float32) / np.float32(max(height, width))
     terms = np.stack([np.ones_like(values), rows, columns], axis=-1)

@@ -1,11 +1,10 @@
 """Encoders of other packages, by name, and functions of the user.
 
-The packages are imported on first use and are no dependencies. Weights are fetched only with `download`; without it the
-hubs are in offline mode, and a missing file is an error that says what to do.
+The packages are imported on first use and are not dependencies. Weights are downloaded only with `download`; without it
+the hubs are in offline mode, and missing weights are an error.
 
-A name may come from a model file of a stranger. So it names a model of a hub and never a file or folder of this
-machine, code of the hub is refused, pickled weights are read without their code, and the package itself is not imported
-from the working folder.
+A name may come from an untrusted model file. So it must not be a local file or folder, code from the hub is not run,
+pickled weights are read without running their code, and the package is not imported from the working folder.
 """
 
 import importlib
@@ -28,7 +27,7 @@ PACKAGES = {
     "transformers": "transformers",
     "sentence-transformers": "sentence-transformers",
 }
-"""Prefix of the name, and the package's name for pip."""
+"""Prefixes of names, and the packages for pip."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*(/[\w.\-]+)*(@[\w.\-]+)?")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -42,7 +41,7 @@ class Foreign(Encoder):
     Args:
         name: for instance "timm:vit_small_patch14_dinov2.lvd142m"; "open_clip:ViT-B-32/laion2b_s34b_b79k";
             "transformers:facebook/dinov2-small"; "sentence-transformers:all-MiniLM-L6-v2" (for texts).
-        download: whether weights may be fetched; otherwise they have to be on this machine.
+        download: whether weights may be downloaded; otherwise they have to be on this machine.
     """
 
     def __init__(self, name: str, *, download: bool = False) -> None:
@@ -57,18 +56,18 @@ class Foreign(Encoder):
         self._encode = _load(package, model, download)
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of images in colour, or of texts."""
+        """Return the embeddings of images, converted to RGB, or of texts."""
         ready = [item if isinstance(item, str) else item.convert("RGB") for item in items]
         parts = [self._encode(ready[i : i + _AT_ONCE]).float().numpy() for i in range(0, len(ready), _AT_ONCE)]
         return checked_embeddings(np.concatenate(parts), len(items), self.name)
 
 
 class UserFunction(Encoder):
-    """A function of the user: `module:function`.
+    """A function of the user, `module:function`.
 
     Its argument is a list of Pillow images (grey "L" or colour "RGB", of any size), or of texts. It returns an array or
-    tensor (n, D) of numbers, in which the row of an image does not depend on the other images. `import` finds the
-    module, or else it is in the working folder; it is imported, which runs it, only if it is `trusted`.
+    tensor (n, D) of numbers, in which the row of an image does not depend on the other images. The module is installed
+    or in the working folder. It is imported, which runs its code, only if it is `trusted`.
     """
 
     def __init__(self, name: str, *, trusted: bool) -> None:
@@ -82,12 +81,12 @@ class UserFunction(Encoder):
         self._function = _import(name)
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of the function, checked."""
+        """Return the checked embeddings of the function."""
         try:
             found = self._function(list(items))
         except MirrorshotError:
             raise
-        except Exception as error:  # anything that the user's code does wrong
+        except Exception as error:  # the user's code may raise anything
             raise EncoderError(
                 f"Expected {self.name} to return embeddings, but it raised {type(error).__name__}: {error}."
             ) from error
@@ -95,7 +94,7 @@ class UserFunction(Encoder):
 
 
 def is_function_name(name: str) -> bool:
-    """Whether a name is that of a user's function.
+    """Return whether a name is that of a user's function.
 
     Example:
         >>> is_function_name("my.module:encode"), is_function_name("timm:resnet18")
@@ -105,7 +104,7 @@ def is_function_name(name: str) -> bool:
 
 
 def is_foreign_name(name: str) -> bool:
-    """Whether a name is that of a model of another package."""
+    """Return whether a name is that of a model of another package."""
     package, colon, _ = name.partition(":")
     return bool(colon) and package in PACKAGES
 
@@ -120,7 +119,7 @@ def _import(name: str) -> Encode:
                 raise
             sys.path.append(os.getcwd())
             module = importlib.import_module(module_name)
-    except Exception as error:  # a module may do anything while it is imported
+    except Exception as error:  # the module may raise anything
         raise EncoderError(
             f"Expected to import {module_name!r} for the encoder {name!r}, but got {type(error).__name__}: {error}. "
             "Check the name, and that the module is installed or in the working folder."
@@ -162,7 +161,7 @@ def _hint(error: Exception, package: str, download: bool) -> str:
 
 
 def _without_gradients(encode: Callable[[Any, list[Any]], Any]) -> Encode:
-    """Give the function torch, with gradients switched off."""
+    """Bind the first argument to torch and disable gradients."""
     import torch
 
     return torch.no_grad()(lambda items: encode(torch, items))

@@ -27,17 +27,17 @@ _N_FEATURES = 64  # of the network
 
 
 class Glyphs(Encoder):
-    """For characters, printed or written: features of a packaged network, and the blurred image beside them.
+    """For printed and written characters: features of a packaged network, and the blurred image.
 
-    An image is brought to the form of the glyphs first (`as_character`): any size, dark on light or light on dark.
+    Images of any size, dark on light or light on dark, are normalised by `as_character` first.
 
-    Design note: features of the network and the blurred image are centred, scaled to length one and concatenated. The
-    network was trained on the glyphs and knows which strokes matter, the image keeps details that training never
-    showed; together they are better than either on characters unlike the glyphs (`benchmarks/glyph_encoder.py`).
+    Design note: both parts are centred, scaled to length one and concatenated. The network, trained on the glyphs,
+    separates strokes that matter; the image keeps details that were not in the training data. On characters unlike the
+    glyphs both together are better than either (`benchmarks/glyph_encoder.py`).
 
     Args:
-        digest: of the weights that a model was made with; others are refused. None: no check.
-        even_light: as in `as_character`. Models of version 0.1 have it not.
+        digest: digest of the weights of a model; other weights are refused. None: no check.
+        even_light: as in `as_character`; False for models of version 0.1.
 
     Example:
         >>> Glyphs().encode([Image.new("L", (40, 30), 255)]).shape
@@ -59,7 +59,7 @@ class Glyphs(Encoder):
 
     @functools.cached_property
     def prior(self) -> Prior:
-        """Learned on typeface characters under simulated shifts (`benchmarks/glyph_prior.py`)."""
+        """Prior learned on characters of typefaces under simulated shifts (`benchmarks/glyph_prior.py`)."""
         found = hashlib.sha256(PRIOR_FILE.read_bytes()).hexdigest()[:16]
         if found != PRIOR_DIGEST:
             raise EncoderError(
@@ -69,7 +69,7 @@ class Glyphs(Encoder):
         return Prior.load(PRIOR_FILE)
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of images, (n, 260)."""
+        """Return embeddings of images, (n, 260)."""
         even = "even_light" in self.settings
         images = [as_character(item, even_light=even) for item in items if isinstance(item, Image.Image)]
         parts = glyph_parts(self._network, np.stack(images))
@@ -78,7 +78,7 @@ class Glyphs(Encoder):
 
 
 def glyph_network(weights: Mapping[str, NDArray[Any]]) -> Network:
-    """Return the network (Conv4S) beside a blur, two means over 5 x 5 pixels of which the second takes half of them."""
+    """Return a network of Conv4S and a blur side by side; the blur is two 5 x 5 means, the second of stride 2."""
     graph = new_graph(1, SIZE)
     mean: dict[str, Any] = {"kernel_shape": [5, 5], "pads": [2] * 4, "count_include_pad": 1}
     blurred = graph.node("AveragePool", graph.node("AveragePool", "x", **mean), strides=[2, 2], **mean)
@@ -88,7 +88,7 @@ def glyph_network(weights: Mapping[str, NDArray[Any]]) -> Network:
 
 
 def glyph_parts(network: Network, images: NDArray[np.uint8]) -> tuple[Embeddings, Embeddings]:
-    """Features of the network (n, 64) and blurred images (n, 196) of white ink on black, (n, 28, 28)."""
+    """Return features (n, 64) and blurred images (n, 196) of length one for images (n, 28, 28), white ink on black."""
     x = images[:, None].astype(np.float32) / np.float32(255.0)
     both = np.concatenate([network({"x": x[i : i + _AT_ONCE]}) for i in range(0, len(x), _AT_ONCE)])
     return both[:, :_N_FEATURES], unit(both[:, _N_FEATURES:])

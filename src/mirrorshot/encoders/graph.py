@@ -1,7 +1,7 @@
-"""Networks as ONNX graphs, written from arrays: the format is protocol buffers, of which a graph needs very little.
+"""Writer of ONNX graphs from arrays. A graph needs only a small part of protocol buffers, the format of ONNX.
 
-Design note: the package `onnx` would write the same bytes, at the price of a dependency of 60 MB for a page of code.
-`tests/encoders/test_graph.py` reads what is written here with that package.
+Design note: the package `onnx` would replace this page of code, but is a dependency of 60 MB.
+`tests/encoders/test_graph.py` reads the graphs with that package.
 """
 
 import struct
@@ -17,10 +17,10 @@ Attribute = int | float | str | Sequence[int]
 
 
 class Graph:
-    """A graph that grows node by node; every method returns the name of what it adds.
+    """A graph that is built node by node. Methods that add to it return the name of the new value.
 
     Args:
-        inputs: name, type (np.float32 or np.int64) and shape of each input; a text stands for an unknown size.
+        inputs: name, type (np.float32 or np.int64) and shape of each input; a string is a variable size.
 
     Example:
         >>> graph = Graph([("x", np.float32, ("n", 3))])
@@ -35,7 +35,7 @@ class Graph:
         self._constants: list[list[bytes]] = []
 
     def constant(self, array: NDArray[Any] | float) -> str:
-        """Add an array of float32 or int64; a number becomes one of float32."""
+        """Add an array of float32 or int64, or a number as float32."""
         name = f"c{len(self._constants)}"
         array = np.asarray(array, np.float32) if isinstance(array, float) else np.ascontiguousarray(array)
         dims = b"".join(_number(1, n) for n in array.shape)
@@ -45,7 +45,7 @@ class Graph:
         return name
 
     def node(self, operator: str, *inputs: str, **attributes: Attribute) -> str:
-        """Add an operator of ONNX with one output."""
+        """Add an ONNX operator with one output."""
         name = f"n{len(self._nodes)}"
         parts = [*(_field(1, given) for given in inputs), _field(2, name), _field(4, operator)]
         parts += [_field(5, _attribute(key, value)) for key, value in attributes.items()]
@@ -53,11 +53,11 @@ class Graph:
         return name
 
     def conv(self, x: str, weight: NDArray[np.float32], bias: NDArray[np.float32], **attributes: Attribute) -> str:
-        """Add a convolution; a weight of one input channel for many outputs is one of groups."""
+        """Add a convolution with its weight and bias."""
         return self.node("Conv", x, self.constant(weight), self.constant(bias), **attributes)
 
     def encoded(self, output: str) -> bytes:
-        """The bytes of an ONNX file with one output, a matrix."""
+        """Return the bytes of an ONNX file with one output, a float32 matrix."""
         nodes = [_field(1, node) for node in self._nodes]
         constants = [part for constant in self._constants for part in constant]
         result = _field(12, _value(output, np.float32, ("n", "d")))
@@ -71,11 +71,7 @@ def fold_norm(
     norm: Sequence[NDArray[np.float32]],
     eps: float,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Weight and bias of a convolution with the batch normalisation (weight, bias, mean, variance) behind it.
-
-    Raises:
-        ValueError: a part has not one number for each output, or a variance is negative.
-    """
+    """Fold a batch normalisation (weight, bias, mean, variance) into the convolution before it."""
     scale, shift, mean, variance = (part.astype(np.float64) for part in norm)
     if {part.shape for part in norm} != {weight.shape[:1]} or variance.min() < 0:
         raise ValueError("a batch normalisation does not fit its convolution")
@@ -104,12 +100,12 @@ def _field(field: int, content: bytes | str) -> bytes:
 
 
 def _nested(field: int, parts: Sequence[bytes]) -> list[bytes]:
-    """A field in parts, which are joined once, at the end: weights are megabytes."""
+    """A field as parts that are joined only once, because weights are large."""
     return [_varint(field << 3 | 2) + _varint(sum(map(len, parts))), *parts]
 
 
 def _attribute(name: str, value: Attribute) -> bytes:
-    """FLOAT, INT, STRING or INTS, by the type of the value."""
+    """Encode a FLOAT, INT, STRING or INTS, by the type of the value."""
     if isinstance(value, float):
         return _field(1, name) + _varint(2 << 3 | 5) + struct.pack("<f", value) + _number(20, 1)
     if isinstance(value, int):

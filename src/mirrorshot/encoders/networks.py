@@ -1,4 +1,4 @@
-"""Encoders that are networks of trained runs."""
+"""Encoders from the networks of training runs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,13 +13,13 @@ from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, ch
 from mirrorshot.encoders.characters import as_character
 from mirrorshot.encoders.runtime import Network
 
-_AT_ONCE = 64  # images in a batch of a network
+_AT_ONCE = 64  # images in a batch
 _MAX_SIDE, _LARGEST_MEAN, _SMALLEST_STD = 512, 1e3, 1e-6
-_MARGIN = 1.15  # photographs are resized to this times the network's side, and their centre is taken
+_MARGIN = 1.15  # photographs are resized to this times the network's side and cropped to the centre
 
 
 class RunNetwork(Encoder):
-    """The network of a run of `mirrorshot train`. Its weights go into the files of models that use it."""
+    """The network of a run of `mirrorshot train`. Model files contain its weights."""
 
     def __init__(self, settings: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         _check_settings(settings)
@@ -28,11 +28,11 @@ class RunNetwork(Encoder):
         self._network = _build(settings, self._weights)
 
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """The weights."""
+        """Return the weights."""
         return self._weights
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Features of images, (n, D)."""
+        """Return features of images, (n, D)."""
         images = np.stack([_prepared(item, self.settings) for item in items])
         features = self._features(images)
         if self.settings.get("average_flips", False):
@@ -45,11 +45,11 @@ class RunNetwork(Encoder):
 
 
 def read_run(folder: Path) -> RunNetwork:
-    """Return the network of a run, with the weights that were best on its validation tasks.
+    """Return the network of a run, with the weights that were best in validation.
 
     Raises:
-        RunError: there is no run.
-        EncoderError: the run has no network for images, or torch is not installed.
+        RunError: the folder has no run.
+        EncoderError: the run has no network that returns a vector for an image, or torch is not installed.
     """
     try:
         from mirrorshot.files.checkpoint import load_checkpoint
@@ -92,7 +92,7 @@ def read_run(folder: Path) -> RunNetwork:
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a file that are not those of a network, before memory is allocated for one."""
+    """Refuse invalid settings of a file before memory is allocated."""
     channels, size = settings.get("channels"), settings.get("image_size")
     wrong = [
         *(["backbone"] if settings.get("backbone") not in list(GRAPHS) else []),
@@ -108,13 +108,11 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _is_colour(values: Any, channels: Any) -> bool:
-    """Whether there is a number of moderate size for each channel."""
     is_list = isinstance(values, list) and len(values) == channels
     return is_list and all(type(value) in (int, float) and abs(value) <= _LARGEST_MEAN for value in values)
 
 
 def _build(settings: Mapping[str, Any], weights: Mapping[str, NDArray[Any]]) -> Network:
-    """Return a network with given weights."""
     channels, size = settings["channels"], settings["image_size"]
     try:
         if not all(np.isfinite(array).all() for array in weights.values()):
@@ -128,7 +126,7 @@ def _build(settings: Mapping[str, Any], weights: Mapping[str, NDArray[Any]]) -> 
 
 
 def _prepared(item: Item, settings: Mapping[str, Any]) -> NDArray[np.float32]:
-    """An image as the run's data: characters as white ink on black, photographs resized to a square; normalised."""
+    """Prepare an image like the run's data: characters as white ink on black, photographs resized; normalised."""
     assert isinstance(item, Image.Image)
     size = int(settings["image_size"])
     if settings["channels"] == 1:

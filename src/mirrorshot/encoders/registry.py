@@ -1,4 +1,4 @@
-"""Encoders by name: named by a user, restored from a model file, or chosen for images."""
+"""Encoders by name: for users, from a model file, or chosen for images."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -35,7 +35,7 @@ ENCODERS: dict[str, str] = {
     "sentence-transformers:NAME": "A model of sentence-transformers, for texts.",
     "module:function": "Your own function, from a list of images to an array (n, D).",
 }
-"""Names for users, with a line about each."""
+"""Names for users, and a description of each."""
 
 
 _BUILT_IN: dict[str, Callable[[], Encoder]] = {
@@ -50,7 +50,7 @@ _BUILT_IN: dict[str, Callable[[], Encoder]] = {
 
 
 class Choice(NamedTuple):
-    """An encoder chosen for the user, the reason, and advice that follows it, if there is any."""
+    """Name of the chosen encoder, the reason, and optional advice."""
 
     name: str
     reason: str
@@ -58,11 +58,12 @@ class Choice(NamedTuple):
 
 
 def make_encoder(name: str, *, download: bool = False) -> Encoder:
-    """Return the encoder that a user names. `choose_encoder` decides what `auto` is.
+    """Return the encoder that a user names.
 
     Args:
-        name: one of `ENCODERS`. A function is imported, which runs its module.
-        download: whether weights may be fetched.
+        name: one of `ENCODERS` except "auto", which `mirrorshot.tool.decide` resolves; or "embeddings". For a function
+            its module is imported, which runs it.
+        download: whether weights may be downloaded.
 
     Raises:
         InvalidInputError: there is no such encoder.
@@ -91,10 +92,7 @@ def restore_encoder(
     trust_encoder: bool = False,
     download: bool = False,
 ) -> Encoder:
-    """Return the encoder that a model file names, with its settings and the weights that the file has.
-
-    A function that the file names is imported only with `trust_encoder`.
-    """
+    """Return the encoder of a model file. A user's function is imported only with `trust_encoder`."""
     if name == "run":
         return RunNetwork(settings, weights)
     if name == "embeddings":
@@ -121,7 +119,7 @@ def _setting(settings: Mapping[str, Any], encoder: str, key: str) -> Any:
 
 
 def choose_encoder(images: Sequence[Image.Image], other: str = "pixels") -> Choice:
-    """Choose by the looks of images alone: `glyphs` for characters (`look_like_characters`), else `other`.
+    """Choose an encoder by the looks of images: `glyphs` if they `look_like_characters`, else `other`.
 
     Example:
         >>> choose_encoder([Image.new("RGB", (20, 20), "red")]).name
@@ -134,7 +132,7 @@ def choose_encoder(images: Sequence[Image.Image], other: str = "pixels") -> Choi
 
 
 def candidates(kind: Kind) -> list[str]:
-    """Names of the installed encoders that `auto` tries for images ("picture") or texts, the best guess first."""
+    """Return the installed encoders that `auto` compares for images ("picture") or texts, the expected best first."""
     if kind == "text":
         packages = {"wordllama": ("wordllama", "tokenizers"), "minilm": (MINILM_PACKAGE, "tokenizers"), "tfidf": ()}
         return [name for name, needed in packages.items() if all(map(is_installed, needed))]

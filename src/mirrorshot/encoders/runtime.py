@@ -13,11 +13,7 @@ _ERRORS_ONLY = 3  # level of ONNX Runtime's own log
 
 
 def n_threads() -> int:
-    """Threads of a network: `MIRRORSHOT_THREADS`, or one, which small batches use best.
-
-    Raises:
-        EncoderError: the variable is no number of threads.
-    """
+    """Return the number of threads of a network: `MIRRORSHOT_THREADS`, by default 1, the fastest for small batches."""
     given = os.environ.get("MIRRORSHOT_THREADS", "1")
     if not given.isdecimal() or not 1 <= int(given) <= 1024:
         raise EncoderError(f"Expected MIRRORSHOT_THREADS to be a number of threads, but got {given[:40]!r}.")
@@ -25,11 +21,7 @@ def n_threads() -> int:
 
 
 class Network:
-    """A network of one output, from the bytes of an ONNX file, ready to run. Threads may share it.
-
-    Raises:
-        EncoderError: the bytes are no network that ONNX Runtime can run.
-    """
+    """A network from the bytes of an ONNX file, which returns its first output. Threads may share it."""
 
     def __init__(self, encoded: bytes, name: str) -> None:
         import onnxruntime
@@ -48,11 +40,7 @@ class Network:
             ) from error
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """The output for inputs by name.
-
-        Raises:
-            EncoderError: the network does not take such inputs.
-        """
+        """Return the output for inputs by name, or raise an `EncoderError`."""
         try:
             return np.asarray(self._session.run(None, dict(inputs))[0])
         except Exception as error:

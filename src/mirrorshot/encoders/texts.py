@@ -1,4 +1,4 @@
-"""Encoders for texts that need no download but pip: static word embeddings, and TF-IDF."""
+"""Encoders for texts without downloads other than pip packages: static word embeddings, and TF-IDF."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from mirrorshot.encoders.base import Embeddings, Encoder, EncoderError, Item, Ki
 from mirrorshot.encoders.packages import read_weights
 
 MAX_CHARACTERS = 2**15
-"""Characters of a text that encoders look at, its beginning: about ten pages."""
+"""Number of characters, about ten pages, to which texts are truncated."""
 
 _AT_ONCE = 256  # texts in a batch
 _WEIGHTS = (
@@ -27,9 +27,9 @@ _INSTALL = "'mirrorshot[text]'"
 
 
 class WordLlama(Encoder):
-    """For texts: the mean of 256-dimensional embeddings of their tokens, from the package `wordllama`.
+    """For texts: the mean of 256-dimensional token embeddings of the package `wordllama`.
 
-    Fast, and blind to the order of words.
+    Fast; ignores the order of words.
     """
 
     kind: Kind = "text"
@@ -43,7 +43,7 @@ class WordLlama(Encoder):
         self._tokenizer = load_tokenizer(read_weights(*_TOKENS, install=_INSTALL))
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of texts, (n, 256)."""
+        """Return embeddings of texts, (n, 256)."""
         texts = shortened(items)
         parts = [self._means(texts[i : i + _AT_ONCE]) for i in range(0, len(texts), _AT_ONCE)]
         return np.concatenate(parts)
@@ -54,10 +54,10 @@ class WordLlama(Encoder):
 
 
 class Tfidf(Encoder):
-    """For texts, without any package: words and pairs of words, hashed into columns and weighted by their rarity.
+    """For texts, without extra packages: words and pairs of words, hashed into columns and weighted by rarity.
 
     Args:
-        idf: weight of each column, (2048,), from `fit`; None: all alike.
+        idf: weight of each column, (2048,), from `fit`; None: equal weights.
 
     Example:
         >>> Tfidf().fit(["red apple", "red car"]).encode(["a car"]).shape
@@ -81,27 +81,23 @@ class Tfidf(Encoder):
         )
 
     def fit(self, items: Sequence[Item]) -> "Tfidf":
-        """Return an encoder whose weights come from these texts: columns that many of them have count less."""
+        """Return an encoder with weights from these texts; frequent columns have smaller weights."""
         n_with = np.asarray((self._counts.transform(shortened(items)) != 0).sum(0)).ravel()
         return Tfidf((np.log((1 + len(items)) / (1 + n_with)) + 1).astype(np.float32))
 
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """The weights of the columns."""
+        """Return the weights of the columns."""
         return {"idf": self._idf}
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of texts, (n, 2048)."""
+        """Return embeddings of texts, (n, 2048)."""
         counts = self._counts.transform(shortened(items))
         counts.data = np.sign(counts.data) * (1 + np.log(np.abs(counts.data).clip(1)))
         return unit(np.asarray(counts.todense()) * self._idf)
 
 
 def load_tokenizer(content: bytes) -> Any:
-    """Return a tokenizer of the package `tokenizers`.
-
-    Raises:
-        EncoderError: the package is not installed.
-    """
+    """Return a tokenizer of the package `tokenizers`, or raise an `EncoderError` if that is not installed."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
@@ -112,5 +108,5 @@ def load_tokenizer(content: bytes) -> Any:
 
 
 def shortened(items: Sequence[Item]) -> list[str]:
-    """The beginnings of texts."""
+    """Truncate texts to `MAX_CHARACTERS`."""
     return [str(item)[:MAX_CHARACTERS] for item in items]

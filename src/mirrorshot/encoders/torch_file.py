@@ -1,7 +1,7 @@
-"""Arrays of a file of `torch.save`, read without torch and without running what it holds.
+"""Reader of `torch.save` files that needs no torch and runs no code of the file.
 
-Such a file is a pickle, which may name any function. Here the names that a dictionary of tensors needs stand for
-functions of this module, and every other name is an error before anything is called.
+Such a file is a pickle, which may call any function by name. This reader replaces the names that a dictionary of
+tensors needs by functions of this module and refuses all others.
 """
 
 import io
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from mirrorshot.encoders.base import EncoderError
 
-_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of files before torch 1.6, which these are
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of the format before torch 1.6
 
 
 class _Storage(NamedTuple):
-    """Numbers that one or several tensors share: their key in the file, and their type."""
+    """Key and type of numbers that one or several tensors share."""
 
     key: str
     dtype: str
 
 
 class _View(NamedTuple):
-    """A tensor: a part of a storage. Offset and strides count numbers, not bytes."""
+    """A tensor as part of a storage. Offset and strides count numbers, not bytes."""
 
     storage: _Storage
     offset: int
@@ -49,16 +49,15 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _Reader(pickle.Unpickler):
-    """Reads dictionaries of tensors and nothing else."""
+    """Unpickler of dictionaries of tensors."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a name stands for."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it names {module[:40]}.{name[:40]}, which is no tensor")
         return _ALLOWED[module, name]
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """A storage, which follows in the file."""
+        """Return the description of a storage, whose numbers follow in the file."""
         kind, dtype, key, _, _, view = pid
         if kind != "storage" or dtype not in ("<f4", "<i8") or view is not None:
             raise pickle.UnpicklingError("a storage is of an unknown kind")
@@ -66,11 +65,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_torch_file(content: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays by name.
-
-    Raises:
-        EncoderError: the file holds something else than a dictionary of tensors, or is cut off.
-    """
+    """Return the arrays by name; the file has to be a dictionary of tensors in the format before torch 1.6."""
     stream = io.BytesIO(content)
     try:
         magic, protocol, _, views, keys = (_Reader(stream).load() for _ in range(5))

@@ -1,4 +1,4 @@
 """Safe reading and writing of files: checkpoints, locks, and images and texts of unknown origin.
 
-Nothing is imported here: the command and the processes that decode images need single modules without torch.
+Nothing is imported here, because the command line and the image workers need single modules without torch.
 """

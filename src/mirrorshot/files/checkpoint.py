@@ -1,15 +1,15 @@
-"""Checkpoints: arrays and information about them, in one safetensors file that is never half-written.
+"""Checkpoints: arrays and `info` in one safetensors file, written atomically.
 
-The file is a plain safetensors file; `info` is JSON in its header. Nothing is pickled, so loading a checkpoint cannot
-run code. Arrays are those of NumPy, or tensors of torch, which is imported only for these. The seal in the header is a
-checksum over all bytes of the file, with zeros in the place of the seal.
+`info` is JSON in the header of the file. Nothing is pickled, so loading a checkpoint cannot run code. Arrays are NumPy
+arrays or torch tensors; torch is imported only for the latter. The seal in the header is a SHA-256 checksum of the
+file, computed with zeros in place of the seal.
 
 Design notes:
 
-- One file, because one rename then makes the new state visible. Rejected: a folder with tensors and JSON side by side,
-  of which a reader could meet one new and one old.
-- The seal is over bytes and not over content, so that no flipped bit is left out, whatever it means. It finds damage,
-  not forgery: anybody who can write the file can seal it. So readers check sizes and shapes too.
+- One file, so that one rename makes the new state visible. Rejected: a folder with separate tensors and JSON, because a
+  reader could find one old and one new file.
+- The seal covers bytes, not decoded content, so it detects every flipped bit. It detects damage, not forgery: anybody
+  who can write the file can seal it. Therefore readers check sizes and shapes, too.
 """
 
 import hashlib
@@ -34,38 +34,38 @@ FORMAT_VERSION = 2
 """Files of version 1 have no seal."""
 
 BLANK = "0" * 64
-"""Written in the place of the seal until it is known."""
+"""Placeholder of the seal."""
 
-_INFO = "mirrorshot"  # the entry of the header that holds `info`
+_INFO = "mirrorshot"  # key of `info` in the header
 _MAX_BYTES = 64 * 2**30
 _MAX_HEADER_BYTES = 64 * 2**20
 
 
 class CheckpointError(MirrorshotError, ValueError):
-    """A file is no checkpoint, is damaged, or does not fit the object that it is loaded into."""
+    """The file is not a checkpoint, is damaged, or does not fit the object that it is loaded into."""
 
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class Checkpoint(NamedTuple):
-    """Arrays by name; `info` of `save_checkpoint` with `format_version` and `mirrorshot_version`."""
+    """Arrays by name, and the saved `info` with `format_version` and `mirrorshot_version`."""
 
     tensors: dict[str, Any]  # NumPy arrays, or torch tensors on the CPU
     info: dict[str, Any]  # JSON
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Any], info: Mapping[str, Any]) -> None:
-    """Write a checkpoint, all or nothing: whatever happens, `path` is the old file or the new one.
+    """Write a checkpoint atomically: `path` is always the complete old file or the complete new one.
 
     Args:
-        path: in a folder that exists.
-        tensors: NumPy arrays, or dense torch tensors on any device; views of one another are saved one by one.
-        info: JSON, with text as keys. Tuples come back as lists.
+        path: file in an existing folder.
+        tensors: NumPy arrays, or dense torch tensors on any device. Tensors that share memory are saved separately.
+        info: JSON, with strings as keys. Tuples become lists.
 
     Raises:
-        CheckpointWriteError: no room or no permission; `path` is as it was.
+        CheckpointWriteError: no room or no permission; an existing file is unchanged.
         CheckpointError: `info` is not JSON.
 
     Example:
@@ -80,7 +80,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Any], info: Mapping[str, A
 
 
 def checkpoint_bytes(tensors: Mapping[str, Any], info: Mapping[str, Any]) -> bytes:
-    """Return the content of a checkpoint, with its seal; see `save_checkpoint`."""
+    """Return the content of a checkpoint file; see `save_checkpoint`."""
     stamp = {"seal": BLANK, "format_version": FORMAT_VERSION, "mirrorshot_version": version("mirrorshot")}
     return with_seal(_to_bytes(tensors, {_INFO: _to_json({"seal": "", **info, **stamp})}))  # the seal comes first
 
@@ -90,7 +90,7 @@ def _to_bytes(tensors: Mapping[str, Any], header: dict[str, str]) -> bytes:
         return safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in tensors.items()}, header)
     torch, files = need("torch"), need("safetensors.torch")
 
-    # a copy of its own for each: contiguous, and sharing no storage
+    # safetensors needs contiguous tensors that share no storage
     plain = {
         name: torch.as_tensor(tensor).detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
@@ -99,23 +99,23 @@ def _to_bytes(tensors: Mapping[str, Any], header: dict[str, str]) -> bytes:
 
 
 def with_seal(data: bytes) -> bytes:
-    """Return a file with its seal in the place of the first `BLANK`."""
+    """Replace the first `BLANK` in the content of a file by its seal."""
     place = data.index(BLANK.encode())
     seal = _digest(data, place)
     return data[:place] + seal.encode() + data[place + len(seal) :]
 
 
 def load_checkpoint(path: Path, *, as_arrays: bool = False) -> Checkpoint:
-    """Read a checkpoint, wholly checked before anything is made of it.
+    """Read a checkpoint; check the whole file before any tensor is created.
 
-    With `as_arrays` its tensors are NumPy arrays, without torch. A file of mirrorshot 0.1 without a seal is read with a
-    warning: damage to its numbers goes unnoticed.
+    With `as_arrays`, tensors are NumPy arrays and torch is not imported. A file of mirrorshot 0.1 without a checksum is
+    read with a warning, because damage to its numbers cannot be detected.
 
     Raises:
-        CheckpointNotFoundError: no such file.
+        CheckpointNotFoundError: the file does not exist.
         CheckpointError: not a checkpoint, damaged, or written by a newer mirrorshot.
     """
-    data, n_bytes = _read(path, _MAX_BYTES)  # in one go, so that a file replaced meanwhile does not mix with this one
+    data, n_bytes = _read(path, _MAX_BYTES)  # all at once, because the file may be replaced in the meantime
     info = _parse_info(path, data, n_bytes)
     _check_seal(path, data, info, info.pop("seal", None))
     files = safetensors.numpy if as_arrays else need("safetensors.torch")
@@ -126,7 +126,7 @@ def load_checkpoint(path: Path, *, as_arrays: bool = False) -> Checkpoint:
 
 
 def load_info(path: Path) -> dict[str, Any]:
-    """Read the `info` of a checkpoint without its tensors; the seal, which is over these too, is not checked."""
+    """Read the `info` of a checkpoint without its tensors. The seal is not checked."""
     info = _parse_info(path, *_read(path, _MAX_HEADER_BYTES + 8))
     info.pop("seal", None)
     return info
@@ -142,7 +142,7 @@ def _to_json(info: Mapping[str, Any]) -> str:
 
 
 def _read(path: Path, limit: int) -> tuple[bytes, int]:
-    """Return the first bytes of a file, and how many it has."""
+    """Return the first bytes of a file, and its size."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -196,7 +196,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _check_seal(path: Path, data: bytes, info: Mapping[str, Any], seal: object) -> None:
     if info["format_version"] > 1 and not _has_seal(data, seal):
         raise damaged(path)
-    if info["format_version"] == 1 and "checksum" not in info:  # those with one are read by `load_sealed`
+    if info["format_version"] == 1 and "checksum" not in info:  # `load_sealed` checks the checksum
         warnings.warn(
             f"{path} was written before checkpoints had a checksum, so damage to it cannot be detected. It is used as "
             "it is; a resumed run writes new ones.",
@@ -205,7 +205,7 @@ def _check_seal(path: Path, data: bytes, info: Mapping[str, Any], seal: object) 
 
 
 def _has_seal(data: bytes, seal: object) -> bool:
-    """Whether `seal`, which the header of the file names, is that of its bytes."""
+    """Whether `seal` is in the file and fits its bytes."""
     if not isinstance(seal, str) or len(seal) != len(BLANK) or not seal.isascii():
         return False
     place = data.find(seal.encode())
@@ -213,7 +213,7 @@ def _has_seal(data: bytes, seal: object) -> bool:
 
 
 def _digest(data: bytes, place: int) -> str:
-    """Hash the file with `BLANK` at `place`."""
+    """Hash the file with `BLANK` in place of the seal."""
     found = hashlib.sha256(data[:place])
     found.update(BLANK.encode())
     found.update(memoryview(data)[place + len(BLANK) :])
@@ -221,7 +221,7 @@ def _digest(data: bytes, place: int) -> str:
 
 
 def damaged(path: Path) -> CheckpointError:
-    """Return the error for a file whose bytes are not those that were written."""
+    """Return the error for a file that does not fit its checksum."""
     return CheckpointError(
         f"Expected the content of {path} to fit its checksum, but it does not: the file was damaged or changed. "
         "Copy it again, or make it again."

@@ -1,4 +1,4 @@
-"""Memory that was freed, kept by the process for the arrays of the next training step."""
+"""Option of the memory allocator that makes training on the CPU faster."""
 
 import ctypes
 import sys
@@ -8,10 +8,10 @@ _NEVER, _LARGEST = -1, 2**30
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep freed memory, in programs that compute on the CPU; returns whether it does.
+    """Let glibc keep freed memory for the next training step; return whether it does.
 
-    By default it gives maps of a network back to the system after every step, which clears all their pages when they
-    are asked for again. Only single arrays of a gigabyte and more still go back. Results stay the same.
+    By default glibc returns the feature maps of a network to the system after each step, and the system clears their
+    pages when they are allocated again. With this option it returns only arrays of 1 GiB or more. Results are equal.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,4 +1,4 @@
-"""Imports on first use: re-exports of a package (PEP 562), and packages of the extras."""
+"""Imports on first use: re-exports of a package (PEP 562), and optional dependencies."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -16,15 +16,15 @@ EXTRAS = {
     "tensorboard": "track",
     "pyarrow": None,
 }
-"""Packages that only some functions need, and the extras of mirrorshot with them; None: it is installed by itself."""
+"""Optional dependencies and the extras of mirrorshot that install them; None: no extra installs it."""
 
 
 class MissingPackageError(MirrorshotError, ImportError):
-    """A function needs a package that is not installed. The message says how to install it."""
+    """An optional dependency is not installed. The message says how to install it."""
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
-    """Return the error that says what to install; None if the missing module is of no package in `EXTRAS`."""
+    """Return the error with the command to install a package; None if the missing module is not of one in `EXTRAS`."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None
@@ -35,10 +35,7 @@ def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
 
 
 def need(module: str) -> Any:
-    """Import a module of a package in `EXTRAS`, or of this package where it needs one.
-
-    Raises:
-        MissingPackageError: a package is not installed; the message says how to install it.
+    """Import a module that needs a package in `EXTRAS`, or raise a `MissingPackageError`.
 
     Example:
         >>> need("torch").__name__
@@ -54,11 +51,11 @@ def need(module: str) -> Any:
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package, so that single modules of it can be imported without torch.
+    """Return a `__getattr__` for a package, so that its modules are imported on first use.
 
     Args:
         package: `__name__` of the package.
-        homes: for each module of the package, the names that it defines, separated by spaces.
+        homes: for each module of the package, the names that it exports, separated by spaces.
 
     Example:
         >>> get = lazy_exports("mirrorshot.files", {"lock": "RunError RunLock"})

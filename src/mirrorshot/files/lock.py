@@ -1,4 +1,4 @@
-"""The lock of a run folder: two processes never write into one run."""
+"""Lock of a run folder, which prevents that two processes write into one run."""
 
 import json
 import os
@@ -18,15 +18,15 @@ LOCK, OWNER = "run.lock", "run.owner"
 
 
 class RunError(MirrorshotError, ValueError):
-    """A folder cannot be that of a run. The message says what to do."""
+    """The folder cannot be used for a run. The message says what to do."""
 
 
 class RunLock(NamedTuple):
-    """The lock file of a folder, held by this process, with a file beside it that names the process.
+    """The lock file of a folder, held by this process, and a second file that names the process.
 
-    Design note: a lock of the operating system ends with its process, however that ends, on every platform. Rejected: a
-    file whose existence is the lock, which outlives its process; its process id alone does not tell whether that still
-    runs, because ids are reused. The name is in a file of its own: a locked file cannot be read on Windows.
+    Design note: on every platform the operating system releases the lock when the process ends, also after a crash.
+    Rejected: a file whose existence is the lock, because it outlives its process, and process ids are reused. The name
+    of the process is in a second file, because a locked file cannot be read on Windows.
 
     Example:
         >>> import tempfile
@@ -41,10 +41,10 @@ class RunLock(NamedTuple):
 
     @classmethod
     def acquire(cls, folder: Path) -> "RunLock":
-        """Take the lock of a folder; warn if the last process that held it did not release it.
+        """Take the lock of a folder; warn if the last process did not release it.
 
         Raises:
-            RunError: another process holds it.
+            RunError: another process holds the lock.
         """
         path = Path(folder) / LOCK
         lock = FileLock(path, thread_local=False)
@@ -68,18 +68,14 @@ class RunLock(NamedTuple):
         if not self.lock.is_locked:
             return
         (self.path.parent / OWNER).unlink(missing_ok=True)
-        if os.name == "posix":  # while it is held: a waiting process sees that this file is gone, and makes another
+        if os.name == "posix":  # before the release: a waiting process notices that the file is gone
             self.path.unlink(missing_ok=True)
         self.lock.release()
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder.
-
-    Raises:
-        RunError: another process holds it.
-    """
+    """Hold the lock of a folder within the block."""
     lock = RunLock.acquire(folder)
     try:
         yield
@@ -88,17 +84,12 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove the folder of a run.
-
-    Raises:
-        RunError: another process is writing there.
-    """
+    """Remove the folder of a run, unless another process holds its lock."""
     RunLock.acquire(folder).release()
     shutil.rmtree(folder)
 
 
 def _owner(folder: Path) -> str:
-    """Describe the process that holds the lock, or held it last."""
     try:
         owner = json.loads((folder / OWNER).read_text(encoding="utf-8"))
         return f"process {int(owner['pid'])} on {owner['host']!s:.100}"

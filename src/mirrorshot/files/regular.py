@@ -1,4 +1,4 @@
-"""Opening of files at paths that users give, which may be pipes or devices."""
+"""Opening of regular files at paths of users, which may be pipes or devices."""
 
 import errno
 import os
@@ -8,16 +8,16 @@ from typing import BinaryIO
 
 
 class NotRegularFileError(OSError):
-    """The path is that of a pipe, a socket or a device, from which reading may never end."""
+    """The path is a pipe, a socket or a device; reading it may never end."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file, or a link to one, to read its bytes. Never blocks.
+    """Open a regular file, or a link to one, for reading bytes. Never blocks.
 
     Raises:
-        NotRegularFileError: it is a pipe, a socket or a device.
-        IsADirectoryError: it is a folder.
-        OSError: it cannot be opened.
+        NotRegularFileError: the path is a pipe, a socket or a device.
+        IsADirectoryError: the path is a folder.
+        OSError: the file cannot be opened.
 
     Example:
         >>> open_regular(Path(os.devnull))
@@ -28,7 +28,7 @@ def open_regular(path: Path) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     file = open(descriptor, "rb")  # noqa: SIM115 - the caller closes it
     try:
-        _check(os.fstat(descriptor), path)  # the path may lead to another file by now
+        _check(os.fstat(descriptor), path)  # the file may have been replaced since the first check
     except OSError:
         file.close()
         raise

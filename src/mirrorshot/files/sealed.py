@@ -1,4 +1,4 @@
-"""Files that people hand to one another: checkpoints with a kind, a version and a bound on their size."""
+"""Checkpoint files for exchange between users, with a kind, a version and a size limit."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ _STAMP = ("format_version", "mirrorshot_version", "checksum")
 
 
 def save_sealed(path: Path, tensors: Mapping[str, Any], info: Mapping[str, Any], *, kind: str, version: int) -> None:
-    """Write a checkpoint of a kind, such as "model", and of a version, of which readers refuse newer ones.
+    """Write a checkpoint of a kind, such as "model", and a version; readers refuse newer versions.
 
     Example:
         >>> import tempfile
@@ -38,18 +38,16 @@ def save_sealed(path: Path, tensors: Mapping[str, Any], info: Mapping[str, Any],
 
 
 def sealed_bytes(tensors: Mapping[str, Any], info: Mapping[str, Any], *, kind: str, version: int) -> bytes:
-    """Return the content of such a file."""
+    """Return the content of a file of `save_sealed`."""
     return checkpoint_bytes(tensors, {**info, "kind": kind, "version": version})
 
 
 def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEALED_BYTES) -> Checkpoint:
-    """Read a file of a kind, of at most that version and size, wholly checked before anything is made of it.
-
-    Its tensors are NumPy arrays.
+    """Read a file of a kind, of at most this version and size, as NumPy arrays; check the whole file first.
 
     Raises:
-        CheckpointNotFoundError: no such file.
-        CheckpointError: cut off, changed, too large, of another kind, or of a newer version.
+        CheckpointNotFoundError: the file does not exist.
+        CheckpointError: the file is damaged, too large, of another kind, or of a newer version.
     """
     path = Path(path)
     if not path.exists():
@@ -76,10 +74,10 @@ def load_sealed(path: Path, *, kind: str, version: int, max_bytes: int = MAX_SEA
 
 
 def _checksum(arrays: Mapping[str, NDArray[Any]], content: Mapping[str, Any]) -> str:
-    """Checksum of files of format version 1, which have no seal."""
+    """Checksum of a file of format version 1, which has no seal."""
     found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name in sorted(arrays):
-        # the names of types are those of torch, which wrote these files
+        # types have torch's names, because torch wrote these files
         found.update(f"\n{name} torch.{arrays[name].dtype} {arrays[name].shape}\n".encode())
         found.update(arrays[name].tobytes())
     return found.hexdigest()

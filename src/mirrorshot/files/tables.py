@@ -21,15 +21,15 @@ MAX_FILE_BYTES = 2**31
 _MAX_FIELD = 2**25  # characters
 _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _QUOTED = re.compile(r'"[^"]*"')
-_BEGINNING = 100  # bytes, in which texts have no null
+_BEGINNING = 100  # bytes to search for null bytes, which texts do not have
 
 
 def read_columns(path: Path) -> Columns:
-    """Read a table by its suffix, one of `READERS`: columns by name, all of one length.
+    """Read the columns of a table, all of one length, by name. The suffix is one of `READERS`.
 
     Raises:
-        DataError: it is damaged, empty, too large, or not of that format.
-        MissingPackageError: it is a Parquet file, and pyarrow is not installed.
+        DataError: the table is damaged, empty, too large, or of another format.
+        MissingPackageError: a Parquet file needs pyarrow, which is not installed.
 
     Example:
         >>> import tempfile
@@ -52,11 +52,7 @@ def _check_rows(path: Path, n_rows: int) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Read a file of text in UTF-8, or in UTF-16 if it begins with a byte order mark.
-
-    Raises:
-        DataError: it cannot be read, is too large, or has another encoding; the message names the line.
-    """
+    """Read a text file in UTF-8, or in UTF-16 with a byte order mark."""
     try:
         with open_regular(path) as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -79,7 +75,7 @@ def read_text(path: Path) -> str:
 
 
 def decode_text(content: bytes) -> str:
-    """Decode UTF-8, or UTF-16 that begins with a byte order mark."""
+    """Decode UTF-8, or UTF-16 with a byte order mark."""
     return content.decode("utf-16" if content[:2] in _BYTE_ORDER_MARKS else "utf-8-sig")
 
 
@@ -115,7 +111,7 @@ def _check_distinct(path: Path, names: list[str]) -> None:
 
 
 def delimiter_of(text: str) -> str:
-    """The comma, semicolon, tab or bar that the header, the first line, has most often outside of quotes.
+    """Return the most frequent of comma, semicolon, tab and bar in the header, outside quotes.
 
     Example:
         >>> delimiter_of('"width, cm";height, cm;label')
@@ -141,7 +137,7 @@ def _json_row(path: Path, i: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line, object_pairs_hook=_distinct)
         if "\\u" in line:
-            json.dumps(row, ensure_ascii=False).encode()  # refuses halves of characters
+            json.dumps(row, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError) as error:
         raise DataError(f"Expected line {i} of {path} to be JSON, but got: {error}.") from error
     if not isinstance(row, dict):
@@ -176,4 +172,4 @@ READERS: dict[str, Callable[[Path], Columns]] = {
     ".ndjson": _read_json_lines,
     ".parquet": _read_parquet,
 }
-"""By suffix."""
+"""Readers by suffix."""

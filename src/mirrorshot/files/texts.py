@@ -8,12 +8,12 @@ from mirrorshot.types import InvalidInputError
 
 MAX_CLASS_NAME = 1000
 _JOINERS = "\u200c\u200d"  # ZWNJ, as in Persian, and ZWJ, as in emoji of several people
-_JOINED = ("L", "M", "S")  # categories of the characters that they join: letters, marks, symbols
+_JOINED = ("L", "M", "S")  # categories of characters that may be joined: letters, marks, symbols
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def harmless(text: str, *, keep: str = "\n\t") -> str:
-    r"""Escape control characters, except those in `keep`, and characters that change the direction of text.
+    r"""Escape control characters, except those in `keep`, and characters that change the text direction.
 
     Example:
         >>> harmless("\x1b[2Jowl\u202e")
@@ -31,7 +31,7 @@ def _is_shown(character: str) -> bool:
 
 
 def csv_cell(text: str) -> str:
-    """Put a quote before text that a spreadsheet would take for a formula.
+    """Prepend an apostrophe to text that a spreadsheet would read as a formula.
 
     Example:
         >>> csv_cell("=1+1"), csv_cell("owl")
@@ -41,12 +41,12 @@ def csv_cell(text: str) -> str:
 
 
 def checked_class_name(name: object, *, max_length: int = MAX_CLASS_NAME) -> str:
-    r"""Return the name of a class as printable text without space around it, in Unicode's composed form (NFC).
+    r"""Return the name of a class in Unicode's composed form (NFC), without space around it.
 
-    Joiners are allowed between characters that are not ASCII, where scripts and emoji need them.
+    Joiners are allowed between characters that are not ASCII, because some scripts and emoji need them.
 
     Raises:
-        InvalidInputError: empty, too long, or with invisible characters.
+        InvalidInputError: the name is empty, too long, or has invisible characters.
 
     Example:
         >>> checked_class_name(" e\u0301tude ") == "\u00e9tude"
@@ -65,7 +65,7 @@ def checked_class_name(name: object, *, max_length: int = MAX_CLASS_NAME) -> str
 
 
 def checked_class_names(names: Iterable[object], known: Iterable[str] = ()) -> list[str]:
-    """Check names of classes; two forms of one name are one class, in the form of `known` if that has it.
+    """Return checked names of classes; a name that is in `known` in another Unicode form gets that form.
 
     Example:
         >>> checked_class_names(["owl ", "wren"], known=["owl"])
@@ -78,7 +78,7 @@ def checked_class_names(names: Iterable[object], known: Iterable[str] = ()) -> l
 
 
 def _without_joiners(text: str) -> str:
-    """Drop joiners between two characters that they can join."""
+    """Drop joiners between two characters that may be joined."""
     joins = (
         c in _JOINERS and _is_joined(text[i - 1 : i]) and _is_joined(text[i + 1 : i + 2]) for i, c in enumerate(text)
     )
@@ -90,7 +90,7 @@ def _is_joined(character: str) -> bool:
 
 
 def first(things: Sequence[Any], n: int = 5) -> str:
-    """Return the first few of a list as text, and how many more there are.
+    """Format the first few elements and the number of the others.
 
     Example:
         >>> first(["a", "b", "c"], 2)
@@ -101,7 +101,7 @@ def first(things: Sequence[Any], n: int = 5) -> str:
 
 
 def few(things: Sequence[str], n: int = 3) -> str:
-    """`first` without quotes, for texts that name more than one thing each.
+    """Format like `first`, without quotes, for texts that name several things each.
 
     Example:
         >>> few(["a = b", "c = d", "e = f", "g = h"])
@@ -111,7 +111,7 @@ def few(things: Sequence[str], n: int = 3) -> str:
 
 
 def count(n: int, noun: str) -> str:
-    """A number with its noun, given as the plural.
+    """Format a number with its noun, which is given in the plural.
 
     Example:
         >>> count(1, "images"), count(2, "classes"), count(1, "classes")
@@ -122,7 +122,7 @@ def count(n: int, noun: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The text, without its middle if it is longer than `most` characters.
+    """Replace the middle of a text that is longer than `most` characters by an ellipsis.
 
     Example:
         >>> cut("Red_legged_Kittiwake", 11)

@@ -1,4 +1,4 @@
-"""Files that are never half-written: readers see the old content or the new one."""
+"""Atomic writing of files: readers see the complete old content or the complete new one."""
 
 import errno
 import json
@@ -11,11 +11,11 @@ from mirrorshot.types import MirrorshotError
 
 
 class CheckpointWriteError(MirrorshotError, OSError):
-    """A file could not be written. The file that was there before is whole."""
+    """A file could not be written. An existing file is unchanged."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new one: a file beside it, then a rename."""
+    """Write a file atomically: write a temporary file beside it, then rename that."""
     path = Path(path)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -32,12 +32,12 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, record: Any, *, indent: int = 2) -> None:
-    """Write indented JSON as `write_atomically` does; a number that is not finite is a ValueError."""
+    """Write indented JSON atomically; numbers that are not finite raise a ValueError."""
     write_atomically(path, (json.dumps(record, indent=indent, allow_nan=False) + "\n").encode())
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a loss of power, where the system can."""
+    """Make the rename survive a loss of power, where the system supports it."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

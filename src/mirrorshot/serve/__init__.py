@@ -1,4 +1,4 @@
-"""The browser tool: a page and a JSON API for classifiers that people build image by image."""
+"""Browser tool: a web page and a JSON API to build classifiers image by image."""
 
 from mirrorshot.serve.app import make_app
 from mirrorshot.serve.settings import Limits, Settings

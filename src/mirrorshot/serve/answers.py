@@ -1,4 +1,4 @@
-"""Answers of a fitted model in the form that the page shows."""
+"""Answers of a fitted model as JSON for the page."""
 
 from collections.abc import Sequence, Set
 from typing import Any
@@ -14,20 +14,20 @@ from mirrorshot.serve.forms import Answer, Answers, Bin, Calibration, Checked, P
 from mirrorshot.serve.records import Rows
 from mirrorshot.tool import Encoded, Items, Prediction
 
-N_BINS = 5  # few examples make few bins
-SURE = 0.8  # least probability of a sure answer
-_SUSPICIOUS = 0.2  # probability of the label of an example, predicted from the others, below which it is shown
+N_BINS = 5  # few, because there are few examples
+SURE = 0.8  # smallest probability of a sure answer
+_SUSPICIOUS = 0.2  # leave-one-out probability of its label below which an example is a suspect
 
 
 def predict(fitted: Fitted, names: Sequence[str], embeddings: NDArray[Any]) -> list[Prediction]:
-    """Predictions of the model for embeddings (n, D)."""
+    """Return the predictions of the model for embeddings (n, D)."""
     items = Items("embedding", list(names), embeddings, None)
     found = Encoded(items, embeddings, None, {})
     return fitted.model.predict_encoded(found, novelty_threshold=fitted.novelty_threshold)
 
 
 def verdict(prediction: Prediction) -> Verdict:
-    """Whether a prediction is to be relied on."""
+    """Return how reliable a prediction is: "sure", "unsure", or "none" of the classes."""
     if prediction.is_novel:
         return "none"
     is_one = prediction.labels is None or len(prediction.labels) == 1
@@ -35,7 +35,7 @@ def verdict(prediction: Prediction) -> Verdict:
 
 
 def answer(prediction: Prediction) -> Answer:
-    """A prediction as JSON; the most probable class comes first."""
+    """Convert a prediction to JSON; the most probable class comes first."""
     shares = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])
     own: dict[str, Any] = {
         "verdict": verdict(prediction),
@@ -45,7 +45,7 @@ def answer(prediction: Prediction) -> Answer:
 
 
 def all_answers(fitted: Fitted, pool: Rows, decided: Set[int] = frozenset()) -> Answers:
-    """Answers about the unlabelled images, which undecided one to label next, and labels that look wrong."""
+    """Return answers about the unlabelled images, the undecided one to label next, and suspicious labels."""
     told = fitted.told.copy()
     new = pool.take([row for row, number in enumerate(pool.ids) if number not in told])
     if new.ids:
@@ -61,7 +61,6 @@ def all_answers(fitted: Fitted, pool: Rows, decided: Set[int] = frozenset()) -> 
 
 
 def _suspects(fitted: Fitted) -> list[Suspect]:
-    """Examples whose labels look wrong, the most suspicious first."""
     found, labels = fitted.model.suspects(), fitted.model.labels
     return [
         Suspect(picture_id=fitted.ids[row], label=labels[row], probability=float(share), suggested=str(best))
@@ -71,7 +70,7 @@ def _suspects(fitted: Fitted) -> list[Suspect]:
 
 
 def calibration(fitted: Fitted) -> Calibration:
-    """Confidence and accuracy of the predictions of each example from the others."""
+    """Return confidence and accuracy of the leave-one-out predictions of the examples."""
     head = fitted.model.learned.fitted
     y, weight = head.support.y, head.support.weight
     kept = decisions.kept_without(y, weight, weight, len(head.classes))

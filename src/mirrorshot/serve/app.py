@@ -1,4 +1,4 @@
-"""The application: routes behind the guard, pages, and errors as sentences."""
+"""The ASGI application: the guard, routes, pages, and errors as sentences."""
 
 import logging
 import sqlite3
@@ -40,7 +40,7 @@ _PAGES = {"/": "index.html", "/docs": "docs.html"}
 
 
 def make_app(settings: Settings, encoders: Encoders, model: Model | None = None) -> FastAPI:
-    """Make the server as an ASGI application; new users begin with the examples of the model."""
+    """Create the ASGI application. New users start with the examples of the model."""
     service = Service(settings, encoders, model)
     session_cookie, token_cookie = f"mirrorshot_{service.database.name}", f"mirrorshot_token_{service.database.name}"
     door = Door(settings.token, token_cookie, service.database.secret)
@@ -60,7 +60,7 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
         title="mirrorshot serve",
         version="1",
         description=DESCRIPTION,
-        docs_url=None,  # those pages load scripts from elsewhere; ours is static/docs.html
+        docs_url=None,  # FastAPI's pages load scripts from other hosts; static/docs.html replaces them
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
@@ -75,7 +75,7 @@ def make_app(settings: Settings, encoders: Encoders, model: Model | None = None)
 
 
 def _add_pages(app: FastAPI) -> None:
-    """Serve the files of the page, read once: no path of a client is ever looked up on the disk."""
+    """Serve the files of the page from memory, so that no path of a client is looked up on the disk."""
     folder = files("mirrorshot.serve") / "static"
     found = {f"/static/{file.name}": file for file in folder.iterdir() if "." + file.name.rpartition(".")[2] in _TYPES}
     found |= {path: folder / name for path, name in _PAGES.items()}
@@ -92,7 +92,6 @@ def _page(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """The answer to a request that has failed."""
     if isinstance(error, OSError):
         error = disk_failed(error)
     elif isinstance(error, sqlite3.Error):
@@ -126,7 +125,7 @@ def _problem(status: int, message: str, headers: dict[str, str] | None = None) -
 
 
 def in_words(error: Any) -> str:
-    """Turn an error of pydantic into a sentence.
+    """Describe an error of pydantic in a sentence.
 
     Example:
         >>> in_words({"loc": ("body", "name"), "msg": "Field required", "type": "missing", "input": None})

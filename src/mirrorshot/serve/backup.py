@@ -1,4 +1,4 @@
-"""Backups of the database, made while the server runs, in case the file is damaged."""
+"""Backups of the database while the server runs."""
 
 import contextlib
 import logging
@@ -12,10 +12,10 @@ _SECONDS = 3600.0
 
 
 class Backups(threading.Thread):
-    """Copies the database soon after the start and every hour, if it has changed.
+    """Thread that copies the database after the start and every hour, if it has changed.
 
-    The copy is made in one step by SQLite, so it is the state of one moment; writers do not wait for it. It replaces
-    the one before only after it has passed the check for damage.
+    SQLite makes the copy in one step, so it is a consistent snapshot, and writers do not wait. The copy replaces the
+    previous one only after a check for damage.
     """
 
     def __init__(self, database: Database) -> None:
@@ -23,7 +23,7 @@ class Backups(threading.Thread):
         self._database, self._stopped = database, threading.Event()
 
     def stop(self) -> None:
-        """Make no further copies."""
+        """Stop making copies."""
         self._stopped.set()
 
     def run(self) -> None:
@@ -40,7 +40,7 @@ def back_up(database: Database) -> bool:
     """Copy the database if it has changed since the last copy; return whether it has.
 
     Raises:
-        sqlite3.DatabaseError: the copy is damaged, so the database is; the copy before is kept.
+        sqlite3.DatabaseError: the copy, and so the database, is damaged; the previous copy is kept.
     """
     copy = backup_path(database.path)
     changed = _changed(database)

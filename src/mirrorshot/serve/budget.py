@@ -1,4 +1,4 @@
-"""Bounds on open requests and on the bytes of their bodies, for each owner and in total."""
+"""Limits on open requests per owner, and on the bytes of their bodies per owner and in total."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ Reserve = Callable[[int], None]
 
 
 class Budget:
-    """Counts requests from their headers to their answers, and bytes of bodies before they are read.
+    """Counts requests until they are answered, and bytes of bodies before they are read.
 
     Example:
         >>> budget = Budget(Limits(session_bytes=100))
@@ -36,11 +36,7 @@ class Budget:
 
     @contextmanager
     def request(self, owner: str, most: int) -> Iterator[Reserve]:
-        """Count one request of `owner` while the block runs; yields the function that reserves bytes for its body.
-
-        Raises:
-            RequestError: the owner has `most` open requests already, or the bytes exceed a bound.
-        """
+        """Count a request of `owner`, one of at most `most`; yield a function that reserves bytes for its body."""
         if self._requests[owner] >= most:
             raise _over(f"at most {most} requests of yours at the same time", f"{most + 1}")
         self._requests[owner] += 1

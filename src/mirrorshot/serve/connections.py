@@ -1,4 +1,4 @@
-"""Connections that are closed when their clients are silent or slow."""
+"""HTTP connections that are closed if their clients are silent or slow."""
 
 import asyncio
 from typing import ClassVar
@@ -9,11 +9,11 @@ from mirrorshot.serve.settings import Limits
 
 
 class Connection(H11Protocol):
-    """An HTTP connection with a bound on silence, and one among a bounded number.
+    """An HTTP connection with time limits, one of a limited number.
 
-    The next request, headers complete, has to come within `idle_seconds`; uvicorn's own timer stops at the first byte.
-    An answer has to be read within `answer_seconds`. Beyond `connections` the one that was idle for longest is closed,
-    so idle ones never keep others out. The rest of a refused body is discarded by uvicorn, within `idle_seconds`.
+    The headers of the next request have to be complete within `idle_seconds`; uvicorn's own timer stops at the first
+    byte. The client has to read an answer within `answer_seconds`. Beyond `connections`, the connection that was idle
+    longest is closed, or the new one if none is idle. uvicorn discards the rest of a refused body.
     """
 
     limits: ClassVar[Limits] = Limits()
@@ -23,12 +23,12 @@ class Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request of this connection is being served."""
+        """Whether no request of this connection is open."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request, and make room for this connection."""
+        """Start the timer of the first request; close a connection beyond the limit."""
         super().connection_made(transport)
         self._wait()
         there = [other for other in self.connections if isinstance(other, Connection)]
@@ -38,30 +38,30 @@ class Connection(H11Protocol):
             min(idle, key=lambda other: other._idle_since, default=self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Stop waiting when a request is there."""
+        """Stop the timer when a request is complete."""
         super().data_received(data)
         if not self.is_idle:
             self._stop(self._silence)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Start the timer of the next request."""
         super().on_response_complete()
         if self.is_idle and not self.transport.is_closing():
             self._wait()
 
     def pause_writing(self) -> None:
-        """Begin to wait for a client that has not read its answer."""
+        """Start the timer of a client that does not read its answer."""
         super().pause_writing()
         self._stop(self._reading)
         self._reading = self.loop.call_later(self.limits.answer_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop waiting for the client."""
+        """Stop the timer of the client."""
         super().resume_writing()
         self._stop(self._reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
+        """Stop all timers."""
         super().connection_lost(exc)
         self._stop(self._silence)
         self._stop(self._reading)
@@ -78,5 +78,5 @@ class Connection(H11Protocol):
 
 
 def bounded(limits: Limits) -> type[Connection]:
-    """The class of connections with these bounds."""
+    """Return a class of connections with these limits."""
     return type("BoundedConnection", (Connection,), {"limits": limits})

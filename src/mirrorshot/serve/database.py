@@ -1,4 +1,4 @@
-"""The database file: its tables, connections, and transactions that survive the loss of power."""
+"""The SQLite database: tables, connections, and durable transactions."""
 
 import contextlib
 import logging
@@ -14,10 +14,10 @@ from mirrorshot.serve.errors import RequestError
 from mirrorshot.types import DataError
 
 DATABASE_NAME = "serve.sqlite3"
-_APPLICATION = 0x6D697272  # "mirr", written into the header of the file
+_APPLICATION = 0x6D697272  # "mirr", in the header of the file
 _VERSION = 1
 _BUSY_SECONDS = 30.0
-_TABLES = (  # those that are missing in a database of an earlier version are made when it is opened
+_TABLES = (  # tables missing in a database of an earlier version are created when it is opened
     "TABLE about (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL)",
     "TABLE secret (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)",
     "TABLE session (key TEXT PRIMARY KEY, created REAL NOT NULL, version INTEGER NOT NULL DEFAULT 0, "
@@ -27,15 +27,15 @@ _TABLES = (  # those that are missing in a database of an earlier version are ma
     "TABLE picture (id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL REFERENCES session (key) "
     "ON DELETE CASCADE, class INTEGER REFERENCES class (id) ON DELETE CASCADE, name TEXT NOT NULL, "
     "embedding BLOB NOT NULL, preview BLOB NOT NULL)",
-    # labels that are not learned from; without a class the image is none of the classes
+    # accepted answers, which are no examples; a null class means none of the classes
     "TABLE accepted (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE CASCADE, "
     "class INTEGER REFERENCES class (id) ON DELETE CASCADE)",
-    # small copies of images, from which another encoder can encode them
+    # small copies of images, for other encoders
     "TABLE copy (picture INTEGER PRIMARY KEY REFERENCES picture (id) ON DELETE CASCADE, image BLOB NOT NULL)",
-    # embeddings by encoders that are not the present one
+    # embeddings by other encoders than the present one
     "TABLE encoded (picture INTEGER NOT NULL REFERENCES picture (id) ON DELETE CASCADE, encoder TEXT NOT NULL, "
     "embedding BLOB NOT NULL, PRIMARY KEY (picture, encoder)) WITHOUT ROWID",
-    # encoders that users wait for
+    # requested changes of the encoder
     "TABLE encoder_change (session TEXT PRIMARY KEY REFERENCES session (key) ON DELETE CASCADE, encoder TEXT NOT NULL, "
     "problem TEXT)",
     "INDEX picture_of_session ON picture (session, id)",
@@ -47,16 +47,12 @@ _TABLES = (  # those that are missing in a database of an earlier version are ma
 class Database:
     """One SQLite file, with a connection for each thread.
 
-    Design note: write-ahead log, so that readers never wait for a writer; `synchronous=FULL`, so that a commit is on
-    the disk before its client gets the answer. Writers take turns by a lock of their own: waiting for SQLite's would be
-    a loop of sleeps. Rejected: one connection for all threads, whose readers would wait for every sync.
-
-    Args:
-        folder: made if it is missing, for this user only.
-        max_bytes: size from which on the file does not grow.
+    Design note: with a write-ahead log, readers never wait for a writer. With `synchronous=FULL`, a commit is on the
+    disk before the client gets its answer. A separate lock orders the writers, because waiting for SQLite's lock is a
+    loop of sleeps. Rejected: one connection for all threads, because readers would wait for every sync.
 
     Raises:
-        DataError: the file is damaged, of another program, or of a newer mirrorshot.
+        DataError: the file is damaged or not writable, or belongs to another program or a newer mirrorshot.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -86,14 +82,14 @@ class Database:
 
     @property
     def log_path(self) -> Path:
-        """The write-ahead log, which has the last commits."""
+        """The write-ahead log, which contains the latest commits."""
         return self.path.with_name(f"{self.path.name}-wal")
 
     def _identities(self) -> list[tuple[int, int]]:
         return [(found.st_dev, found.st_ino) for found in (self.path.stat(), self.log_path.stat())]
 
     def _check_there(self) -> None:
-        """Refuse if the files were removed or replaced: then commits go to files that nobody can open again."""
+        """Raise an error if the files were removed or replaced, because then commits are lost."""
         try:
             is_there = self._files is None or self._identities() == self._files
         except OSError:
@@ -128,13 +124,13 @@ class Database:
     def _connection(self) -> sqlite3.Connection:
         found: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if found is None:
-            self._check_there()  # a new connection would make an empty file in the place of one that is gone
+            self._check_there()  # otherwise a new connection would create an empty file
             found = self._local.connection = self.connect()
             self._opened.append(found)
         return found
 
     def connect(self) -> sqlite3.Connection:
-        """A new connection, which the caller closes."""
+        """Open a new connection, which the caller closes."""
         made = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         made.row_factory = sqlite3.Row
         made.execute("PRAGMA synchronous=FULL")
@@ -142,12 +138,12 @@ class Database:
         return made
 
     def read(self, query: str, values: tuple[object, ...] = ()) -> list[sqlite3.Row]:
-        """Rows of a query."""
+        """Return the rows of a query."""
         return self._connection().execute(query, values).fetchall()
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Several queries that see the same state."""
+        """Let all queries of the block see the same state."""
         db = self._connection()
         db.execute("BEGIN")
         try:
@@ -157,11 +153,7 @@ class Database:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: on the disk when the block ends, undone if an error leaves it.
-
-        Raises:
-            RequestError: the disk is full, or the files are gone.
-        """
+        """Run the block as a transaction: on the disk when the block ends, rolled back after an error."""
         db = self._connection()
         with self._turn:
             try:
@@ -178,7 +170,7 @@ class Database:
                 raise
 
     def check_room(self) -> None:
-        """Refuse to let the file grow beyond its bound."""
+        """Raise an error if the data are larger than `max_bytes`."""
         sizes = [int(self.read(f"PRAGMA {name}")[0][0]) for name in ("page_count", "freelist_count", "page_size")]
         used = (sizes[0] - sizes[1]) * sizes[2]
         if used > self._max_bytes:
@@ -197,12 +189,12 @@ class Database:
 
 
 def backup_path(path: Path) -> Path:
-    """Path of the copy of a database."""
+    """Return the path of the backup of a database."""
     return path.with_name(f"{path.name}-backup")
 
 
 def first_damage(connection: sqlite3.Connection) -> str | None:
-    """The first thing that is wrong with a database; None if it is intact."""
+    """Return the first defect of a database; None if it is intact."""
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     return None if found == "ok" else found.replace("\n", " ")
 

@@ -1,7 +1,7 @@
-"""Changes of a user's encoder: the server encodes stored images anew in the background, then exchanges the embeddings.
+"""Changes of a user's encoder: the server encodes stored images again in the background, then swaps the embeddings.
 
-The exchange is one transaction. Until then the user works with the former encoder. Finished embeddings are on the disk,
-so a restarted server resumes the change; the former embeddings are kept, so changing back takes no work.
+The swap is one transaction; until then the former encoder stays in use. Finished embeddings are stored, so a restarted
+server resumes the change. The former embeddings are kept, so that changing back is immediate.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ from mirrorshot.serve.records import EncoderChange
 from mirrorshot.serve.statements import as_bytes, touch
 from mirrorshot.types import MirrorshotError
 
-OWNER = "encoder changes"  # all of them share the turns of one user, so that others hardly wait
+OWNER = "encoder changes"  # owner of all changes in the scheduler, so that they delay other users little
 _FAILED = "Expected the images to be encoded, but that failed. The log of the server says why."
 Run = Callable[[str, Callable[[], bool]], Awaitable[bool]]
 
 
 class EncoderChanges:
-    """Requested changes and the background work for them; `run` runs a piece of work in a thread."""
+    """Requested changes and their background tasks; `run` runs a function in a thread."""
 
     def __init__(self, database: Database, encoders: Encoders, run: Run) -> None:
         self._database, self._encoders, self._run = database, encoders, run
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._wanted: set[str] = set()  # whose requests no task has seen yet
+        self._wanted: set[str] = set()  # users with requests that no task has seen yet
 
     def request(self, key: str, encoder: str | None) -> int:
         """Request an encoder for a user; None: the first image decides. Return the version.
 
-        The present encoder cancels a change in progress. Without images the encoder changes at once.
+        A request of the present encoder cancels a change in progress. Without images the encoder changes immediately.
         """
         with self._database.write() as db:
             db.execute("DELETE FROM encoder_change WHERE session = ?", (key,))
@@ -50,7 +50,7 @@ class EncoderChanges:
             return touch(db, key, is_support=False)
 
     def status(self, key: str) -> EncoderChange | None:
-        """The change that is in progress or has failed; None if there is none."""
+        """Return the change that is in progress or failed; None if there is none."""
         with self._database.snapshot() as db:
             row = db.execute("SELECT encoder, problem FROM encoder_change WHERE session = ?", (key,)).fetchone()
             if row is None:
@@ -60,18 +60,18 @@ class EncoderChanges:
             return EncoderChange(row["encoder"], n_done, n, row["problem"])
 
     def resume(self) -> None:
-        """Resume the changes that were in progress when the server stopped."""
+        """Resume all changes that were in progress when the server stopped."""
         for row in self._database.read("SELECT session FROM encoder_change WHERE problem IS NULL"):
             self.start(row["session"])
 
     def start(self, key: str) -> None:
-        """Start the background work for the change that a user has requested, if there is one."""
+        """Start the background task for the requested change of a user, if there is one."""
         self._wanted.add(key)
         if key not in self._tasks:
             self._tasks[key] = asyncio.get_running_loop().create_task(self._work(key))
 
     def stop(self) -> None:
-        """Stop the background work; a restarted server resumes it."""
+        """Cancel the background tasks; a restarted server resumes them."""
         for task in self._tasks.values():
             task.cancel()
 
@@ -81,14 +81,14 @@ class EncoderChanges:
                 self._wanted.discard(key)
                 while await self._run(OWNER, lambda: self._step(key)):
                     pass
-        except Exception as error:  # nobody awaits this task: the user gets a sentence, the log the rest
+        except Exception as error:  # nothing awaits this task; the user gets a message, the log the details
             logging.getLogger("mirrorshot.serve").error("an encoder could not be changed", exc_info=error)
             self._fail(key, str(error) if isinstance(error, MirrorshotError) else _FAILED)
         finally:
             del self._tasks[key]
 
     def _step(self, key: str) -> bool:
-        """Encode one image, or exchange the embeddings after the last one; return whether there is more to do."""
+        """Encode one image, or swap the embeddings after the last one; return whether there is more to do."""
         found = self._next(key)
         if found is None:
             return self._finish(key)
@@ -101,7 +101,7 @@ class EncoderChanges:
         return True
 
     def _next(self, key: str) -> tuple[str, int, bytes] | None:
-        """Encoder, id and copy of the next image to encode; its preview if it was stored without a copy."""
+        """Return encoder, id and copy (or else preview) of the next image to encode."""
         query = (
             "SELECT encoder_change.encoder, picture.id, ifnull(copy.image, picture.preview) FROM encoder_change "
             "JOIN picture USING (session) LEFT JOIN copy ON copy.picture = picture.id LEFT JOIN encoded ON "
@@ -112,7 +112,7 @@ class EncoderChanges:
         return (str(rows[0][0]), int(rows[0][1]), bytes(rows[0][2])) if rows else None
 
     def _finish(self, key: str) -> bool:
-        """Exchange the embeddings, unless an image was added in the meantime; return whether there is more to do."""
+        """Swap the embeddings, unless an image was added in the meantime; return whether there is more to do."""
         with self._database.write() as db:
             row = db.execute(
                 "SELECT encoder FROM encoder_change WHERE session = ? AND problem IS NULL", (key,)
@@ -146,7 +146,7 @@ def _present(db: sqlite3.Connection, key: str) -> str | None:
 
 
 def _exchange(db: sqlite3.Connection, key: str, encoder: str) -> None:
-    """Keep the present embeddings for later, and take those of another encoder."""
+    """Store the present embeddings, and replace them by those of another encoder."""
     own = "SELECT id FROM picture WHERE session = ?"
     db.execute(
         "INSERT OR REPLACE INTO encoded SELECT id, ?, embedding FROM picture WHERE session = ?",

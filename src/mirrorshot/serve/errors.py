@@ -1,4 +1,4 @@
-"""Errors of requests: a status, and a sentence that says what was expected, what was got, and what to do."""
+"""Errors of requests: an HTTP status and a message."""
 
 import errno
 import logging
@@ -9,12 +9,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RequestError(MirrorshotError):
-    """A request that cannot be served.
-
-    Attributes:
-        status: of HTTP.
-        retry_after: seconds after which the same request may succeed; None if that is not known.
-    """
+    """A request cannot be served; `retry_after` is the number of seconds after which it may succeed, if known."""
 
     def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -22,29 +17,29 @@ class RequestError(MirrorshotError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of the answer."""
+        """Additional headers of the answer."""
         return {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
 
 
 def not_found(what: str, number: object) -> RequestError:
-    """Nothing of this user has that id; whether another user has it stays secret."""
+    """Return the error for an id that is not one of this user, whether or not another user has it."""
     return RequestError(
         404, f"Expected the id of one of your {what}, but got {number}. GET /api/session has all that there are."
     )
 
 
 def unknown_session() -> RequestError:
-    """The session does not exist (any more)."""
+    """Return the error for a session that does not exist or was deleted."""
     return RequestError(401, "Expected the id of a session that this server knows. Begin one with POST /api/sessions.")
 
 
 def too_many(what: str, limit: int) -> RequestError:
-    """A bound is reached."""
+    """Return the error for a reached limit."""
     return RequestError(409, f"Expected at most {limit} {what}, but that is how many you have. Remove some first.")
 
 
 def disk_failed(error: OSError) -> RequestError:
-    """The disk refuses. The log gets the details, among them paths; the client does not."""
+    """Return the error for a failed disk. The details, with paths, are only logged."""
     logging.getLogger("mirrorshot.serve").error("the disk failed", exc_info=error)
     if error.errno in _NO_ROOM:
         return RequestError(
@@ -54,6 +49,6 @@ def disk_failed(error: OSError) -> RequestError:
 
 
 def database_failed(error: Exception) -> RequestError:
-    """The database refuses."""
+    """Return the error for a failed database."""
     logging.getLogger("mirrorshot.serve").error("the database failed", exc_info=error)
     return RequestError(503, f"Expected the database to answer, but got: {error}. Ask the operator of the server.")

@@ -1,4 +1,4 @@
-"""Classifiers of many users: fitted when they are needed, kept while there is room."""
+"""Classifiers of users, fitted on demand and cached."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ from mirrorshot.tool.priors import with_prior
 class Fitted(NamedTuple):
     """A model, and the `support`, encoder (identity) and example ids that it was fitted on.
 
-    `told` keeps its answers about stored images by their ids: they stay the same until the examples change.
+    `told` caches its answers about stored images by their ids; they are valid until the examples change.
     """
 
     support: int
@@ -34,20 +34,17 @@ class Fitted(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Approximate size in memory: two triangular matrices for each class, the embeddings, and the answers."""
+        """Approximate size in memory: two matrices for each class, embeddings and answers."""
         (n, d), n_classes = self.model.embeddings.shape, len(self.model.classes)
         return int(8 * (2 * n_classes * n * n + 3 * n * d) + len(self.told) * (1000 + 650 * n_classes) + 2**14)
 
 
 def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before: Fitted | None = None) -> Fitted:
-    """Fit a model on the examples of a user; without any there is no encoder.
+    """Fit a model on the examples of a user; `encoder` is None if there are none.
 
-    If little has changed since the model `before` of this user, that is brought up to date, which is quicker. Each step
-    is proven or solved anew (`FewShotClassifier.start_`), so probabilities are those of a fit to 1e-6; the examples are
-    in another order.
-
-    Raises:
-        RequestError: fewer than two classes have examples.
+    If few examples have changed since the user's model `before`, that one is updated, which is faster. Each edit is
+    verified or solved again (`FewShotClassifier.start_`), so the probabilities are those of a new fit to 1e-6. The
+    order of the examples differs.
     """
     n_classes = len(set(rows.labels))
     if n_classes < 2 or encoder is None:
@@ -65,10 +62,7 @@ def fit(rows: Rows, encoder: Encoder | None, parameters: dict[str, Any], before:
 
 
 def _update(before: Fitted, rows: Rows) -> tuple[Learned, Rows] | None:
-    """Bring an earlier classifier up to date; return it with the examples in its order.
-
-    None if so much has changed that fitting anew is quicker.
-    """
+    """Update an earlier classifier; return it with the examples in its order, or None if a new fit is faster."""
     if before.encoder != rows.encoder:
         return None
     old = dict(zip(before.ids, before.model.labels, strict=True))
@@ -89,7 +83,7 @@ def _update(before: Fitted, rows: Rows) -> tuple[Learned, Rows] | None:
 
 
 class Cache:
-    """The most recently used models, up to a number of bytes but at least one, and a lock for each user."""
+    """The most recently used models, limited in bytes but at least one, and a lock for each user."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -98,11 +92,11 @@ class Cache:
         self._change = threading.Lock()
 
     def turn(self, key: str) -> asyncio.Lock:
-        """The lock of a user: two requests of one user do not fit the same model twice."""
+        """Return the lock of a user, so that two requests do not fit the same model."""
         return self._turns.setdefault(key, asyncio.Lock())
 
     def get(self, key: str, support: int) -> Fitted | None:
-        """The model of a user, if it was fitted on these examples."""
+        """Return the model of a user if it was fitted on these examples."""
         with self._change:
             found = self._fitted.get(key)
             if found is None or found.support != support:
@@ -111,19 +105,19 @@ class Cache:
             return found
 
     def earlier(self, key: str) -> Fitted | None:
-        """The last model of a user, whatever its examples."""
+        """Return the latest model of a user, whatever its examples."""
         with self._change:
             return self._fitted.get(key)
 
     def put(self, key: str, fitted: Fitted) -> None:
-        """Keep a model."""
+        """Store a model."""
         with self._change:
             self._fitted[key] = fitted
             self._fitted.move_to_end(key)
         self.shrink()
 
     def shrink(self) -> None:
-        """Drop the least recently used models beyond the bound; models grow by their answers."""
+        """Drop the least recently used models beyond the limit; cached answers make models larger."""
         with self._change:
             while len(self._fitted) > 1 and sum(found.n_bytes for found in self._fitted.values()) > self._max_bytes:
                 self._fitted.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers, as JSON."""
+"""JSON bodies of requests and answers."""
 
 from typing import Annotated, Literal
 
@@ -9,21 +9,21 @@ from mirrorshot.serve.records import EncoderChange, Picture
 from mirrorshot.types import InvalidInputError
 
 MAX_LABEL = 60
-NONE = "none of these"  # label of images that no class fits
-MAX_CHANGES = 700  # as many images as a user has by default
-_MAX_ID = 2**53 - 1  # the largest integer that every JSON reader understands
+NONE = "none of these"  # label of images of none of the classes
+MAX_CHANGES = 700  # default number of images that a user may have
+_MAX_ID = 2**53 - 1  # largest integer that every JSON reader represents exactly
 
 Id = Annotated[int, Field(ge=1, le=_MAX_ID, strict=True)]
 Verdict = Literal["sure", "unsure", "none"]
 
 
 def is_none(label: object) -> bool:
-    """Whether a label says that an image is of none of the classes, in any case of its letters."""
+    """Return whether a label, in upper or lower case, means none of the classes."""
     return isinstance(label, str) and label.strip().casefold() == NONE
 
 
 def checked_label(name: object) -> str:
-    """A name of a class: printable text without space around it."""
+    """Return the name of a class as printable text without surrounding space."""
     return checked_class_name(name, max_length=MAX_LABEL)
 
 
@@ -53,7 +53,7 @@ class ClassName(_Body):
 
 
 class Place(_Body):
-    """The class of an image; null: not labelled."""
+    """The class of an image; null: unlabelled."""
 
     class_id: Id | None
 
@@ -74,31 +74,31 @@ class Change(_Body):
 
 
 class Changes(_Body):
-    """Changes of which all are made, or none."""
+    """Changes of images. Either all of them are made, or none."""
 
     changes: Annotated[list[Change], Field(min_length=1, max_length=MAX_CHANGES)]
 
 
 class EncoderName(_Body):
-    """An encoder that this server has, or "auto", as long as there is no image: the first one decides."""
+    """An encoder of this server; or "auto" while there are no images: the first image then decides."""
 
     name: Annotated[str, Field(max_length=200)]
 
 
 class Problem(BaseModel):
-    """The reason why a request was not served: what was expected, what was got, what to do."""
+    """Why a request failed: what was expected, what was got, and what to do."""
 
     error: str
 
 
 class Done(BaseModel):
-    """The change is on the disk."""
+    """The change is stored on the disk. `version` counts the changes of the user."""
 
     version: int
 
 
 class Health(BaseModel):
-    """State of the server, and whether it knows your cookies."""
+    """State of the server: whether you need its token, and whether it knows your session cookie."""
 
     is_running: bool
     needs_token: bool
@@ -106,20 +106,20 @@ class Health(BaseModel):
 
 
 class NewSession(BaseModel):
-    """A new user. The id is a secret: send it as `Authorization: Bearer ID`, or let the cookie do so."""
+    """A new user. The session id is a secret: send it as `Authorization: Bearer ID`, or let the cookie do so."""
 
     session: str
 
 
 class NewClass(BaseModel):
-    """A class was made."""
+    """The new class."""
 
     id: int
     name: str
 
 
 class ClassInfo(NewClass):
-    """A class of the user."""
+    """A class, and the number of its examples."""
 
     n_examples: int
 
@@ -127,7 +127,7 @@ class ClassInfo(NewClass):
 class NewPicture(BaseModel):
     """The image is stored, or (`is_new` is false) was stored before.
 
-    `encoder` has encoded it, `best` is the encoder that is made for such images.
+    `encoder` is the encoder of your images, `best` the one that suits this image best.
     """
 
     id: int
@@ -139,7 +139,7 @@ class NewPicture(BaseModel):
 
 
 class Imported(BaseModel):
-    """Labels were read: how many images have one now, how many lines fit no image, and names of some of these."""
+    """The number of images that got a label of each kind; the number of lines that fit no image, and some names."""
 
     version: int
     n_examples: int
@@ -160,7 +160,7 @@ class Bounds(BaseModel):
 
 
 class EncoderState(BaseModel):
-    """The encoder (null until the first image), those of this server, and the change in progress or that has failed."""
+    """Your encoder (null until the first image), those of this server, and a change that is in progress or failed."""
 
     encoder: str | None
     encoders: list[str]
@@ -168,10 +168,10 @@ class EncoderState(BaseModel):
 
 
 class Overview(BaseModel):
-    """Everything that a user has. `is_ready`: two classes have examples, so there are answers.
+    """All data of a user. `is_ready`: at least two classes have examples, so there are answers.
 
-    `user` tells sessions apart and is no secret. `version` counts changes, `support` those of examples; answers say
-    which `support` they come from.
+    `user` identifies the session and is not secret. `version` counts all changes, `support` those that change the
+    classifier; answers name the `support` that they come from.
     """
 
     user: str
@@ -194,7 +194,7 @@ class Share(BaseModel):
 
 
 class Answer(BaseModel):
-    """The answer of the classifier about an image.
+    """Answer of the classifier about an image.
 
     `verdict` is "none" for an image unlike all examples, "sure" if the probability is at least 0.8 and `labels` has one
     class (or is null: too few examples), and "unsure" otherwise.
@@ -215,13 +215,13 @@ class Answer(BaseModel):
 
 
 class PictureAnswer(Answer):
-    """An answer about a stored image."""
+    """Answer of the classifier about a stored image."""
 
     picture_id: int
 
 
 class Suspect(BaseModel):
-    """An example whose label the other examples contradict."""
+    """An example whose label the other examples contradict: the label, its probability, and the suggested one."""
 
     picture_id: int
     label: str
@@ -230,7 +230,7 @@ class Suspect(BaseModel):
 
 
 class Answers(BaseModel):
-    """Answers about all unlabelled images, which of them to label next, and labels that look wrong."""
+    """Answers about all unlabelled images, the image to label next, and examples whose label may be wrong."""
 
     support: int
     answers: list[PictureAnswer]
@@ -239,7 +239,7 @@ class Answers(BaseModel):
 
 
 class Bin(BaseModel):
-    """Predictions whose confidence lies between `low` and `high`."""
+    """The `n` predictions with a confidence between `low` and `high`: mean confidence and accuracy."""
 
     low: float
     high: float
@@ -249,7 +249,7 @@ class Bin(BaseModel):
 
 
 class Checked(BaseModel):
-    """An example predicted from the others: the highest probability, and whether it is that of its own class."""
+    """An example, predicted from the others: the highest probability, and whether its class is right."""
 
     picture_id: int
     probability: float
@@ -257,7 +257,7 @@ class Checked(BaseModel):
 
 
 class Calibration(BaseModel):
-    """Each example predicted from the others: are the probabilities right?
+    """Calibration of the probabilities, when each example is predicted from the others.
 
     Examples that are the only one of their class are left out. `ece` is the expected calibration error.
     """

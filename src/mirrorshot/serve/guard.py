@@ -1,6 +1,6 @@
-"""Checks that every request passes first: host, token, origin, size, session, budget; and the headers of every answer.
+"""Checks of every request (host, token, origin, size, session, budget), and headers of every answer.
 
-Plain ASGI, because it has to decide before a body is read.
+Plain ASGI middleware, because it decides before the body is read.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ UPLOADS = ("/api/examples", "/api/pool", "/api/predict")
 LABELS = "/api/labels"
 _READS = ("GET", "HEAD", "OPTIONS")
 _WITH_BODY = ("POST", "PUT", "PATCH")
-_OPEN = ("/api/login", "/api/health")  # need no token
+_OPEN = ("/api/login", "/api/health")  # without a token
 _WITHOUT_SESSION = (*_OPEN, "/api/sessions")
 _HEADERS = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -41,10 +41,10 @@ _HEADERS = {
 
 
 class Guard:
-    """Lets requests pass that are allowed, with a body that is complete and small enough.
+    """Middleware that refuses requests, or passes them on with a complete body.
 
-    `find_user` finds the user of a request by its headers, before the body is read. Routes get the user as `session` in
-    the state of the request.
+    `find_user` finds the user by the headers, before the body is read. Routes get the user as `session` in the state of
+    the request.
     """
 
     def __init__(self, app: App, settings: Settings, door: Door, find_user: FindUser) -> None:
@@ -52,7 +52,7 @@ class Guard:
         self._budget = Budget(settings.limits)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Check one request, and pass it on or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -71,7 +71,7 @@ class Guard:
             stopping = RequestError(503, "Expected the server to run, but it is being stopped. Send it again later.")
             await _refuse(stopping, scope, receive, send)
         except ConnectionResetError:
-            return  # the client has gone
+            return  # the client closed the connection
 
     async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
         headers, address, limits = Headers(scope=scope), client_address(scope), self._settings.limits
@@ -86,7 +86,7 @@ class Guard:
             await self._app(scope, receive, send)
 
     def _check(self, scope: Any, headers: Headers, address: str) -> int:
-        """Refuse by the headers alone; returns the number of bytes that the body may have."""
+        """Refuse a request by its headers; return the limit of the body in bytes."""
         check_host(headers, self._settings)
         needs_token = scope["path"].startswith("/api/") and scope["path"] not in _OPEN
         if needs_token and not self._door.is_open(headers, address):
@@ -112,14 +112,14 @@ class Guard:
 
 
 def body_limit(path: str, method: str, limits: Limits) -> int:
-    """Bytes that the body of a request may have."""
+    """Return the limit of the body of a request in bytes."""
     if method != "POST":
         return limits.json_bytes
     return limits.upload_bytes if path in UPLOADS else limits.labels_bytes if path == LABELS else limits.json_bytes
 
 
 async def read_body(receive: Receive, limit: int, limits: Limits, reserve: Reserve) -> bytes:
-    """Read a body that comes fast enough and is small enough; every part of it is reserved first."""
+    """Read a body within the limits of size and time; reserve each part before it is kept."""
     parts, n, began = [], 0, asyncio.get_running_loop().time()
     while True:
         left = began + limits.body_seconds + n / limits.body_rate - asyncio.get_running_loop().time()
@@ -144,7 +144,7 @@ async def read_body(receive: Receive, limit: int, limits: Limits, reserve: Reser
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that returns a body which was read already, and then goes on."""
+    """Return a `receive` that first returns a body that was read already."""
     given = [body]
 
     async def again() -> Message:
@@ -173,7 +173,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def check_host(headers: Headers, settings: Settings) -> None:
-    """Refuse names of other servers: a page elsewhere could make its name mean this machine."""
+    """Refuse other host names, against DNS rebinding: another site may let its name resolve to this machine."""
     host = headers.get("host", "")
     name = host[: host.rfind(":")] if host.rfind(":") > host.rfind("]") else host
     if settings.allowed_hosts is not None and name.lower() not in settings.allowed_hosts:
@@ -185,7 +185,7 @@ def check_host(headers: Headers, settings: Settings) -> None:
 
 
 def check_origin(headers: Headers) -> None:
-    """Refuse changes that another server's page requests in the name of a user."""
+    """Refuse changes that a page of another site requests (CSRF)."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     is_foreign = origin is not None and origin.partition("://")[2] != headers.get("host", "")
     if is_foreign or site not in (None, "same-origin", "none"):
@@ -195,7 +195,7 @@ def check_origin(headers: Headers) -> None:
 
 
 def check_length(headers: Headers, limit: int) -> None:
-    """Refuse a body by its headers, before any of it is read."""
+    """Refuse a body by its headers."""
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise RequestError(415, "Expected a body that is not compressed, but got one that is. Send it as it is.")
     length = headers.get("content-length")
@@ -210,5 +210,5 @@ def _too_large(limit: int, got: str) -> RequestError:
 
 
 def client_address(scope: Any) -> str:
-    """Address that a request comes from."""
+    """Return the address of the client, or an empty string."""
     return str(scope["client"][0]) if scope.get("client") else ""

@@ -1,4 +1,4 @@
-"""Images of users: from the bytes of a request to an embedding and a preview. Worker processes decode them."""
+"""Images of users: decoding in worker processes, embeddings, previews and copies."""
 
 import hashlib
 import io
@@ -24,22 +24,16 @@ from mirrorshot.tool.encoding import thumbnail
 from mirrorshot.tool.priors import is_prior_of
 from mirrorshot.types import DataError
 
-PREVIEW = 128  # pixels of a side
-_COPY = 320  # pixels of the shorter side of copies
+PREVIEW = 128  # side in pixels
+_COPY = 320  # shorter side of copies in pixels
 _MAX_NAME = 120
-N_WORKERS = 2  # images that are decoded and encoded at a time; each may take some hundred megabytes
+N_WORKERS = 2  # images that are decoded and encoded in parallel; each may need some hundred megabytes
 
 
 class Encoders:
-    """The encoders that users of this server may choose from.
+    """The encoders that users of this server may choose from; with a `model` only its encoder.
 
-    Args:
-        names: encoders that are part of the package, or that the operator of the server trusts.
-        model: if given, its encoder is the only one.
-        download: whether weights may be fetched.
-
-    Raises:
-        DataError: the model is not one of images.
+    Operators of the server have to trust encoders in `names` that are not part of the package.
     """
 
     def __init__(self, names: tuple[str, ...] = ("glyphs", "pixels"), model: Model | None = None, *, download: bool):
@@ -48,24 +42,20 @@ class Encoders:
             if encoder.kind != "picture":
                 raise DataError(f"Expected a model of images, but got one of {encoder.kind}s. Fit one on images.")
         self._by_identity = {identity(encoder): encoder for encoder in made}
-        # images that version 0.1 encoded stay comparable with new ones of their session
+        # sessions of version 0.1 keep their encoder
         former = [Glyphs(even_light=False)] if "glyphs" in self.identities else []
         self._known = {identity(encoder): encoder for encoder in (*former, *made)}
-        self._turns = {name: threading.Lock() for name in self._known}  # users' encoders may know no threads
+        self._turns = {name: threading.Lock() for name in self._known}  # users' encoders may not be thread-safe
         for name in self._by_identity:
             self.encode(name, Image.new("RGB", (8, 8), "white"))
 
     @property
     def identities(self) -> dict[str, str]:
-        """Identities by name."""
+        """Identities of the encoders by name."""
         return {encoder.name: key for key, encoder in self._by_identity.items()}
 
     def get(self, encoder: str) -> Encoder:
-        """The encoder of that identity.
-
-        Raises:
-            RequestError: the server was started with others.
-        """
+        """Return the encoder of an identity, or raise a `RequestError` if the server was started without it."""
         if encoder not in self._known:
             raise RequestError(
                 409,
@@ -75,21 +65,21 @@ class Encoders:
         return self._known[encoder]
 
     def decide(self, image: Image.Image) -> str:
-        """Identity of the encoder for a user whose first image this is: for characters, or else the first other one."""
+        """Return the identity of the encoder for a user's first image: `glyphs` for characters, or the first other."""
         if len(self._by_identity) == 1:
             return next(iter(self._by_identity))
         other = next(name for name in self.identities if name != "glyphs")
         return self.identities[choose_encoder([image], other).name]
 
     def encode(self, encoder: str, image: Image.Image) -> NDArray[Any]:
-        """Embedding (D,) of an image."""
+        """Return the embedding (D,) of an image."""
         known = self.get(encoder)
         with self._turns[encoder]:
             return np.asarray(known.encode([image])[0])
 
 
 class Received(NamedTuple):
-    """A decoded image as it is stored, the identity of its encoder, and of the encoder that is made for such images."""
+    """An image to store, and the identities of its encoder and of the encoder that suits it best."""
 
     encoder: str
     new: New
@@ -97,7 +87,7 @@ class Received(NamedTuple):
 
 
 def identity(encoder: Encoder) -> str:
-    """Name and settings in one word: embeddings may be compared if it is the same.
+    """Return the name and a hash of the settings; embeddings of equal identities are comparable.
 
     Example:
         >>> identity(make_encoder("pixels"))
@@ -108,16 +98,12 @@ def identity(encoder: Encoder) -> str:
 
 
 def name_of(encoder: str) -> str:
-    """The name in an identity."""
+    """Return the name in an identity."""
     return encoder.partition("#")[0]
 
 
 def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, content: bytes, name: str) -> Received:
-    """Decode, encode and shrink an image.
-
-    Raises:
-        RequestError: it is no image, it is damaged, it exceeds a limit, or the server is stopping.
-    """
+    """Decode, encode and copy an image, or raise a `RequestError`."""
     try:
         image, preview = workers.decode(content)
     except ClosedError as error:
@@ -133,9 +119,9 @@ def receive(workers: DecodeWorkers, encoders: Encoders, encoder: str | None, con
 
 
 def make_copy(image: Image.Image) -> bytes:
-    """A file from which the image can be encoded anew: small images without loss, others as JPEG of 320 pixels.
+    """Return a small copy for other encoders: images of up to 128 x 128 pixels as PNG, others as JPEG.
 
-    320 is the shorter side, more than networks look at; the longer side has at most twice as many.
+    The shorter side has at most 320 pixels, more than networks use, and the longer one at most 640.
     """
     width, height = image.size
     scale = min(1.0, _COPY / min(width, height), 2 * _COPY / max(width, height))
@@ -150,12 +136,12 @@ def make_copy(image: Image.Image) -> bytes:
 
 
 def read_previews(previews: list[bytes]) -> NDArray[np.uint8]:
-    """Previews as the thumbnails of a model."""
+    """Convert previews to the thumbnails of a model."""
     return np.stack([thumbnail(Image.open(io.BytesIO(preview))) for preview in previews])
 
 
 def plain_name(name: str) -> str:
-    r"""A file name as text for people: its last part, harmless, not too long. It never names a file here.
+    r"""Return the last part of a file name as harmless, short text, which is only shown.
 
     Example:
         >>> plain_name("../../etc/pass\x00wd")
@@ -167,12 +153,7 @@ def plain_name(name: str) -> str:
 
 
 def examples_of(model: Model, limits: Limits) -> tuple[str, dict[str, Any], list[tuple[str, New]]]:
-    """Encoder, parameters and labelled examples of a model, for new users.
-
-    Raises:
-        DataError: the kernel has no name, the prior is not that of the encoder, or there are more classes or examples
-            than the limits allow.
-    """
+    """Return encoder, parameters and labelled examples of a model, for new users."""
     parameters = model.learned.settings._asdict()
     if not isinstance(parameters["kernel"], str):
         raise DataError("Expected a model with a kernel that has a name, but got one that was made by hand.")

@@ -1,6 +1,6 @@
 """Files of labels: CSV, JSON, and the JSON of Label Studio.
 
-A line names an image by its name, and by a hash of its preview where the file has one; images are not in the file.
+The files identify images by name and, if possible, by a hash of the preview; they do not contain images.
 """
 
 import csv
@@ -26,11 +26,11 @@ FILES = {"json": "labels.json", "csv": "labels.csv", "label-studio": "label-stud
 _COLUMNS = ("name", "label", "how", "answer", "probability", "digest")
 _KIND, _VERSION = "mirrorshot-labels", 1
 _MAX_LINES = 2000
-_UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the names of uploaded files
+_UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # prefix of Label Studio for the names of uploaded files
 
 
 class Label(NamedTuple):
-    """The label of an image: its name, the hash of its preview or "", the class, and how it was given ("": unknown)."""
+    """Label of an image: name, hash of the preview or "", class, and kind of the label ("": unknown)."""
 
     name: str
     digest: str
@@ -39,7 +39,7 @@ class Label(NamedTuple):
 
 
 def write_labels(form: Format, contents: Contents, digests: Mapping[int, str], answers: Mapping[int, Answer]) -> bytes:
-    """All images with their labels and, where there are any, the answers of the classifier."""
+    """Return a file of all images with their labels and the answers of the classifier."""
     names = unique_names([picture.name for picture in contents.pictures])
     rows = [
         _row(picture, name, contents.classes, digests.get(picture.id, ""), answers.get(picture.id))
@@ -71,7 +71,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _task(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A task of Label Studio, for a labelling interface with `Image name="image"` and `Choices name="choice"`."""
+    """Task of Label Studio, for a labelling interface with `Image name="image"` and `Choices name="choice"`."""
 
     def result(label: str) -> list[dict[str, Any]]:
         return [{"from_name": "choice", "to_name": "image", "type": "choices", "value": {"choices": [label]}}]
@@ -83,11 +83,7 @@ def _task(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_labels(content: bytes, kind: str) -> list[Label]:
-    """Read a file of labels: `text/csv`, or else JSON of this program or of Label Studio (also its JSON-MIN).
-
-    Raises:
-        RequestError: it is something else, or has too many lines.
-    """
+    """Read a file of labels: CSV if `kind` is `text/csv`, else JSON of this program or of Label Studio."""
     try:
         text = decode_text(content)
         found = _from_csv(text) if kind == "text/csv" else _from_json(json.loads(text))
@@ -117,7 +113,7 @@ def _checked(name: Any, digest: Any, label: Any, how: Any) -> Label:
     try:
         if is_none(label):
             return Label(name, digest, NONE, "none")
-        return Label(name, digest, checked_label(label), "" if how == "none" else how)  # somebody has edited the label
+        return Label(name, digest, checked_label(label), "" if how == "none" else how)  # the label was edited
     except InvalidInputError as error:
         raise ValueError(str(error)) from error
 
@@ -133,7 +129,7 @@ def _from_csv(text: str) -> Iterable[tuple[Any, Any, Any, Any]]:
 
 
 def _plain(cell: str) -> str:
-    """A cell without the apostrophe that `csv_cell` puts before text that looks like a formula."""
+    """Remove the apostrophe that `csv_cell` puts before text that looks like a formula."""
     return cell[1:] if cell.startswith("'") and csv_cell(cell[1:]) == cell else cell
 
 
@@ -163,9 +159,9 @@ def _last(path: str) -> str:
 def match(
     labels: Sequence[Label], pictures: Sequence[Picture], digests: Mapping[int, str]
 ) -> tuple[dict[int, Label], list[str]]:
-    """Find the image of each label: by its hash, by its name, and by the name without the prefix of Label Studio.
+    """Find the image of each label by hash, by name, or by name without the prefix of Label Studio.
 
-    Returns labels by the ids of their images, and the names of those that fit none.
+    Return labels by the ids of their images, and the names of labels without an image.
     """
     names = unique_names([picture.name for picture in pictures])
     by_name = {name: picture.id for picture, name in zip(pictures, names, strict=True)}

@@ -18,18 +18,18 @@ _PICTURES = (
 
 
 class Reader:
-    """Reads what the store has written. Every query names the user it is for."""
+    """Reads the data of a user. Every query is restricted to one user."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def find(self, key: str) -> Session | None:
-        """The user of that key."""
+        """Return the user of a key; None if there is none."""
         rows = self.database.read("SELECT * FROM session WHERE key = ?", (key,))
         return _session(rows[0]) if rows else None
 
     def contents(self, key: str) -> Contents:
-        """Everything that a user has, without embeddings and previews."""
+        """Return all data of a user except embeddings and previews."""
         with self.database.snapshot() as db:
             session = db.execute("SELECT * FROM session WHERE key = ?", (key,)).fetchone()
             if session is None:
@@ -40,7 +40,7 @@ class Reader:
         return Contents(_session(session), {row["id"]: row["name"] for row in classes}, pictures)
 
     def rows(self, key: str, *, labelled: bool, with_previews: bool = False) -> Rows:
-        """Embeddings of the labelled or of the unlabelled images, in the order in which they came."""
+        """Return the labelled or the unlabelled images with their embeddings, in the order of their ids."""
         preview = "picture.preview" if with_previews else "x''"
         kind = "NOT NULL" if labelled else "NULL"
         with self.database.snapshot() as db:
@@ -58,17 +58,17 @@ class Reader:
         return Rows(session["support"], session["encoder"], ids, names, labels, array, previews)
 
     def decided(self, key: str) -> set[int]:
-        """Ids of the unlabelled images for which the user has accepted an answer."""
+        """Return the ids of the images for which the user has accepted an answer."""
         query = "SELECT picture.id FROM picture JOIN accepted ON accepted.picture = picture.id WHERE session = ?"
         return {int(row["id"]) for row in self.database.read(query, (key,))}
 
     def digests(self, key: str) -> dict[int, str]:
-        """A hash of each image's preview, by id; equal for equal images."""
+        """Return a hash of each image's preview, by id."""
         rows = self.database.read("SELECT id, preview FROM picture WHERE session = ?", (key,))
         return {int(row["id"]): hashlib.sha256(row["preview"]).hexdigest()[:32] for row in rows}
 
     def preview(self, key: str, picture_id: int) -> bytes:
-        """The small JPEG file of an image."""
+        """Return the preview of an image, a JPEG file."""
         rows = self.database.read("SELECT preview FROM picture WHERE id = ? AND session = ?", (picture_id, key))
         if not rows:
             raise not_found("images", picture_id)

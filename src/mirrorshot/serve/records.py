@@ -1,4 +1,4 @@
-"""Records of the store: users, their images, and embeddings."""
+"""Records of the database: users, images and embeddings."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 class Session(NamedTuple):
     """A user."""
 
-    key: str  # name of the session in the database; the session id cannot be found from it
-    version: int  # number of changes so far
-    support: int  # number of changes to labelled images; the classifier changes with it
-    encoder: str | None  # identity of the encoder; None until the first image
+    key: str  # hash of the session id
+    version: int  # number of changes
+    support: int  # number of changes that affect the classifier
+    encoder: str | None  # identity; None until the first image
     parameters: dict[str, Any]  # of the classifier
 
 
@@ -22,11 +22,11 @@ class Picture:
     """An image of a user.
 
     Attributes:
-        id: of the image.
-        name: as it was uploaded.
-        class_id: the class that it is an example of; null if it is not an example.
-        accepted_id: the class that the user has accepted for it; the classifier does not learn from it.
-        is_none: whether the user says that it is none of the classes.
+        id: id of the image.
+        name: name of the uploaded file.
+        class_id: class whose example the image is; null if it is not an example.
+        accepted_id: class that the user accepted as the answer; the classifier does not learn from it.
+        is_none: whether the user marked the image as none of the classes.
     """
 
     id: int
@@ -37,7 +37,7 @@ class Picture:
 
 
 class Contents(NamedTuple):
-    """Everything that a user has, at one moment."""
+    """All data of a user, except embeddings and previews."""
 
     session: Session
     classes: dict[int, str]
@@ -45,7 +45,7 @@ class Contents(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Images of a user, with embeddings (n, D). The label of an unlabelled image is "", previews are JPEG files."""
+    """Images of a user, with embeddings (n, D) and JPEG previews. The label of an unlabelled image is ""."""
 
     support: int
     encoder: str | None
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
     previews: list[bytes]
 
     def take(self, places: Sequence[int]) -> "Rows":
-        """Some of the images, in the given order."""
+        """Return the images at some indices, in that order."""
         return self._replace(
             ids=[self.ids[place] for place in places],
             names=[self.names[place] for place in places],
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
 
 
 class New(NamedTuple):
-    """An image to store: with a preview, and with a copy that other encoders can take (empty: none)."""
+    """An image to store: embedding, preview, and copy for other encoders (empty: none)."""
 
     name: str
     embedding: NDArray[Any]
@@ -77,13 +77,13 @@ class New(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EncoderChange:
-    """A change of the encoder in progress.
+    """A change of the encoder that is in progress or failed.
 
     Attributes:
-        encoder: the new one.
-        n_done: number of images that are encoded anew.
+        encoder: the new encoder.
+        n_done: number of images that it has encoded.
         n: number of all images.
-        problem: why the change has failed; null while it is in progress.
+        problem: why the change failed; null while it is in progress.
     """
 
     encoder: str

@@ -1,4 +1,4 @@
-"""Parts of requests that routes share: session, server, bodies by content type; and the documentation of errors."""
+"""Dependencies of the routes (session, service, bodies by content type) and documentation of errors."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -33,18 +33,18 @@ Problems = dict[int | str, dict[str, Any]]
 
 
 def problems(*statuses: int) -> Problems:
-    """Documentation of the errors of a route."""
+    """Return the documentation of the errors of a route."""
     shown = dict.fromkeys((*statuses, *_ALWAYS))
     return {status: {"model": forms.Problem, "description": _ERRORS[status]} for status in shown}
 
 
 def file_answer(media: str, *statuses: int) -> dict[str, Any]:
-    """Arguments of a route whose answer is a file."""
+    """Return arguments of a route whose answer is a file."""
     return {"responses": {**problems(*statuses), 200: {"content": {media: {}}}}, "response_class": Response}
 
 
 class Entrance(NamedTuple):
-    """The checks of new users. Names of cookies differ from server to server, because ports share cookies."""
+    """Checks of new users. Servers have different names of cookies, because all ports of a host share cookies."""
 
     door: Door
     arrivals: Rate
@@ -63,7 +63,6 @@ async def _service_of(request: Request) -> Service:
 
 
 async def _user_of(request: Request) -> Session:
-    """The user, as found by the guard."""
     user: Session | None = request.state.session
     if user is None:
         raise unknown_session()
@@ -71,13 +70,12 @@ async def _user_of(request: Request) -> Session:
 
 
 async def _image_of(request: Request) -> bytes:
-    """The body, if its content type is that of an image, which a form of another page cannot set without asking."""
+    """The body of an image's content type, which forms of other sites cannot set (CSRF)."""
     _content_type(request, "image/", "application/octet-stream")
     return await request.body()
 
 
 async def _labels_of(request: Request) -> tuple[bytes, str]:
-    """The body and its content type, if that is one of a file of labels."""
     kind = _content_type(request, *LABEL_MEDIA)
     return await request.body(), kind
 
@@ -87,7 +85,7 @@ async def _check_json(request: Request) -> None:
 
 
 def _content_type(request: Request, *accepted: str) -> str:
-    """The content type of the body, which has to be one of these; `image/` stands for all that begin so."""
+    """Return the content type of the body, one of `accepted`; `image/` accepts all that begin with it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in accepted and not any(kind.startswith(one) for one in accepted if one.endswith("/")):
         raise RequestError(
@@ -115,13 +113,13 @@ UPLOAD: dict[str, Any] = {
 
 
 def session_id_of(headers: Headers, cookie: str) -> str:
-    """The session id of a request: that of the bearer, or else that of the cookie."""
+    """Return the session id of a request, from the bearer token or else from the cookie."""
     kind, _, bearer = headers.get("authorization", "").partition(" ")
     return bearer.strip() if kind.lower() == "bearer" else cookies(headers).get(cookie, "")
 
 
 def set_cookie(request: Request, response: Response, name: str, value: str) -> None:
-    """Set a cookie for a year, which scripts cannot read."""
+    """Set a cookie for a year that scripts cannot read."""
     response.set_cookie(
         name, value, max_age=_YEAR, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
     )

@@ -1,4 +1,4 @@
-"""The paths of the API. Each reads a request, asks the service, and answers."""
+"""Routes of the API. Docstrings of routes are shown in its documentation, `/docs`."""
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
@@ -34,7 +34,7 @@ router = APIRouter(prefix="/api")
 
 @router.get("/health", tags=["server"], responses=problems(429))
 async def health(request: Request, service: Server, gate: Gate) -> forms.Health:
-    """Whether the server runs, whether it wants a token from you, and whether it knows your cookie."""
+    """Check that the server runs, whether you need its token, and whether it knows your session cookie."""
     known = gate.door.is_open(request.headers, client_address(request.scope))
     session_id = cookies(request.headers).get(gate.session_cookie, "")
     found = await service.find_session(session_id) if known and session_id else None
@@ -43,7 +43,7 @@ async def health(request: Request, service: Server, gate: Gate) -> forms.Health:
 
 @router.post("/login", tags=["users"], responses=problems(403, 415, 422, 429), dependencies=JSON)
 async def login(request: Request, response: Response, gate: Gate, body: forms.Login) -> forms.Done:
-    """Show the token of the server once, and get a cookie for it."""
+    """Send the token of the server and get a cookie that replaces it."""
     if not gate.door.knows(body.token, client_address(request.scope)):
         raise RequestError(403, "Expected the token of this server, but got another one. Look for typing errors.")
     set_cookie(request, response, gate.token_cookie, gate.door.proof)
@@ -52,7 +52,7 @@ async def login(request: Request, response: Response, gate: Gate, body: forms.Lo
 
 @router.post("/sessions", status_code=201, tags=["users"], responses=problems(403, 429, 503, 507))
 async def begin(request: Request, response: Response, service: Server, gate: Gate) -> forms.NewSession:
-    """Become a user: get a session id of your own."""
+    """Create a user: get a session id."""
     address = client_address(request.scope)
     if not gate.arrivals.allows(address):
         raise RequestError(
@@ -68,30 +68,30 @@ async def begin(request: Request, response: Response, service: Server, gate: Gat
 
 @router.get("/session", tags=["users"], response_model=forms.Overview, responses=problems(401))
 async def overview(user: User, service: Server) -> Response:
-    """Everything that you have."""
+    """Get your classes, images, encoder and limits."""
     return _as_json(await service.overview(user))
 
 
 @router.get("/answers", tags=["answers"], response_model=forms.Answers, responses=problems(401, 409))
 async def answers(user: User, service: Server) -> Response:
-    """Answers about your unlabelled images, and the one whose label would teach the classifier most."""
+    """Get answers about your unlabelled images, the image to label next, and examples whose label may be wrong."""
     return _as_json(await service.answers(user))
 
 
 def _as_json(answer: BaseModel) -> Response:
-    """A large answer as JSON, without the second check of every field that FastAPI would make."""
+    """Return JSON without the second validation of FastAPI, which is slow for large answers."""
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
 @router.get("/calibration", tags=["answers"], responses=problems(401, 409))
 async def calibration(user: User, service: Server) -> forms.Calibration:
-    """Whether the probabilities are right: each example predicted from the others."""
+    """Check the calibration of the probabilities, by predicting each example from the others."""
     return await service.calibration(user)
 
 
 @router.get("/model", tags=["answers"], **file_answer("application/octet-stream", 401, 409))
 async def model(user: User, service: Server) -> Response:
-    """Download the classifier: a file for `mirrorshot predict`."""
+    """Download the classifier as a model file for `mirrorshot predict`."""
     headers = {"content-disposition": 'attachment; filename="model.mirrorshot"'}
     return Response(await service.model_file(user), media_type="application/octet-stream", headers=headers)
 
@@ -106,9 +106,9 @@ async def add_example(
     name: FileName = "image",
     copies: KeepCopies = False,
 ) -> forms.NewPicture:
-    """Add an image to a class. When you have the answer it is on the disk.
+    """Add an image to a class. It is on the disk when you get the answer.
 
-    An image that is there already gets the label (status 200); if it has another one, that is an error (409).
+    If the image is stored already, it gets the label (status 200); if it has another label, that is an error (409).
     """
     return await _add(user, service, response, class_id, image, name, copies)
 
@@ -117,9 +117,9 @@ async def add_example(
 async def add_to_pool(
     user: User, service: Server, response: Response, image: Image, name: FileName = "image", copies: KeepCopies = False
 ) -> forms.NewPicture:
-    """Add an unlabelled image: it gets an answer, and may be the one that you are asked about.
+    """Add an unlabelled image. It gets an answer, and may be suggested as the image to label next.
 
-    An image that is there already is not stored again (status 200).
+    An image that is stored already is not stored again (status 200).
     """
     return await _add(user, service, response, None, image, name, copies)
 
@@ -147,14 +147,14 @@ async def predict(user: User, service: Server, image: Image, name: FileName = "i
 
 @router.patch("/pictures/{picture_id}", tags=["images"], responses=problems(401, 404, 409, 415, 422), dependencies=JSON)
 async def label_picture(user: User, service: Server, picture_id: NumberInPath, body: forms.Place) -> forms.Done:
-    """Label an image, label it anew, or take its label away (null)."""
+    """Label an image, change its label, or remove its label (null)."""
     change = forms.Change(picture_id=picture_id, class_id=body.class_id)
     return forms.Done(version=await service.on_disk(service.store.change, user.key, [change]))
 
 
 @router.patch("/pictures", tags=["images"], responses=problems(401, 404, 409, 415, 422), dependencies=JSON)
 async def change_pictures(user: User, service: Server, body: forms.Changes) -> forms.Done:
-    """Label many images, accept answers, or take that back: all of it, or nothing if one of them is refused."""
+    """Label many images, accept answers, or undo that. If one change is refused, none is made."""
     return forms.Done(version=await service.on_disk(service.store.change, user.key, body.changes))
 
 
@@ -172,7 +172,7 @@ async def download_labels(user: User, service: Server, form: Format = "json") ->
     openapi_extra={"requestBody": {"required": True, "content": {kind: {"schema": {}} for kind in LABEL_MEDIA}}},
 )
 async def upload_labels(user: User, service: Server, file: LabelFile) -> forms.Imported:
-    """Label the images that you have as a file says: one of `GET /api/labels`, or an export of Label Studio."""
+    """Label your images from a file: one of `GET /api/labels`, or an export of Label Studio."""
     return await service.import_labels(user, *file)
 
 
@@ -184,14 +184,14 @@ async def delete_picture(user: User, service: Server, picture_id: NumberInPath) 
 
 @router.get("/pictures/{picture_id}/preview", tags=["images"], **file_answer("image/jpeg", 401, 404, 422))
 async def preview(user: User, service: Server, picture_id: NumberInPath) -> Response:
-    """A small JPEG of an image."""
+    """Get a small JPEG of an image."""
     content = await service.on_disk(service.reader.preview, user.key, picture_id)
     return Response(content, media_type="image/jpeg", headers={"cache-control": "private, max-age=86400"})
 
 
 @router.delete("/session", tags=["users"], responses=problems(401))
 async def forget_me(user: User, service: Server, gate: Gate, response: Response) -> forms.Done:
-    """Delete everything that is yours, and end the session."""
+    """Delete all your data and end the session."""
     await service.delete_session(user)
     response.delete_cookie(gate.session_cookie)
     return forms.Done(version=0)
@@ -199,23 +199,23 @@ async def forget_me(user: User, service: Server, gate: Gate, response: Response)
 
 @router.get("/encoder", tags=["images"], responses=problems(401))
 async def encoder(user: User, service: Server) -> forms.EncoderState:
-    """The encoder of your images, those of this server, and how far a change is."""
+    """Get the encoder of your images, those of this server, and the progress of a change."""
     return await service.encoder_state(user)
 
 
 @router.put("/encoder", tags=["images"], responses=problems(401, 409, 415, 422), dependencies=JSON)
 async def choose_encoder(user: User, service: Server, body: forms.EncoderName) -> forms.Done:
-    """Choose the encoder of the images.
+    """Choose the encoder of your images.
 
-    Images that are there are encoded anew in the background; answers come from the former encoder until all are done
-    (`encoder_change` of `GET /api/session`). Labels stay. The present encoder ends a change that is under way.
+    Stored images are encoded again in the background; the former encoder is used until all are done (`encoder_change`
+    of `GET /api/session`). Labels stay. Choosing the present encoder cancels a change in progress.
     """
     return forms.Done(version=await service.set_encoder(user, body.name))
 
 
 @router.post("/classes", status_code=201, tags=["classes"], responses=problems(401, 409, 415, 422), dependencies=JSON)
 async def make_class(user: User, service: Server, body: forms.ClassName) -> forms.NewClass:
-    """Make a class."""
+    """Create a class."""
     number = await service.on_disk(service.store.add_class, user.key, body.name)
     return forms.NewClass(id=number, name=body.name)
 

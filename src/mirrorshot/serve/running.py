@@ -1,4 +1,4 @@
-"""Start and stop of the server: read the model, open the port, print the address, stop within seconds of a signal."""
+"""Start and stop of the server."""
 
 import multiprocessing
 import os
@@ -21,19 +21,18 @@ from mirrorshot.tool import Model
 from mirrorshot.types import DataError
 
 _GRACEFUL_SECONDS = 2  # for open requests, after a signal to stop
-_STOP_SECONDS = 4.0  # after which the process ends in any case
+_STOP_SECONDS = 4.0  # after a signal, until the process ends in any case
 
 
 class Server(uvicorn.Server):
-    """A server that ends soon after a signal, whatever its threads and connections do.
+    """A server that ends within seconds of a signal, whatever its threads and connections do.
 
-    First open requests are answered, then they are cut off and the service is closed. If that takes too long, because
-    a thread or a worker process hangs, the process ends without it. A label that was acknowledged is on
-    the disk by then.
+    Open requests have `_GRACEFUL_SECONDS` to end, then the service is closed. If that takes too long, because a thread
+    or a worker process hangs, the process exits. Acknowledged changes are on the disk.
     """
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop, and end the process after `_STOP_SECONDS` at the latest."""
+        """Stop, and exit after `_STOP_SECONDS` at the latest."""
         if not self.should_exit:
             last_resort = threading.Timer(_STOP_SECONDS, _end, (128 + sig,))
             last_resort.daemon = True
@@ -42,7 +41,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(app: Any, settings: Settings) -> Server:
-    """The server of an application, not started yet."""
+    """Create the server of an application, without starting it."""
     config = uvicorn.Config(
         app,
         http=bounded(settings.limits),
@@ -50,7 +49,7 @@ def make_server(app: Any, settings: Settings) -> Server:
         access_log=False,
         server_header=False,
         proxy_headers=settings.public_host is not None,
-        timeout_keep_alive=int(settings.limits.idle_seconds) + 1,  # the bound itself is that of the connections
+        timeout_keep_alive=int(settings.limits.idle_seconds) + 1,  # `Connection` enforces the limit itself
         timeout_graceful_shutdown=_GRACEFUL_SECONDS,
         ws="none",
     )
@@ -58,7 +57,6 @@ def make_server(app: Any, settings: Settings) -> Server:
 
 
 def _end(status: int) -> None:
-    """End this process and its workers now."""
     for worker in multiprocessing.active_children():
         worker.kill()
     os._exit(status)
@@ -73,18 +71,14 @@ def run(
     trust_encoder: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. New users begin with the model; `encoder` names the only one, or is "auto".
-
-    Raises:
-        DataError: the port is taken, or the data folder cannot serve.
-    """
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata of users' images
+    """Serve until Ctrl-C or SIGTERM. New users start with the model; `encoder` is the only one, or "auto"."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # about metadata of users' images
     model = None if model_path is None else Model.load(model_path, trust_encoder=trust_encoder, download=download)
     if model is not None and encoder != "auto":
         raise EncoderError("Expected the encoder of the model, but got another one. Leave out --encoder.")
     names = tuple(candidates("picture")) if encoder == "auto" else (encoder,)
     encoders = Encoders(names, model, download=download)
-    with _listen(settings) as bound:  # before there are files
+    with _listen(settings) as bound:  # before any file is created
         app = make_app(settings, encoders, model)
         say(f"mirrorshot serve: {_address(settings, bound.getsockname()[1])}")
         say(f"Data in {settings.data_folder}. Stop with Ctrl-C.")
@@ -93,10 +87,10 @@ def run(
 
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # the protocol is named, because asyncio sends small answers at once (TCP_NODELAY) only if it is
+    # asyncio sets TCP_NODELAY, which sends small answers immediately, only if the protocol is given
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        # On Windows SO_REUSEADDR would let a second server take the same port, and SO_EXCLUSIVEADDRUSE prevents it.
+        # on Windows SO_REUSEADDR would let a second server use the same port; SO_EXCLUSIVEADDRUSE prevents it
         option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
         bound.setsockopt(socket.SOL_SOCKET, option, 1)
         bound.bind((settings.host, settings.port))

@@ -1,4 +1,4 @@
-"""A fair queue: the threads of the server, shared by sessions that take turns."""
+"""Fair scheduling of blocking work in threads."""
 
 import asyncio
 import threading
@@ -11,10 +11,10 @@ _T = TypeVar("_T")
 
 
 class Scheduler:
-    """Threads for blocking work. Owners that wait are served in turn, one piece of work each.
+    """Threads for blocking work, which waiting owners share in round-robin order.
 
-    An owner has at most half of the threads (at least one), so work of others begins although one owner waits with a
-    lot of it. All methods but `close` belong to the event loop.
+    An owner has at most half of the threads (at least one), so an owner with much work does not block others. All
+    methods but `close` have to be called in the event loop.
     """
 
     def __init__(self, n_threads: int, name: str) -> None:
@@ -24,7 +24,7 @@ class Scheduler:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def run(self, owner: str, work: Callable[[], _T]) -> _T:
-        """Run `work` in a thread when it is the turn of its owner, and return its result."""
+        """Run `work` in a thread when it is the owner's turn; return its result."""
         if self._may_start(owner) and owner not in self._waiting:
             self._take(owner)
         else:
@@ -35,7 +35,7 @@ class Scheduler:
             self._give_back(owner)
 
     def close(self, seconds: float) -> bool:
-        """Drop waiting work and let running work end; return whether all of it ended within `seconds`."""
+        """Drop waiting work; return whether running work ended within `seconds`."""
         ending = threading.Thread(target=self._pool.shutdown, kwargs={"cancel_futures": True}, daemon=True)
         ending.start()
         ending.join(max(0.0, seconds))

@@ -1,7 +1,7 @@
-"""The work of the server for its users, independent of HTTP.
+"""Operations of the server for its users, independent of HTTP.
 
-Work runs in threads, so that the event loop never waits; a request takes as few turns of them as it can, because on a
-busy machine every turn waits for a core.
+Work runs in threads, so that the event loop never blocks. A request uses as few of them as possible, because on a busy
+machine each one waits for a core.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ _CLOSE_SECONDS = 1.0  # for work that runs when the server stops
 
 
 class Service:
-    """Users, their classifiers, and the threads that work for them. New users begin with the examples of `model`."""
+    """Users, their classifiers, and threads. New users start with the examples of `model`."""
 
     def __init__(self, settings: Settings, encoders: Encoders, model: Model | None = None) -> None:
         self.settings, self.encoders = settings, encoders
@@ -46,16 +46,16 @@ class Service:
         self._begin_with = examples_of(model, settings.limits) if model is not None else (None, {}, ())
         n_cores = os.cpu_count() or 1
         self.closers: list[Callable[[], object]] = [self.workers.close]  # called when the server stops
-        self._fit = Scheduler(n_cores, "fit")  # apart: nobody else waits for a long fit
+        self._fit = Scheduler(n_cores, "fit")  # separate, so that other work does not wait for long fits
         self._compute = Scheduler(n_cores + 2, "compute")
         self._images = Scheduler(N_WORKERS, "images")
         self._disk = Scheduler(_DISK_THREADS, "disk")
         self.changes = EncoderChanges(self.database, encoders, self._images.run)
 
     def close(self) -> None:
-        """Drop waiting work, and close the database when running work has ended.
+        """Drop waiting work, and close the database if running work ends in time.
 
-        Work that takes longer keeps its connection: the process ends, and a commit is on the disk anyway.
+        Otherwise connections stay open until the process ends; commits are on the disk already.
         """
         self.backups.stop()
         self.changes.stop()
@@ -68,29 +68,29 @@ class Service:
             self.database.close()
 
     async def on_disk(self, work: Callable[..., _T], key: str, *arguments: Any, **named: Any) -> _T:
-        """Run short work for a user, by key, that reads or writes the database."""
+        """Run a short access of the database for the user of `key`."""
         return await self._disk.run(key, lambda: work(key, *arguments, **named))
 
     async def computed(self, key: str, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Run work for a user, by key, that computes."""
+        """Run a computation for the user of `key`."""
         return await self._compute.run(key, lambda: work(*arguments))
 
     async def create_session(self, address: str) -> str:
-        """A new user; the session id."""
+        """Create a user; return the session id."""
         return await self._disk.run(address, lambda: self.store.create_session(*self._begin_with))
 
     async def find_session(self, session_id: str) -> Session | None:
-        """The user with that session id; None if there is none."""
+        """Return the user of a session id; None if there is none."""
         return await self.on_disk(self.reader.find, session_key(session_id))
 
     async def delete_session(self, session: Session) -> None:
-        """Forget a user."""
+        """Delete a user and the cached model."""
         await self.on_disk(self.store.delete_session, session.key)
         self.cache.forget(session.key)
 
     async def overview(self, session: Session) -> forms.Overview:
-        """Everything that a user has."""
-        change = await self.on_disk(self.changes.status, session.key)  # first: afterwards it may have ended
+        """Return all data of a user except embeddings and previews."""
+        change = await self.on_disk(self.changes.status, session.key)  # before the contents: it may end in between
         found = await self.on_disk(self.reader.contents, session.key)
         state = self._encoder_state(found.session, change)
         n_examples = Counter(picture.class_id for picture in found.pictures)
@@ -109,7 +109,7 @@ class Service:
         )
 
     async def encoder_state(self, session: Session) -> forms.EncoderState:
-        """The encoder of a user by name, those of this server, and how far a change is."""
+        """Return the encoder of a user, those of this server, and the progress of a change."""
         change = await self.on_disk(self.changes.status, session.key)
         return self._encoder_state(await self.find(session), change)
 
@@ -121,18 +121,14 @@ class Service:
         )
 
     async def find(self, session: Session) -> Session:
-        """The session as it is now.
-
-        Raises:
-            RequestError: it is deleted.
-        """
+        """Return the current state of the session, or raise a `RequestError` if it was deleted."""
         now = await self.on_disk(self.reader.find, session.key)
         if now is None:
             raise unknown_session()
         return now
 
     async def set_encoder(self, session: Session, name: str) -> int:
-        """Choose an encoder by name; only those that the server was started with can be named."""
+        """Choose an encoder of this server by name; return the version."""
         known = self.encoders.identities
         if name != "auto" and name not in known:
             raise RequestError(
@@ -145,7 +141,7 @@ class Service:
     async def add_picture(
         self, session: Session, class_id: int | None, content: bytes, name: str, *, keep_copy: bool
     ) -> tuple[Picture, bool, Received]:
-        """Store an image, unless it is there already; when this returns it is on the disk."""
+        """Store an image on the disk, unless it is stored already; return it and whether it is new."""
 
         def work() -> tuple[Picture, bool, Received]:
             encoder = session.encoder
@@ -156,14 +152,14 @@ class Service:
                     raise unknown_session()
                 if now.encoder in (None, got.encoder):
                     break
-                encoder = now.encoder  # it has changed in the meantime
+                encoder = now.encoder  # changed in the meantime
             stored = self.store.add_picture(session.key, class_id, got.new, got.encoder, keep_copy=keep_copy)
             return *stored, got
 
         return await self._images.run(session.key, work)
 
     async def fitted(self, session: Session) -> Fitted:
-        """The classifier of a user as of now."""
+        """Return the current classifier of a user."""
         found = self.cache.get(session.key, session.support)
         if found is not None:
             return found
@@ -179,7 +175,7 @@ class Service:
             return found
 
     async def predict(self, session: Session, content: bytes, name: str) -> forms.Answer:
-        """The answer about an image that is not stored."""
+        """Classify an image without storing it."""
         fitted = await self.fitted(session)
 
         def work() -> forms.Answer:
@@ -190,10 +186,10 @@ class Service:
         return await self._images.run(session.key, work)
 
     async def answers(self, session: Session) -> forms.Answers:
-        """Answers about the unlabelled images and about the labels."""
+        """Return answers about the unlabelled images and suspicious labels."""
         fitted = await self.fitted(session)
         pool = await self.on_disk(self.reader.rows, session.key, labelled=False)
-        if pool.encoder != fitted.encoder:  # it has changed in the meantime
+        if pool.encoder != fitted.encoder:  # changed in the meantime
             return await self.answers(session._replace(support=pool.support))
         decided = await self.on_disk(self.reader.decided, session.key)
         found = await self.computed(session.key, answers.all_answers, fitted, pool, decided)
@@ -201,7 +197,7 @@ class Service:
         return found
 
     async def write_labels(self, session: Session, form: Format) -> bytes:
-        """All images with their labels, and the answers if there are any, as a file."""
+        """Return a file of all images with their labels and, if there are any, answers."""
         contents = await self.on_disk(self.reader.contents, session.key)
         digests = await self.on_disk(self.reader.digests, session.key)
         labelled = {picture.class_id for picture in contents.pictures} - {None}
@@ -210,7 +206,7 @@ class Service:
         return await self.computed(session.key, write_labels, form, contents, digests, told)
 
     async def import_labels(self, session: Session, content: bytes, kind: str) -> forms.Imported:
-        """Label images as a file says."""
+        """Label images from a file of labels."""
         labels = await self.computed(session.key, read_labels, content, kind)
         contents = await self.on_disk(self.reader.contents, session.key)
         digests = await self.on_disk(self.reader.digests, session.key)
@@ -226,10 +222,10 @@ class Service:
         )
 
     async def calibration(self, session: Session) -> forms.Calibration:
-        """Calibration of the classifier, by leaving one out."""
+        """Return the leave-one-out calibration of the classifier."""
         return await self.computed(session.key, answers.calibration, await self.fitted(session))
 
     async def model_file(self, session: Session) -> bytes:
-        """The classifier as a model file."""
+        """Return the content of a model file of the classifier."""
         fitted = await self.fitted(session)
         return await self.computed(session.key, model_bytes, fitted.model)

@@ -14,29 +14,29 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Limits of users. No client can exceed them, whatever its headers say.
+    """Limits of users. Clients cannot exceed them by false headers.
 
     Attributes:
-        upload_bytes: of one image.
-        labels_bytes: of a file of labels.
-        json_bytes: of any other request.
-        pixels: of one image; checked by its header before it is decoded.
-        classes: of one user.
+        upload_bytes: size of an image.
+        labels_bytes: size of a file of labels.
+        json_bytes: size of any other body.
+        pixels: pixels of an image, checked before it is decoded.
+        classes: classes of one user.
         examples: labelled images of one user.
         pool: unlabelled images of one user.
-        sessions: users in all.
+        sessions: number of users.
         sessions_per_minute: new users from one address.
-        store_bytes: size of the database.
-        session_requests: open requests of one user, those that wait included.
+        store_bytes: size of the database, beyond which no users and images are added.
+        session_requests: open requests of one user, including those that wait.
         address_requests: open requests without a session from one address.
-        session_bytes: of the bodies of all open requests of one user.
-        total_bytes: of the bodies of all open requests.
-        body_seconds: time to send a body, in addition to the time for its bytes at `body_rate`.
-        body_rate: bytes per second that a body has to come with.
-        idle_seconds: time for a connection to bring its next request, headers complete.
+        session_bytes: total size of the bodies of one user's open requests.
+        total_bytes: total size of the bodies of all open requests.
+        body_seconds: time to send a body, in addition to its size divided by `body_rate`.
+        body_rate: smallest rate of a body in bytes per second.
+        idle_seconds: time for a connection to send the headers of its next request.
         answer_seconds: time for a client to read an answer.
-        connections: open at the same time; beyond them the one that was idle for longest is closed.
-        cache_bytes: fitted classifiers that are kept in memory.
+        connections: open connections; beyond them the one that was idle longest is closed.
+        cache_bytes: size of the fitted classifiers in memory.
     """
 
     upload_bytes: int = 16 * 2**20
@@ -66,15 +66,15 @@ class Settings:
     """Settings of a server.
 
     Attributes:
-        data_folder: where the database is; nothing is written anywhere else.
+        data_folder: folder of the database; nothing is written elsewhere.
         host: address to listen at.
         port: port to listen at.
-        token: secret that users have to know; None is possible on this machine only.
-        public_host: the name under which a proxy offers the server to others.
+        token: secret that users need; None is possible only if other machines cannot reach the server.
+        public_host: host name of a proxy in front of the server.
         limits: limits of users.
 
     Raises:
-        InvalidInputError: others could reach the server without a token, or the token is weak.
+        InvalidInputError: a token is missing or weak, or `public_host` or `port` is invalid.
 
     Example:
         >>> Settings(Path("data")).allowed_hosts
@@ -107,9 +107,9 @@ class Settings:
 
     @property
     def allowed_hosts(self) -> tuple[str, ...] | None:
-        """Names by which a browser may call the server; None: any, because a token protects it.
+        """Host names that requests may have; None: any, because a token protects a server that others can reach.
 
-        Prevents DNS rebinding: a page elsewhere could make its own name mean 127.0.0.1 and then read the data here.
+        Prevents DNS rebinding: another site could let its name resolve to 127.0.0.1 and then read the data.
         """
         if not is_loopback(self.host):
             return None
@@ -118,7 +118,7 @@ class Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
+    """Return whether only this machine can reach the address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

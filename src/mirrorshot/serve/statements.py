@@ -1,4 +1,4 @@
-"""SQL statements on classes and images of one user, for use within a transaction."""
+"""SQL statements on classes and images of one user, for use in a transaction."""
 
 import sqlite3
 from typing import Any
@@ -13,7 +13,7 @@ from mirrorshot.serve.settings import Limits
 
 
 def touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> int:
-    """Count a change, perhaps one of labelled images; return the version. A removed session is refused."""
+    """Count a change, with `is_support` one that affects the classifier; return the version."""
     query = "UPDATE session SET version = version + 1, support = support + ? WHERE key = ? RETURNING version"
     row = db.execute(query, (int(is_support), key)).fetchone()
     if row is None:
@@ -22,7 +22,7 @@ def touch(db: sqlite3.Connection, key: str, *, is_support: bool = True) -> int:
 
 
 def class_name(db: sqlite3.Connection, key: str, class_id: int) -> str:
-    """The name of a class of the user."""
+    """Return the name of a class of the user."""
     row = db.execute("SELECT name FROM class WHERE id = ? AND session = ?", (class_id, key)).fetchone()
     if row is None:
         raise not_found("classes", class_id)
@@ -30,7 +30,7 @@ def class_name(db: sqlite3.Connection, key: str, class_id: int) -> str:
 
 
 def check_new_name(db: sqlite3.Connection, key: str, name: str) -> None:
-    """Refuse the name of another class."""
+    """Refuse the name of an existing class."""
     if db.execute("SELECT 1 FROM class WHERE session = ? AND name = ?", (key, name)).fetchone():
         raise RequestError(409, f"Expected a name that no class has yet, but got {name!r}. Choose another.")
 
@@ -51,7 +51,7 @@ def insert_picture(db: sqlite3.Connection, key: str, class_id: int | None, new: 
 
 
 def find_copy(db: sqlite3.Connection, key: str, new: New) -> sqlite3.Row | None:
-    """The first stored image with the same content."""
+    """Return the first stored image with the same content."""
     query = (
         "SELECT id, name, class FROM picture LEFT JOIN copy ON copy.picture = picture.id WHERE session = ? AND "
         "preview = ? AND ifnull(copy.image = ?, embedding = ?) ORDER BY id"
@@ -61,7 +61,7 @@ def find_copy(db: sqlite3.Connection, key: str, new: New) -> sqlite3.Row | None:
 
 
 def check_contradiction(db: sqlite3.Connection, there: sqlite3.Row, class_id: int | None) -> None:
-    """Refuse a second class for an image that is stored already."""
+    """Refuse another class for an image that is stored as an example."""
     if class_id is None or there["class"] in (None, class_id):
         return
     name = db.execute("SELECT name FROM class WHERE id = ?", (there["class"],)).fetchone()["name"]
@@ -73,7 +73,7 @@ def check_contradiction(db: sqlite3.Connection, there: sqlite3.Row, class_id: in
 
 
 def check_place(db: sqlite3.Connection, limits: Limits, key: str, class_id: int | None, is_new: bool = True) -> None:
-    """Refuse a class of another user, and more images than the limit."""
+    """Refuse a class of another user, and, with `is_new`, more images than the limit."""
     if class_id is not None:
         class_name(db, key, class_id)
     if not is_new:
@@ -85,7 +85,7 @@ def check_place(db: sqlite3.Connection, limits: Limits, key: str, class_id: int 
 
 
 def change_picture(db: sqlite3.Connection, limits: Limits, key: str, change: Change) -> bool:
-    """Make one change; return whether an example has changed."""
+    """Make one change; return whether it changed the examples."""
     number, class_id = change.picture_id, change.class_id
     row = db.execute("SELECT class FROM picture WHERE id = ? AND session = ?", (number, key)).fetchone()
     if row is None:
@@ -101,11 +101,11 @@ def change_picture(db: sqlite3.Connection, limits: Limits, key: str, change: Cha
 
 
 def as_bytes(embedding: NDArray[Any]) -> bytes:
-    """An embedding as bytes, with its type in the first one."""
+    """Convert an embedding to bytes, of which the first is its type."""
     kind = b"d" if embedding.dtype == np.float64 else b"f"
     return kind + embedding.astype(f"<{kind.decode()}").tobytes()
 
 
 def as_array(blob: bytes) -> NDArray[Any]:
-    """The embedding that `as_bytes` has written."""
+    """Convert the result of `as_bytes` back to an embedding."""
     return np.frombuffer(blob, dtype=f"<{blob[:1].decode()}", offset=1)

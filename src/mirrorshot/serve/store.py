@@ -1,4 +1,4 @@
-"""Changes to the classes and images of each user, labelled or not. Every query names the user it is for."""
+"""Changes of users, classes and images in the database. Every query is restricted to one user."""
 
 import hashlib
 import json
@@ -26,11 +26,11 @@ from mirrorshot.serve.statements import (
     touch,
 )
 
-_UNTOUCHED_SECONDS = 3600.0  # after which a session that its user never changed is forgotten
+_UNTOUCHED_SECONDS = 3600.0  # age at which a session without changes is deleted
 
 
 class Store:
-    """Users, their classes and images. Changes return the version after them, or the id of a new class or image."""
+    """Users, their classes and images. Changes return the new version, or the new class or image."""
 
     def __init__(self, database: Database, limits: Limits) -> None:
         self.database, self.limits = database, limits
@@ -41,7 +41,7 @@ class Store:
         parameters: Mapping[str, Any] | None = None,
         examples: Sequence[tuple[str, New]] = (),
     ) -> str:
-        """Make a user, perhaps with labelled examples; return the session id, a secret of 256 random bits."""
+        """Create a user with optional examples; return the session id, a secret of 256 random bits."""
         session_id = secrets.token_urlsafe(32)
         key = session_key(session_id)
         with self.database.write() as db:
@@ -65,12 +65,12 @@ class Store:
         return session_id
 
     def delete_session(self, key: str) -> None:
-        """Forget a user and all that is theirs."""
+        """Delete a user with all data."""
         with self.database.write() as db:
             db.execute("DELETE FROM session WHERE key = ?", (key,))
 
     def add_class(self, key: str, name: str) -> int:
-        """A new class."""
+        """Add a class; return its id."""
         with self.database.write() as db:
             if db.execute("SELECT count(*) FROM class WHERE session = ?", (key,)).fetchone()[0] >= self.limits.classes:
                 raise too_many("classes", self.limits.classes)
@@ -79,7 +79,7 @@ class Store:
             return insert_class(db, key, name)
 
     def rename_class(self, key: str, class_id: int, name: str) -> int:
-        """Another name for a class."""
+        """Rename a class."""
         with self.database.write() as db:
             if name != class_name(db, key, class_id):
                 check_new_name(db, key, name)
@@ -96,12 +96,10 @@ class Store:
     def add_picture(
         self, key: str, class_id: int | None, new: New, encoder: str, *, keep_copy: bool = True
     ) -> tuple[Picture, bool]:
-        """Store an image, labelled or not; return it, and whether it is new. The first one settles the encoder.
+        """Store an image; return it and whether it is new. The first image determines the encoder.
 
-        Without `keep_copy` an image that is there already is not stored again, but gets the label if it has none.
-
-        Raises:
-            RequestError: the same image has another label, or a limit is reached.
+        Without `keep_copy` an image that is stored already is not stored again, but gets the label if it has none;
+        another label is an error.
         """
         with self.database.write() as db:
             self.database.check_room()
@@ -123,16 +121,16 @@ class Store:
             return Picture(insert_picture(db, key, class_id, new), new.name, class_id), True
 
     def change(self, key: str, changes: Sequence[Change]) -> int:
-        """Label images, accept answers, or take that back; all of it or nothing."""
+        """Make all changes of images, or none if one is refused."""
         with self.database.write() as db:
             is_support = [change_picture(db, self.limits, key, change) for change in changes]
             return touch(db, key, is_support=any(is_support))
 
     def import_labels(self, key: str, labels: Mapping[int, Label]) -> tuple[int, Counter[str]]:
-        """Label images by their ids, all of them or none; return the version, and the number of each kind of label.
+        """Label images by their ids, all or none; return the version, and the number of labels of each kind.
 
-        Missing classes are made. Of labels whose origin is unknown, examples are made in turns of the classes up to the
-        limit; the others are accepted.
+        Missing classes are created. Labels of unknown kind become examples, in turns of the classes and after the known
+        examples. Examples beyond the limit become accepted answers.
         """
         with self.database.write() as db:
             own = db.execute("SELECT id, name FROM class WHERE session = ?", (key,)).fetchall()
@@ -144,7 +142,7 @@ class Store:
                 raise too_many("classes", self.limits.classes)
             kept = db.execute("SELECT id FROM picture WHERE session = ? AND class IS NOT NULL", (key,)).fetchall()
             room = self.limits.examples - sum(row["id"] not in labels for row in kept)
-            for number in labels:  # those that have a label now make room first
+            for number in labels:  # remove present labels first, to make room
                 change_picture(db, self.limits, key, Change(picture_id=number))
             counts: Counter[str] = Counter()
             for number, label in _in_turns(labels):
@@ -166,7 +164,7 @@ class Store:
 
 
 def session_key(session_id: str) -> str:
-    """Hash that the database keeps instead of a session id, so that a copy of the database opens no session."""
+    """Hash a session id for the database, so that a copy of the database does not give access to sessions."""
     return hashlib.sha256(session_id.encode()).hexdigest()
 
 
@@ -180,7 +178,7 @@ def _change_to(number: int, how: str, class_id: int | None) -> Change:
 
 
 def _in_turns(labels: Mapping[int, Label]) -> list[tuple[int, Label]]:
-    """Labels that are known to be examples, then others, one of each class at a time."""
+    """Sort labels: known examples first, then in turns of the classes."""
     seen: Counter[str] = Counter()
     order = []
     for number, label in labels.items():

@@ -1,4 +1,4 @@
-"""The token of the server: its strength, its check, and a limit on guesses."""
+"""Token of the server: strength, check, and a limit on guesses."""
 
 import hashlib
 import hmac
@@ -15,14 +15,14 @@ from mirrorshot.serve.errors import RequestError
 from mirrorshot.types import InvalidInputError
 
 MIN_TOKEN = 16  # characters
-MIN_BITS = 40.0  # about as many as the least random of 16 hexadecimal digits have
+MIN_BITS = 40.0  # about the smallest `token_bits` of 16 random hexadecimal digits
 TOKEN_HEADER = "x-mirrorshot-token"
-GUESSES = 10  # a minute, from one address
+GUESSES = 10  # per minute and address
 _MAX_ADDRESSES = 10_000
 
 
 def check_strength(token: str) -> None:
-    """Refuse a token that is short, not ASCII, or easy to guess, with a message that does not contain it."""
+    """Refuse a token that is short, not ASCII, or easy to guess; the message does not contain it."""
     good = "For a good one: python -c 'import secrets; print(secrets.token_urlsafe())'"
     if len(token) < MIN_TOKEN or not token.isascii():
         raise InvalidInputError(
@@ -37,7 +37,7 @@ def check_strength(token: str) -> None:
 
 
 def token_bits(token: str) -> float:
-    """Upper bound on the bits of a token: repetitions and runs such as "abc" count for nothing.
+    """Return an upper bound on the entropy of a token in bits; repetitions and runs such as "abc" do not count.
 
     Example:
         >>> [round(token_bits(token)) for token in ("aaaaaaaaaaaaaaaa", "1234567890123456", "p4-Zt81xQ_vR20mK")]
@@ -50,7 +50,7 @@ def token_bits(token: str) -> float:
 
 
 class Rate:
-    """At most `per_minute` events a minute for each address, all of which may come at once (a token bucket).
+    """Limit of `per_minute` events per address and minute, also all at once (a token bucket).
 
     Example:
         >>> rate = Rate(2, clock=lambda: 0.0)
@@ -64,11 +64,11 @@ class Rate:
 
     @property
     def seconds(self) -> int:
-        """Seconds until an address whose events are used up has one more."""
+        """Seconds until an address that has used all events may have another."""
         return math.ceil(60 / self._per_minute)
 
     def allows(self, address: str, cost: float = 1.0) -> bool:
-        """Whether one more event of that address may happen now; if so `cost` is counted."""
+        """Return whether the address may have another event now; if so, count `cost` events."""
         now = self._clock()
         left, before = self._left.pop(address, (float(self._per_minute), now))
         left = min(float(self._per_minute), left + (now - before) * self._per_minute / 60.0)
@@ -79,10 +79,10 @@ class Rate:
 
 
 class Door:
-    """Checks the token; None lets everybody in. Wrong ones are counted for each address, in logins and headers.
+    """Check of the token; None: no token is needed. Wrong tokens, in logins and headers, are counted per address.
 
-    The cookie that proves the token depends on the random secret of the server too, so it cannot be guessed, and
-    wrong guesses from the same address do not lock out users who have it.
+    The cookie depends on the token and on a random secret of the server, so it cannot be guessed. Users who have it are
+    not locked out by wrong tokens from the same address.
     """
 
     def __init__(self, token: str | None, cookie: str, secret: str) -> None:
@@ -90,7 +90,7 @@ class Door:
         self.proof = hmac.new(secret.encode(), (token or "").encode(), hashlib.sha256).hexdigest()
 
     def knows(self, token: str, address: str) -> bool:
-        """Whether this is the token; raises a `RequestError` after too many wrong ones from the address."""
+        """Return whether this is the token; raise a `RequestError` after too many wrong ones from the address."""
         if self._token is None:
             return False
         if not self._wrong.allows(address, cost=0.0):
@@ -105,7 +105,7 @@ class Door:
         return is_right
 
     def is_open(self, headers: Headers, address: str) -> bool:
-        """Whether a request has the token, or the cookie that proves it; raises as `knows` does."""
+        """Return whether a request has the token or its cookie; raise a `RequestError` like `knows`."""
         if self._token is None:
             return True
         proof, given = cookies(headers).get(self._cookie), headers.get(TOKEN_HEADER)
@@ -119,5 +119,5 @@ def _equal(given: str, right: str) -> bool:
 
 
 def cookies(headers: Headers) -> dict[str, str]:
-    """The cookies of a request."""
+    """Return the cookies of a request."""
     return cookie_parser(headers.get("cookie", ""))

@@ -1,4 +1,4 @@
-"""Fitted models for people with images, texts or embeddings: read items, fit, predict, edit, save, load."""
+"""Models of images, texts or embeddings: read items, fit, predict, edit, save and load."""
 
 from mirrorshot.tool.choosing import decide
 from mirrorshot.tool.encoding import Encoded, encode_items

@@ -1,4 +1,4 @@
-"""Priors from labelled items: embeddings of background classes, and of the same images degraded."""
+"""Priors learned from the embeddings of background classes and of degraded copies of their images."""
 
 from collections.abc import Callable
 
@@ -12,17 +12,13 @@ from mirrorshot.encoders import Embeddings, Encoder
 from mirrorshot.tool.encoding import encode_items, read_batches
 from mirrorshot.tool.items import Items
 
-_BLUR = 1 / 64  # of the longer side: the standard deviation
+_BLUR = 1 / 64  # standard deviation, as a fraction of the longer side
 
 
 def background_prior(
     items: Items, encoder: Encoder, *, learned_on: str = "", progress: Progress | None = None
 ) -> Prior:
-    """Learn the prior of an encoder from labelled items, the more classes the better; `learned_on` names the data.
-
-    Raises:
-        InvalidInputError: too few classes or examples.
-    """
+    """Learn the prior of an encoder from labelled items of many classes; `learned_on` describes the data."""
     found = encode_items(encoder, items, progress=progress)
     labels = np.unique(found.items.labels or [], return_inverse=True)[1]
     domains = [(found.embeddings, labels)]

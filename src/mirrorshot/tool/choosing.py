@@ -1,7 +1,8 @@
-"""Choices by looking: the encoder of images and texts, and the scale of tables.
+"""Automatic choice of the encoder for images and texts, and of the scale for tables.
 
-A choice with the higher leave-one-out likelihood of the labels is taken. With one example of a class there is nothing
-to leave out, and a prior decides: the looks of images, the order of `candidates`.
+The encoder with the highest leave-one-out likelihood of the labels is chosen, with a bonus for the expected one. The
+expected encoder follows from the looks of images, or from the order of `candidates`. It is chosen without comparison if
+no class has two examples.
 """
 
 from collections import Counter
@@ -21,14 +22,14 @@ from mirrorshot.encoders.plain import NoEncoder
 from mirrorshot.tool.items import Items
 from mirrorshot.tool.priors import with_prior
 
-_N_CLASSES, _PER_CLASS = 10, 5  # that an encoder is tried on
-_AT_ONCE, _SIDE = 8, 512  # images that are decoded together, and the side that they are made to fit
-_LOOKED_AT = 50  # images without labels that are looked at
-_LOOKS, _EXPECTED = 8.0, 3.0  # nats by which the looks of images, and other priors, prefer what they expect
+_N_CLASSES, _PER_CLASS = 10, 5  # classes, and examples of each, on which encoders are compared
+_AT_ONCE, _SIDE = 8, 512  # images per batch, and the side that they are reduced to
+_LOOKED_AT = 50  # unlabelled items to look at; rounding of the step makes it up to 99
+_LOOKS, _EXPECTED = 8.0, 3.0  # bonus in nats of the expected encoder, for images and for texts
 
 
 def decide(items: Items) -> Choice:
-    """Return the encoder that `auto` is for these items, with the reason.
+    """Return the encoder that `auto` stands for with these items, and the reason.
 
     Example:
         >>> decide(Items("text", ["a", "b"], ["good", "bad"], None)).name in candidates("text")
@@ -52,7 +53,7 @@ def _step(items: Items) -> int:
 
 
 def _tried(labels: Sequence[str]) -> list[int]:
-    """Rows of the first few examples of the largest classes."""
+    """Return the indices of the first few examples of the largest classes."""
     chosen = {label for label, _ in Counter(labels).most_common(_N_CLASSES)}
     seen: Counter[str] = Counter()
     rows = []
@@ -64,11 +65,11 @@ def _tried(labels: Sequence[str]) -> list[int]:
 
 
 def _read(content: Any) -> list[Item | None]:
-    """Images, made small, or texts; None for those that cannot be read."""
+    """Return reduced images or texts, with None for unreadable images and empty texts."""
     if not isinstance(content[0], (Path, bytes)):
         return [text if text.strip() else None for text in content]
     found: list[Item | None] = []
-    for start in range(0, len(content), _AT_ONCE):  # large photographs would fill the memory together
+    for start in range(0, len(content), _AT_ONCE):  # in batches: many large photographs would not fit in memory
         for image in read_pictures(content[start : start + _AT_ONCE]):
             if isinstance(image, Image.Image):
                 image.thumbnail((_SIDE, _SIDE))
@@ -77,7 +78,6 @@ def _read(content: Any) -> list[Item | None]:
 
 
 def _expected(items: Items, content: Sequence[Item]) -> Choice:
-    """The choice before any label is looked at."""
     names = candidates(items.kind)
     if items.kind == "text":
         advice = "" if len(names) > 1 else " Others are better: pip install 'mirrorshot[text]'"
@@ -99,7 +99,7 @@ def _compare(names: Sequence[str], content: list[Item], labels: list[str], expec
 
 
 def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Mean and standard deviation of the columns of a table, if they are few and of different units; else None.
+    """Return mean and standard deviation of the columns of a table, if `differ_in_units`; else None.
 
     Example:
         >>> table_scale(np.array([[1.0, 1000.0], [2.0, 3000.0], [1.5, 100.0]])) is None
@@ -112,6 +112,6 @@ def table_scale(X: Embeddings) -> tuple[NDArray[Any], NDArray[Any]] | None:
 
 
 def table_encoder(items: Items) -> NoEncoder:
-    """The encoder of given embeddings, which knows their columns and makes those of different units alike."""
+    """Return an encoder of given embeddings that keeps column names and standardises columns of different units."""
     mean, scale = table_scale(np.asarray(items.content)) or (None, None)
     return NoEncoder(mean, scale, columns=items.columns)

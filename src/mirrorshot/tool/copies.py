@@ -1,11 +1,11 @@
-"""Copies among items, by content: the same image, text or row twice, and images that were saved again.
+"""Search for copies among items, by content: repeated images, texts or rows, and images that were saved again.
 
-Design note: a model file holds embeddings and small images of its examples, not their files, so copies are found by
-these. Two items are the same if the encoder gives them the same embedding and their small images are equal. Images are
-nearly the same if the small images correlate to 0.999 as they are, and to 0.99 without the mean image, which is what a
-fixed camera sees every time. Of the 1.6 million pairs of scikit-learn's digits none correlates above
-0.996; JPEG files of quality 60, smaller copies and noise of 4 levels stay above 0.9997. Rejected: a cosine of
-embeddings alone, which puts different digits (0.998) above copies (0.97).
+Design note: a model file holds embeddings and thumbnails of its examples, not their files, so these are compared. A
+copy is exact if embeddings and thumbnails are equal. It is near if only the embeddings are equal, or if the thumbnails
+correlate to at least 0.999, and to 0.99 after the mean image (the background of a fixed camera) is subtracted. None of
+the 1.6 million pairs of scikit-learn's digits correlates above 0.996; JPEG files of quality 60, smaller copies and
+noise of 4 levels stay above 0.9997. Rejected: the cosine of embeddings alone, which is higher for different digits
+(0.998) than for copies (0.97).
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,14 +20,14 @@ from mirrorshot.tool.model import Model
 from mirrorshot.types import DataError
 
 _SAME = 1e-5  # relative distance of embeddings that differ by rounding
-_ALIKE, _ALIKE_CENTRED = 0.999, 0.99  # correlations of small images
-_COARSE = 0.998  # of the averages of 3 x 3 pixels, which sort out most pairs
+_ALIKE, _ALIKE_CENTRED = 0.999, 0.99  # correlations of thumbnails
+_COARSE = 0.998  # correlation of averages of 3 x 3 pixels, a cheap test that excludes most pairs
 _ALIKE_TEXT = 0.999  # cosine of the embeddings of texts
 _CHUNK = 512
 
 
 class Content(NamedTuple):
-    """Items to compare: embeddings (n, D), small images (n, 48, 48, 3) or None, and whether they are texts."""
+    """Items to compare: embeddings (n, D), thumbnails (n, 48, 48, 3) or None, and whether they are texts."""
 
     embeddings: NDArray[Any]
     thumbnails: NDArray[np.uint8] | None
@@ -35,7 +35,7 @@ class Content(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Item `row` is a copy of item `other`; `is_exact` if it is the same, not only nearly."""
+    """Item `row` is a copy of item `other`, exact or near."""
 
     row: int
     other: int
@@ -43,7 +43,7 @@ class Copy(NamedTuple):
 
 
 def find_copies(items: Content, others: Content | None = None) -> list[Copy]:
-    """Find the items that are among `others`, or (None) those that are a copy of an earlier item; each once.
+    """Return the items that are copies of one of `others` or, without `others`, of an earlier item; each item once.
 
     Example:
         >>> X = np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
@@ -61,7 +61,7 @@ def find_copies(items: Content, others: Content | None = None) -> list[Copy]:
 
 
 def copies_in_model(model: Model, start: int = 0) -> list[Copy]:
-    """Examples of a model, from that place on, which are copies of earlier ones."""
+    """Return the examples of a model from index `start` on that are copies of earlier ones."""
     X, images, are_texts = _examples(model)
     before, new = (
         Content(X[part], None if images is None else images[part], are_texts)
@@ -69,17 +69,17 @@ def copies_in_model(model: Model, start: int = 0) -> list[Copy]:
     )
     pairs = [Copy(start + copy.row, start + copy.other, copy.is_exact) for copy in find_copies(new)]
     pairs += [copy._replace(row=start + copy.row) for copy in find_copies(new, before)]
-    found = {pair.row: pair for pair in sorted(pairs, key=lambda pair: pair.is_exact)}  # exact ones last: these stay
+    found = {pair.row: pair for pair in sorted(pairs, key=lambda pair: pair.is_exact)}  # exact ones overwrite others
     return [found[row] for row in sorted(found)]
 
 
 def copies_of_examples(model: Model, found: Encoded) -> list[Copy]:
-    """Encoded items that the model has as examples; `other` is the place of the example."""
+    """Return the encoded items that are copies of examples of the model; `other` is the index of the example."""
     return find_copies(Content(found.embeddings, found.thumbnails), _examples(model))
 
 
 def without(found: Encoded, rows: Iterable[int]) -> Encoded:
-    """The encoded items without some rows."""
+    """Return the encoded items without some rows."""
     left_out = set(rows)
     kept = [i for i in range(len(found.embeddings)) if i not in left_out]
     thumbnails = None if found.thumbnails is None else found.thumbnails[kept]
@@ -87,12 +87,12 @@ def without(found: Encoded, rows: Iterable[int]) -> Encoded:
 
 
 def contradictions(copies: Iterable[Copy], labels: Sequence[str], other_labels: Sequence[str]) -> list[Copy]:
-    """Exact copies whose label is another one than that of the original."""
+    """Return the exact copies whose label differs from that of the original."""
     return [copy for copy in copies if copy.is_exact and labels[copy.row] != other_labels[copy.other]]
 
 
 def refuse_contradictions(shown: Sequence[str]) -> None:
-    """Raise an error that names items with two labels, as texts; nothing if there are none."""
+    """Raise a `DataError` that names the items with two labels, if there are any."""
     if shown:
         raise DataError(
             f"Expected one class for each item, but got the same under two classes: {few(shown)}. Remove the wrong "
@@ -105,14 +105,10 @@ def _examples(model: Model) -> Content:
 
 
 def _same(items: Content, others: Content) -> list[Copy]:
-    """Pairs of equal embeddings and, where there are small images, equal ones.
-
-    Distances are relative to those from the mean: rows of a table whose columns are far from zero differ by little of
-    their length. Texts of which the encoder knows no word, whose embeddings are zero, need not be the same.
-    """
+    """Pairs of equal embeddings; a pair is exact if the thumbnails are equal, too."""
     X, Z = (np.asarray(part.embeddings, dtype=np.float64) for part in (items, others))
-    known = np.asarray(X.any(1) | (not others.are_texts))
-    X, Z = X - Z.mean(0), Z - Z.mean(0)
+    known = np.asarray(X.any(1) | (not others.are_texts))  # texts without a word of the encoder have zero embeddings
+    X, Z = X - Z.mean(0), Z - Z.mean(0)  # the distance is relative, and columns of a table may be far from zero
     size, other_size = (X**2).sum(1), (Z**2).sum(1)
     pairs = []
     for start in range(0, len(X), _CHUNK):
@@ -131,7 +127,6 @@ def _equal(items: Content, others: Content, i: int, j: int) -> bool:
 
 
 def _alike(items: Content, others: Content) -> list[Copy]:
-    """Pairs of small images, or of texts, that are nearly the same."""
     if items.thumbnails is not None and others.thumbnails is not None:
         return _alike_images(items.thumbnails, others.thumbnails)
     if not others.are_texts:
@@ -168,7 +163,7 @@ def _shrunk(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _correlating(rows: NDArray[Any]) -> NDArray[np.float32]:
-    """Rows whose products are their correlations; zero for rows of one value."""
+    """Standardised rows: their products are correlations. Constant rows become zero."""
     return _unit(rows - rows.mean(1, keepdims=True, dtype=np.float32))
 
 

@@ -1,4 +1,4 @@
-"""From items to embeddings, batch by batch. Unreadable images and empty texts are reported."""
+"""Embeddings of items, computed in batches. Unreadable images and empty texts are reported."""
 
 import warnings
 from collections import Counter
@@ -16,8 +16,8 @@ from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
 
 T = TypeVar("T")
-THUMBNAIL = 48  # pixels of a side
-_AT_ONCE = 16  # images that are decoded and held at a time
+THUMBNAIL = 48  # side in pixels
+_AT_ONCE = 16  # images per batch
 _WORDS = {"picture": "images", "text": "texts", "embedding": "embeddings"}
 _ADVICE = {
     "picture": "Pass a table of texts.",
@@ -30,10 +30,10 @@ class Encoded(NamedTuple):
     """Embeddings of items.
 
     Attributes:
-        items: the readable ones.
-        embeddings: of these, (n, D).
-        thumbnails: small images (n, 48, 48, 3) of bytes; None for texts and embeddings, or if not wanted.
-        damaged: names of the unreadable ones, and the reasons.
+        items: the readable items.
+        embeddings: their embeddings, (n, D).
+        thumbnails: (n, 48, 48, 3) bytes; None for texts and embeddings, or if not requested.
+        damaged: names of the unreadable items, and the reasons.
     """
 
     items: Items
@@ -45,11 +45,11 @@ class Encoded(NamedTuple):
 def encode_items(
     encoder: Encoder, items: Items, *, thumbnails: bool = False, progress: Progress | None = None
 ) -> Encoded:
-    """Compute the embeddings of items and, with `thumbnails`, small images of them.
+    """Compute the embeddings of items and, if requested, their thumbnails.
 
     Raises:
         EncoderError: the encoder takes items of another kind.
-        DataError: no image can be read.
+        DataError: no image or text is readable, or the columns of a table are not those of the encoder.
     """
     is_function = ":" in encoder.name and encoder.kind == "picture" and items.kind == "text"  # may take texts as well
     if encoder.kind not in (items.kind, "embedding") and not is_function:
@@ -66,7 +66,7 @@ def encode_items(
 
 
 def _in_order(X: Embeddings, columns: list[str] | None, wanted: list[str] | None) -> Embeddings:
-    """Columns of a table in the order of those that the model was fitted with, if both have names."""
+    """Put the columns of a table into the order of the model's, if both have names."""
     if columns is None or wanted is None or columns == wanted:
         return X
     missing, other = ([name for name in a if name not in b] for a, b in ((wanted, columns), (columns, wanted)))
@@ -96,7 +96,7 @@ def _encode_images(encoder: Encoder, items: Items, thumbnails: bool, progress: P
 def look_at_images(
     encoder: Encoder, items: Items, fact: Callable[[Image.Image], T] | None, progress: Progress | None
 ) -> tuple[Items, Embeddings, list[T], dict[str, str]]:
-    """Decode each image once: the readable ones, their embeddings, a fact of each, and the reasons of the others."""
+    """Decode each image once; return the readable items, embeddings, facts, and reasons of the damaged, by name."""
     kept: list[int] = []
     parts: list[Any] = []
     facts: list[T] = []
@@ -112,7 +112,7 @@ def look_at_images(
 
 
 def read_batches(paths: Any, progress: Progress | None = None) -> Iterator[dict[int, Image.Image | str]]:
-    """Decode images in batches: by index the image, or the reason why it cannot be read."""
+    """Decode images in batches, by index; an unreadable image is replaced by the reason."""
     for start in range(0, len(paths), _AT_ONCE):
         if progress is not None:
             progress(start, len(paths), "reading images")
@@ -122,18 +122,18 @@ def read_batches(paths: Any, progress: Progress | None = None) -> Iterator[dict[
 
 
 def thumbnail(image: Image.Image) -> NDArray[np.uint8]:
-    """Return a small copy of the whole image, on white, (48, 48, 3)."""
+    """Return a small copy of the whole image, padded with white, (48, 48, 3)."""
     framed = ImageOps.pad(image.convert("RGB"), (THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR, color="white")
     return np.asarray(framed)
 
 
 def in_words(damaged: dict[str, str]) -> str:
-    """The first few damaged images with the reasons."""
+    """Name the first few damaged images with the reasons."""
     return few([f"{name} ({why})" for name, why in damaged.items()])
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Put numbers behind names that occur again.
+    """Append numbers to repeated names.
 
     Example:
         >>> unique_names(["a", "b", "a", "a"])
@@ -150,7 +150,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 def check_damaged(found: Encoded, skip_corrupt: bool, labels: Sequence[str] | None = None) -> None:
-    """Refuse damaged images unless they may be left out, and in any case a class without any readable image."""
+    """Refuse damaged items, unless `skip_corrupt`, and a class without any readable item."""
     if found.damaged and not skip_corrupt:
         raise DataError(
             f"Expected every item to be readable, but {count(len(found.damaged), 'items')} cannot be read: "
@@ -163,7 +163,7 @@ def check_damaged(found: Encoded, skip_corrupt: bool, labels: Sequence[str] | No
 
 
 def class_names(labels: Sequence[str]) -> list[str]:
-    """Check names of classes; warn of two forms that become one class."""
+    """Return checked names of classes; warn if two spellings become one class."""
     names = checked_class_names(labels)
     forms = dict(zip(labels, names, strict=True))
     merged = [name for name, n in Counter(forms.values()).items() if n > 1]

@@ -1,4 +1,4 @@
-"""Items of one kind, with their names and perhaps labels."""
+"""Items of one kind, with names and optional labels."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +14,9 @@ class Items(NamedTuple):
 
     Attributes:
         kind: "picture", "text" or "embedding".
-        names: as the user gave them.
+        names: paths, names of a table's column, or row numbers.
         content: images as paths or as the bytes of their files, texts, or embeddings (n, D).
-        labels: their classes; None if they are not labelled.
+        labels: their classes; None for unlabelled items.
         columns: names of the columns of embeddings from a table; None if they have no names.
     """
 
@@ -27,7 +27,7 @@ class Items(NamedTuple):
     columns: list[str] | None = None
 
     def take(self, index: Sequence[int]) -> "Items":
-        """Some of the items, in the given order."""
+        """Return the items at some indices, in that order."""
         content: Any = self.content
         content = content[list(index)] if isinstance(content, np.ndarray) else [content[i] for i in index]
         labels = None if self.labels is None else [self.labels[i] for i in index]

@@ -1,4 +1,4 @@
-"""Fitted models: the encoder, the support with its names, and the classifier."""
+"""Fitted models: an encoder, a labelled support and a classifier."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from mirrorshot.classifier import FewShotClassifier
 
 NOVELTY_RATE = 0.05
-"""Share of images of known classes that may be called "none of these"."""
+"""Share of items of known classes that may be called "none of these"."""
 
 
 class Model:
     """An encoder, a labelled support, and a classifier that was fitted on it.
 
-    Make one with `Model.fit` and read one with `Model.load`. `add` and `remove` edit the support; if they
-    raise an error, the model stays as it was. Methods that take an `Encoded` want it from `encode_items` with the
-    encoder of the model. Names are all different; the classifier is fitted on the embeddings (n, D) in their order;
-    thumbnails are (n, 48, 48, 3) bytes, or None.
+    Create a model with `Model.fit` or `Model.load`. `add` and `remove` edit the support; if they raise an error, the
+    model is unchanged. Methods that take an `Encoded` expect it from `encode_items` with the encoder of the model.
+    Names are unique. The order of the classifier's examples is that of the embeddings (n, D). Thumbnails are
+    (n, 48, 48, 3) bytes, or None.
 
     Example:
         >>> X = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.1]])
@@ -74,14 +74,15 @@ class Model:
 
         Args:
             items: the examples.
-            encoder: of images or texts; ignored for embeddings.
-            parameters: of `FewShotClassifier`; without a `prior` among them that of the encoder is used.
-            thumbnails: whether to keep small images of the examples in the model.
-            skip_corrupt: whether to leave out items that cannot be read; otherwise they are an error.
-            progress: called with the number of items read, their total and the activity.
+            encoder: the encoder of images or texts; ignored for embeddings.
+            parameters: parameters of `FewShotClassifier`. The default `prior` is that of the encoder, unless they name
+                another kernel than "auto" and "cosine".
+            thumbnails: whether to keep thumbnails of the examples in the model.
+            skip_corrupt: whether to skip unreadable items; otherwise they are an error.
+            progress: called with the number of images read, their total and the activity.
 
         Raises:
-            DataError: no labels, one class only, or damaged images.
+            DataError: there are no labels, only one class, or damaged items.
         """
         if items.labels is None:
             raise DataError("Expected labelled items, but got none with a label. Use a folder for each class.")
@@ -101,19 +102,19 @@ class Model:
 
     @property
     def head(self) -> "FewShotClassifier":
-        """The classifier as it is now, as an estimator of scikit-learn; edits of that one do not change the model."""
+        """A scikit-learn estimator with the current state of the classifier; changes to it do not affect the model."""
         from mirrorshot.classifier import FewShotClassifier
 
         return FewShotClassifier.from_learned(self.learned)
 
     @property
     def classes(self) -> list[str]:
-        """The classes, in the order of probabilities."""
+        """The classes, in the order of the columns of probabilities."""
         return [str(label) for label in self.learned.fitted.classes]
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns of numbers that it was fitted on; empty if it was not, or they have none."""
+        """Names of the columns of the table that the model was fitted on; empty if there are none."""
         return list(self.encoder.settings.get("columns") or [])
 
     def predict(
@@ -124,7 +125,7 @@ class Model:
         novelty_threshold: float | None = None,
         progress: Progress | None = None,
     ) -> list[Prediction]:
-        """Classify items, which have to be readable; `encode_items` and `predict_encoded` allow for damaged ones."""
+        """Classify items. An unreadable one is an error; to skip it, use `encode_items` and `predict_encoded`."""
         found = encode_items(self.encoder, items, progress=progress)
         check_damaged(found, False)
         return self.predict_encoded(found, coverage=coverage, novelty_threshold=novelty_threshold)
@@ -132,10 +133,10 @@ class Model:
     def predict_encoded(
         self, found: Encoded, *, coverage: float = 0.9, novelty_threshold: float | None = None
     ) -> list[Prediction]:
-        """Classify encoded items, with sets of labels of that `coverage`.
+        """Classify encoded items, with sets of labels of the given `coverage`.
 
-        An item is none of the classes above the `novelty_threshold`. None: that of `FewShotClassifier`, which calls
-        about one in twenty items of known classes novel.
+        An item whose novelty exceeds `novelty_threshold` is none of the classes. By default about one in twenty items
+        of known classes exceeds it.
         """
         X = self.check_embeddings(found.embeddings)
         query = self.learned.queries(X)
@@ -160,7 +161,6 @@ class Model:
         ]
 
     def _label_sets(self, X: Embeddings, coverage: float) -> Sequence[tuple[str, ...] | None]:
-        """Sets of labels; None for each item if there are too few examples for any."""
         check_share("coverage", coverage)
         try:
             in_set = promise.predict_set(*self.learned.queries(X), coverage, guarantee=False)
@@ -169,11 +169,7 @@ class Model:
         return [tuple(c for c, is_in in zip(self.classes, row, strict=True) if is_in) for row in in_set]
 
     def score(self, found: Encoded) -> Scores:
-        """Compare the predictions for labelled items with their labels.
-
-        Raises:
-            DataError: no labels, or none that the model knows.
-        """
+        """Compare the predictions for labelled items with their labels."""
         labels = np.array(found.items.labels or [], dtype=np.str_)
         known = np.isin(labels, self.classes)
         if not known.any():
@@ -186,9 +182,9 @@ class Model:
         return scores_of(self.classes, labels, predict.log_proba(*self.learned.queries(X[known])), is_novel)
 
     def explain(self, found: Encoded, label: str | None = None, n: int = 5) -> list[list[Reason]]:
-        """Return the `n` examples that speak most for or against a class at each item, the strongest first.
+        """Return the `n` examples that contribute most to the latent of a class at each item, the strongest first.
 
-        The class is `label` or, if that is None, the most probable one of each item.
+        The class is `label` or, by default, the most probable class of each item.
         """
         classes = self.classes
         if label is not None and label not in classes:
@@ -204,7 +200,7 @@ class Model:
         ]
 
     def words(self, found: Encoded, label: str | None = None, n: int = 5) -> list[list[Word]]:
-        """Return the `n` words of each text without which the log-odds of a class, as in `explain`, change most."""
+        """Return the `n` words of each text whose removal changes the log-odds of a class (as in `explain`) most."""
         best = predict.proba(*self.learned.queries(self.check_embeddings(found.embeddings))).argmax(1)
         chosen = best if label is None else np.full(len(best), self.classes.index(label))
         texts = zip(map(str, found.items.content), map(int, chosen), strict=True)
@@ -215,20 +211,20 @@ class Model:
         return [found.items.names[i] for i in self.suggest_rows(found.embeddings, k)]
 
     def suggest_rows(self, embeddings: Embeddings, k: int = 1) -> list[int]:
-        """`suggest` for embeddings (n, D): their rows."""
+        """Return the indices of the `k` embeddings (n, D) whose labels would help most."""
         fitted, pool, _ = self.learned.queries(self.check_embeddings(embeddings))
         return [int(row) for row in decide.suggest(fitted, pool, min(k, len(embeddings)))]
 
     def suspects(self) -> Suspects:
-        """Examples whose label the other examples contradict, by their place, the most suspicious first."""
+        """Rank the examples by the probability of their label given the other examples, the lowest first."""
         return decide.suspects(self.learned.fitted)
 
     def novelty_threshold(self) -> float:
-        """The novelty that about one in twenty items of the known classes exceeds."""
+        """Return the novelty that about one in twenty items of the known classes exceeds."""
         return decide.novelty_threshold(self.learned.fitted, NOVELTY_RATE)
 
     def add(self, found: Encoded, labels: Sequence[str]) -> "Model":
-        """Add examples with their labels, perhaps of new classes. Only the classifier learns them."""
+        """Add labelled examples, also of new classes. The encoder stays the same."""
         X = self.check_embeddings(found.embeddings)
         if len(labels) != len(X) or not all(labels):
             raise InvalidInputError(f"Expected a label for each of {len(X)} items, but got {labels!r}.")
@@ -261,7 +257,7 @@ class Model:
         return self
 
     def check_embeddings(self, X: Embeddings) -> Embeddings:
-        """Refuse embeddings of another length than the model's."""
+        """Return the embeddings; raise an `InvalidInputError` if their length is not that of the model."""
         if X.ndim != 2 or X.shape[1] != self.embeddings.shape[1]:
             raise InvalidInputError(
                 f"Expected embeddings of length {self.embeddings.shape[1]}, as the model has, but got shape {X.shape}. "
@@ -270,21 +266,17 @@ class Model:
         return X
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, all or nothing; see `mirrorshot.tool.model_file`.
-
-        Raises:
-            CheckpointWriteError: no room or no permission; the file is as it was.
-        """
+        """Write the model to one file, atomically; see `mirrorshot.tool.model_file`."""
         from mirrorshot.tool.model_file import model_bytes
 
         write_atomically(Path(path), model_bytes(self))
 
     @classmethod
     def load(cls, path: str | Path, *, trust_encoder: bool = False, download: bool = False) -> "Model":
-        """Read a model that `save` wrote; a `CheckpointError` says what is wrong with the file.
+        """Read a model that `save` wrote; a missing or damaged file raises a `CheckpointError`.
 
-        A function that it names as its encoder is imported only with `trust_encoder`, and weights of an encoder are
-        fetched only with `download`.
+        A user's function is imported as its encoder only with `trust_encoder`; weights of an encoder are downloaded
+        only with `download`.
         """
         from mirrorshot.tool.model_file import load_model
 

@@ -1,8 +1,8 @@
-"""The file of a model: one safetensors file with JSON in its header and a checksum over all of it.
+"""Model files: one safetensors file with JSON in its header and a checksum.
 
-It holds the encoder's name and settings (the weights only of a run's network), names, labels and embeddings of the
-support, thumbnails, and the whole state of the classifier, so predictions are the same bit by bit after loading on the
-same machine. Nothing in it is executed: a function of the user that it names is imported only with `trust_encoder`.
+It holds the encoder's name and settings, weights that are found nowhere else (`Encoder.tensors`), the support with
+thumbnails, and the state of the classifier. On the same machine predictions are bitwise equal after loading. Nothing in
+the file is executed; a user's function that it names as encoder is imported only with `trust_encoder`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _HEAD, _ENCODER = "head.", "encoder."
 
 
 class LazyEncoder(Encoder):
-    """The encoder of a model file, made by `restore_encoder` on first use: editing a model does not need it."""
+    """The encoder of a model file, created by `restore_encoder` on first use, because editing does not need it."""
 
     def __init__(self, about: Mapping[str, Any], weights: dict[str, NDArray[Any]], **options: bool) -> None:
         name, settings, kind = about["name"], about["settings"], about["kind"]
@@ -41,20 +41,20 @@ class LazyEncoder(Encoder):
 
     @property
     def prior(self) -> Any:
-        """That of the encoder."""
+        """The prior of the encoder."""
         return self._made.prior
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The weights that the file has."""
+        """Return the weights in the file."""
         return self._weights
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
-        """Embeddings of the encoder."""
+        """Return the embeddings of the encoder."""
         return self._made.encode(items)
 
 
 def model_bytes(model: Model) -> bytes:
-    """Return the content of the file of a model."""
+    """Return the content of a model file."""
     state = head_state(model.learned)
     tensors: dict[str, Any] = {f"{_HEAD}{name}": tensor for name, tensor in state.tensors.items()}
     tensors |= {f"{_ENCODER}{name}": tensor for name, tensor in model.encoder.tensors().items()}
@@ -109,5 +109,5 @@ def _check(names: Any, labels: Any, embeddings: Any, thumbnails: NDArray[Any] | 
 
 
 def _plain(name: str) -> str:
-    """Replace bytes of a file name that are no valid text."""
+    """Replace bytes of a file name that are not valid text."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

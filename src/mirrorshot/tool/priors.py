@@ -1,4 +1,4 @@
-"""The prior of an encoder, for classifiers of its embeddings that have no other."""
+"""Default prior of a classifier: that of the encoder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from mirrorshot.encoders import Encoder
 
 
 def with_prior(encoder: Encoder, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return parameters of `FewShotClassifier`, with the prior of the encoder unless they name one or another kernel.
+    """Return parameters of `FewShotClassifier`, with the encoder's prior unless they set `prior` or another kernel.
 
     Example:
         >>> from mirrorshot.encoders import make_encoder
@@ -26,7 +26,7 @@ def with_prior(encoder: Encoder, parameters: Mapping[str, Any] | None = None) ->
 
 
 def is_prior_of(encoder: Encoder, prior: Prior) -> bool:
-    """Whether a prior, perhaps from a model file, is that of the encoder."""
+    """Return whether a prior equals that of the encoder."""
     if encoder.prior is None:
         return False
     (arrays, info), (own, own_info) = prior_state(prior), prior_state(encoder.prior)

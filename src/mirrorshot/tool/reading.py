@@ -1,4 +1,4 @@
-"""Reading of items: folders and files of images, tables and arrays, with or without labels."""
+"""Readers of items: folders and files of images, tables and arrays, with or without labels."""
 
 import glob
 import os
@@ -20,17 +20,18 @@ def read_labelled(
 
     A table is a `.csv` file with a header, a `.jsonl` or a `.parquet` file. It has a column `label` and either a column
     `path` (of images, relative to the folder of the file), a column `text`, a column `embedding` of lists, or columns
-    of numbers: an embedding. A column `name` is optional. An `.npz` file has the arrays `X` (n, D) and `y` (n,), and
-    perhaps `class_names`, in which `y` are positions.
+    of numbers that form an embedding. A column `name` is optional. Some other usual names, such as `class`, are
+    accepted, too. An `.npz` file has the arrays `X` (n, D) and `y` (n,), and optionally `class_names`; `y` then holds
+    indices into them.
 
     Args:
         path: the folder or file.
-        text_column: of texts, if it has another name.
-        label_column: of labels, if it has another name.
-        numbers: columns of numbers of a model (`Model.columns`), which are no labels, names or texts.
+        text_column: column of texts, if it has an unusual name.
+        label_column: column of labels, if it has an unusual name.
+        numbers: columns of measurements of a model (`Model.columns`); they are not searched for labels, names or texts.
 
     Raises:
-        DataError: it is missing, empty, damaged, or not labelled. The message says what to do.
+        DataError: the folder or file is missing, empty, damaged or unlabelled. The message says what to do.
     """
     path = Path(path)
     if os.path.isfile(path):
@@ -52,17 +53,10 @@ def read_unlabelled(
     label_column: str | None = None,
     numbers: Sequence[str] = (),
 ) -> Items:
-    """Read items to classify, in the given order. They have labels if they are of a table with such a column.
+    """Read items to classify, in the given order. Only items of a table can have labels.
 
-    Args:
-        arguments: images, folders (all images in and below them), patterns such as `scans/*.png`, a table, or `-`.
-        lines: paths, one a line, in the place of `-`.
-        text_column: of a table of texts, if it is not called `text`.
-        label_column: of a table with labels, if it is not called `label`.
-        numbers: as in `read_labelled`.
-
-    Raises:
-        DataError: something is missing, there is nothing, or tables and images are mixed.
+    `arguments` are images, folders (all images in and below them), patterns such as `scans/*.png`, a table, or `-`,
+    which stands for the paths in `lines`. A table has to be the only one. Options are those of `read_labelled`.
     """
     names = [name for argument in arguments for name in (_lines(lines) if argument == "-" else [argument])]
     tables = [name for name in names if Path(name).suffix.lower() in TABLES and os.path.isfile(name)]

@@ -8,15 +8,15 @@ class Prediction(NamedTuple):
     """Prediction for one item.
 
     Attributes:
-        name: of the item.
+        name: name of the item.
         label: most probable class.
-        probability: its probability.
+        probability: probability of `label`.
         is_novel: whether the item looks like none of the classes.
-        labels: classes that together hold the right one with the wanted coverage; None: too few examples to say.
-        novelty: how much it looks like none of the classes, 0 to 1.
+        labels: set of classes that contains the right one with the wanted coverage; None: too few examples.
+        novelty: degree to which the item looks like none of the classes, 0 to 1.
         epistemic: uncertainty in nats that more examples can remove.
-        aleatoric: uncertainty in nats that they cannot: the classes overlap.
-        probabilities: of all classes.
+        aleatoric: uncertainty in nats that they cannot remove, because the classes overlap.
+        probabilities: probability of each class.
         novelty_threshold: novelty above which an item is none of the classes.
     """
 
@@ -33,7 +33,7 @@ class Prediction(NamedTuple):
 
     @property
     def epistemic_share(self) -> float:
-        """`epistemic` as a share of the largest possible uncertainty, that of equal probabilities."""
+        """`epistemic` as a share of the largest possible uncertainty, that of a uniform distribution."""
         return self.epistemic / self._largest
 
     @property
@@ -47,7 +47,7 @@ class Prediction(NamedTuple):
 
     @property
     def note(self) -> str:
-        """Explanation of an answer that surprises: none of these, or an empty set; else empty."""
+        """Explanation of a novel item or of an empty set of labels; otherwise empty."""
         if self.is_novel:
             return (
                 f"unlike all examples: novelty {self.novelty:.3f}, above {self.novelty_threshold:.3f}; "
@@ -59,7 +59,7 @@ class Prediction(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Contribution of one example to the latent of a class at an item; positive speaks for the class."""
+    """Contribution of one example to the latent of a class at an item; positive values support the class."""
 
     name: str
     label: str
@@ -67,7 +67,7 @@ class Reason(NamedTuple):
 
 
 class Word(NamedTuple):
-    """Change of the log-odds of a class by one word of a text; positive speaks for the class."""
+    """Change of the log-odds of a class by one word of a text; positive values support the class."""
 
     word: str
     added: float

@@ -1,4 +1,4 @@
-"""Scores of a model on labelled items, with their uncertainty, and a verdict in words. NumPy alone."""
+"""Scores of a model on labelled items, with their uncertainty, and a verdict in words."""
 
 import math
 from collections import Counter
@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from mirrorshot.metrics.bins import wilson_interval
 
 FEW = 50
-"""Labelled items below which scores say little."""
+"""Number of labelled items below which scores are called rough."""
 TARGET = 0.98
 """Accuracy to reach by sending the least confident predictions to a person."""
 N_BINS, N_RESAMPLES, LEVEL = 15, 1000, 0.95
-_CHUNK = 2**22  # draws held at a time
-_SEED = 0  # of the resamples
+_CHUNK = 2**22  # draws per batch
+_SEED = 0
 _BAND, _LEAST_IN_BAND = (0.85, 0.95), 10
 
 
 class Interval(NamedTuple):
-    """Ends of a 95 % interval."""
+    """A 95 % interval."""
 
     low: float
     high: float
 
 
 class Referral(NamedTuple):
-    """Share of items to send to a person, the accuracy of the others with its interval, and their least confidence."""
+    """Share of items to send to a person; accuracy of the others, its interval, and their smallest confidence."""
 
     share: float
     accuracy: float
@@ -37,7 +37,7 @@ class Referral(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Predictions that are 85 to 95 % sure: their number, mean confidence, and accuracy with its interval."""
+    """Predictions with a confidence of 85 to 95 %: number, mean confidence, accuracy and its interval."""
 
     n_items: int
     confidence: float
@@ -46,25 +46,25 @@ class Band(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of a model on labelled items that it has not learned from.
+    """Scores of a model on labelled items that are not among its examples.
 
     Attributes:
-        n_items: items whose class the model knows; only these count.
-        accuracy: share of them that are classified right.
+        n_items: number of items of the model's classes; all scores but `novel_unknown` are over these.
+        accuracy: share of right predictions.
         nll: negative log-likelihood, nats per item.
-        ece: calibration error, 15 bins.
+        ece: expected calibration error, 15 bins.
         confidence: mean probability of the predicted class; equal to the accuracy if the model is calibrated.
-        intervals: of these numbers, 95 %: Wilson's for the accuracy, the bootstrap over items for the others.
-        ece_if_calibrated: mean ECE that perfectly calibrated probabilities would show on as many items, and its 95 %
-            quantile: an ECE below that is no evidence of bad calibration.
-        accuracy_of: accuracy of each class.
+        intervals: 95 % intervals of these scores: Wilson's for the accuracy, bootstrap over items for the others.
+        ece_if_calibrated: mean and 95 % quantile of the ECE of perfectly calibrated probabilities for as many items. An
+            ECE below the quantile is no evidence of bad calibration.
+        accuracy_of: accuracy of each class that has items.
         classes, confusion: row c of the matrix counts the predictions for items of class c.
-        confusions: most frequent mistakes: right class, predicted class, count.
-        referral: how to reach an accuracy of 98 %; None if no threshold does.
-        band: the predictions that are 85 to 95 % sure; None below ten of them.
-        n_unknown: items of classes that the model does not know.
+        confusions: the five most frequent mistakes: right class, predicted class, count.
+        referral: how to reach an accuracy of 98 %; None if no threshold reaches it.
+        band: the predictions with a confidence of 85 to 95 %; None if there are fewer than ten.
+        n_unknown: number of items of other classes.
         novel_known: share of the known items that are called "none of these".
-        novel_unknown: share of the unknown items that are; None without such items.
+        novel_unknown: share of the other items that are; None without such items.
     """
 
     n_items: int
@@ -85,7 +85,7 @@ class Scores(NamedTuple):
     novel_unknown: float | None
 
     def record(self) -> dict[str, Any]:
-        """The scores as JSON."""
+        """Return the scores as a dict for JSON."""
         parts = {"referral": self.referral, "band": self.band}
         return self._asdict() | {name: part and part._asdict() for name, part in parts.items()}
 
@@ -96,14 +96,7 @@ def scores_of(
     log_prob: NDArray[np.float64],
     is_novel: NDArray[np.bool_],
 ) -> Scores:
-    """Compare predictions with labels, some of which are in `classes`.
-
-    Args:
-        classes: the C classes of the model.
-        labels: of n items.
-        log_prob: log-probabilities (m, C) of the m items whose labels are in `classes`.
-        is_novel: whether each of the n items is called "none of these".
-    """
+    """Compare predictions with labels (n,); `log_prob` (m, C) is of the m > 0 items whose labels are in `classes`."""
     known = np.isin(labels, classes)
     y = np.array([classes.index(label) for label in labels[known]])
     best, sure = log_prob.argmax(1), np.exp(log_prob.max(1))
@@ -138,7 +131,7 @@ def scores_of(
 
 
 def verdict(scores: Scores, items: str = "items") -> str:
-    """The result in a few sentences, uncertainty included."""
+    """Describe the scores and their uncertainty in a few sentences."""
     parts = [f"Right in {_share(scores.accuracy, scores.intervals['accuracy'])} of {scores.n_items} {items}."]
     if scores.band is not None:
         n, sure, right, interval = scores.band
@@ -160,7 +153,7 @@ def verdict(scores: Scores, items: str = "items") -> str:
 
 
 def calibration_in_words(scores: Scores) -> str:
-    """Whether the probabilities are off by more than what so few items show by chance."""
+    """Say whether the calibration error is larger than chance explains with so few items."""
     mean, most = scores.ece_if_calibrated
     chance = f"perfect calibration would show {mean:.3f}, and up to {most:.3f}, with as few items"
     low, high = scores.intervals["accuracy"]
@@ -174,7 +167,7 @@ def calibration_in_words(scores: Scores) -> str:
 
 
 def wilson(n_right: int, n: int) -> Interval:
-    """Wilson's 95 % interval of a share; it has a width where all are right, which the bootstrap's has not.
+    """Wilson's 95 % interval of a share. Unlike the bootstrap's, it has a width if all are right.
 
     Example:
         >>> tuple(round(end, 3) for end in wilson(10, 10))
@@ -185,7 +178,7 @@ def wilson(n_right: int, n: int) -> Interval:
 
 
 def bootstrap(n: int, statistic: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> Interval:
-    """Percentile interval of a statistic of rows (resamples, n) over resamples of `n` items."""
+    """Percentile interval over resamples of `n` items; `statistic` takes indices (resamples, n)."""
     rng, step = np.random.default_rng(_SEED), max(1, _CHUNK // n)
     values = [statistic(rng.integers(n, size=(min(step, N_RESAMPLES - i), n))) for i in range(0, N_RESAMPLES, step)]
     low, high = np.quantile(np.concatenate(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -193,18 +186,18 @@ def bootstrap(n: int, statistic: Callable[[NDArray[np.int64]], NDArray[np.float6
 
 
 def bin_of(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Bins of equal width, closed above."""
+    """Return the indices of bins of equal width, closed above."""
     return np.clip(np.ceil(confidence * N_BINS).astype(np.int64) - 1, 0, N_BINS - 1)
 
 
 def ece_of(gap: NDArray[np.float64], bins: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Expected calibration error over the last dimension, from the gaps (confidence minus 1 if right, else minus 0)."""
+    """Expected calibration error over the last dimension; `gap` is the confidence minus 1 (right) or 0 (wrong)."""
     sums = sum(np.abs(np.where(bins == b, gap, 0.0).sum(-1)) for b in range(N_BINS))
     return np.asarray(sums / gap.shape[-1])
 
 
 def ece_if_calibrated(confidence: NDArray[np.float64]) -> tuple[float, float]:
-    """Mean and 95 % quantile of the ECE if each prediction is right with the probability that it claims."""
+    """Mean and 95 % quantile of the ECE if each prediction is right with the probability `confidence`."""
     rng, n, bins = np.random.default_rng(_SEED), len(confidence), bin_of(confidence)
     step, values = max(1, _CHUNK // n), []
     for i in range(0, N_RESAMPLES, step):
@@ -215,11 +208,11 @@ def ece_if_calibrated(confidence: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def referral_of(confidence: NDArray[np.float64], right: NDArray[np.bool_], target: float = TARGET) -> Referral | None:
-    """The fewest, least confident predictions to send to a person so that the others reach the target accuracy."""
+    """Refer the fewest, least confident predictions to a person so that the others reach the target accuracy."""
     order = np.argsort(-confidence, kind="stable")
     sure, good = confidence[order], np.cumsum(right[order])
     n = np.arange(1, len(sure) + 1)
-    is_edge = np.append(sure[1:] < sure[:-1], True)  # equal confidences stay together
+    is_edge = np.append(sure[1:] < sure[:-1], True)  # do not separate equal confidences
     enough = np.flatnonzero((good / n >= target) & is_edge)
     if not len(enough):
         return None

@@ -21,14 +21,14 @@ SUFFIXES = (*READERS, ".npz", ".npy", ".txt")
 _LABEL, _PATH, _NAME = ("label", "class", "y"), ("path", "file", "picture"), ("name", "id")
 _TEXT = ("text", "body", "content", "message", "sentence", "review")
 _ARRAYS, _TARGETS = ("X", "embeddings", "features"), ("y", "labels")
-_VECTORS = "embedding"  # a column of lists
-_INDEX = ""  # the name that pandas gives the numbers of rows in a CSV file
+_VECTORS = "embedding"  # column of lists
+_INDEX = ""  # header of the index column that pandas writes to CSV files
 
 
 class Roles(NamedTuple):
-    """Columns that a user names; None: the first that is there of `text`, `body` ... and of `label`, `class`, `y`.
+    """Columns that a user names; None: the first one of the usual names, as `text` or `body`, `label` or `class`.
 
-    `numbers` are those of a model, which are its measurements whatever their names.
+    `numbers` are the measurements of a model, whatever their names.
     """
 
     text: str | None = None
@@ -37,11 +37,7 @@ class Roles(NamedTuple):
 
 
 def read_items(path: Path, roles: Roles, *, labelled: bool = False) -> Items:
-    """Read the items of a table; see `read_labelled`. With `labelled`, one without labels is refused.
-
-    Raises:
-        DataError: a column is missing, or its content is not of the kind that it should be.
-    """
+    """Read the items of a table; see `read_labelled`. With `labelled`, refuse a table without labels."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(
@@ -98,7 +94,7 @@ def _from_columns(columns: Columns, path: Path, roles: Roles) -> Items:
 def _column(
     columns: Columns, named: str | None, usual: Sequence[str], path: Path, option: str, taken: Sequence[str | None]
 ) -> str | None:
-    """The column that the user named, or the first usual one that has no other role."""
+    """The column that the user named, or the first usual one that is not taken."""
     if named is not None and named not in columns:
         raise DataError(
             f"Expected {path} to have the column {named!r} of {option}, but it has {first(list(columns), 20)}."
@@ -118,7 +114,7 @@ def _labels(values: list[Any], path: Path) -> list[str]:
 
 
 def _texts(values: list[Any], path: Path, what: str) -> list[str]:
-    """Values as texts, those that are missing as empty ones."""
+    """Values as texts; missing values become empty texts."""
     odd = next((row for row, value in enumerate(values) if isinstance(value, (list, dict, bytes))), None)
     if odd is not None:
         got = f"{str(values[odd])[:60]!r}, {type(values[odd]).__name__}, in row {odd + 1}"

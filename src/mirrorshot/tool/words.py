@@ -1,4 +1,4 @@
-"""Words of a text that speak for or against a class."""
+"""Contributions of the words of a text to a class."""
 
 import re
 
@@ -10,11 +10,11 @@ from mirrorshot.encoders import Encoder
 from mirrorshot.encoders.texts import MAX_CHARACTERS
 from mirrorshot.tool.results import Word
 
-_TRIED = 64  # words of a text
+_TRIED = 64  # distinct words that are removed in turn
 
 
 def words_that_count(learned: Learned, encoder: Encoder, text: str, c: int, n: int) -> list[Word]:
-    """Return the `n` of the first 64 words without which the log-odds of class `c` would change most."""
+    """Return the `n` of the first 64 words whose removal changes the log-odds of class `c` most."""
     words = list(dict.fromkeys(re.findall(r"\w+", text[:MAX_CHARACTERS])))[:_TRIED]
     changed = [re.sub(rf"\b{re.escape(word)}\b", " ", text) for word in words]
     p = np.clip(proba(*learned.queries(encoder.encode([text, *changed])))[:, c], 1e-12, 1 - 1e-12)

@@ -1,6 +1,6 @@
 """Decoding of images of unknown origin, within bounds and without their metadata.
 
-Only Pillow is imported here, never torch: worker processes start with this package and nothing else.
+The modules of a worker process import Pillow but neither NumPy nor torch, so that it starts quickly.
 """
 
 from mirrorshot.types import MirrorshotError
@@ -9,4 +9,4 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 
 
 class ImageError(MirrorshotError, ValueError):
-    """An image cannot be decoded. The message is a clause that says why: "its file has more than 5 bytes"."""
+    """An image cannot be decoded. The message is a clause with the reason: "its file has more than 5 bytes"."""

@@ -12,7 +12,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def class_files(root: Path) -> dict[str, list[Path]]:
-    """Return the images of each class folder, both in order of their names. Only names are read."""
+    """Return the images of each class folder, both in order of their names; refuse empty class folders."""
     if not root.is_dir():
         problem = "is a file" if root.exists() else "does not exist"
         raise DataError(f"Expected a folder of class folders at {root}, but it {problem}; check the path.")
@@ -32,16 +32,12 @@ def class_files(root: Path) -> dict[str, list[Path]]:
 
 
 def class_folders(root: Path) -> list[Path]:
-    """Return the folders in a folder, without hidden ones and links that lead back."""
+    """Return the subfolders, without hidden ones and links to the folder or its parents."""
     return [entry for entry in visible(root) if entry.is_dir() and not _leads_back(entry, root)]
 
 
 def images_below(root: Path) -> list[Path]:
-    """Return the images in and below a folder, hidden ones left out, in order.
-
-    Raises:
-        DataError: a folder cannot be read.
-    """
+    """Return the images in and below a folder, without hidden ones, in order."""
 
     def refuse(error: OSError) -> None:
         raise DataError(f"Expected to read all folders in {root}, but got: {error}.") from error
@@ -54,7 +50,7 @@ def images_below(root: Path) -> list[Path]:
 
 
 def warn_of_others(root: Path, used: Iterable[Path]) -> None:
-    """Warn of the images in and below a folder of class folders that are in none of these, or deeper in one."""
+    """Warn of images in and below `root` that are not in `used`."""
     others = sorted({*images_below(root)} - {*used})
     if others:
         shown = first([str(path.relative_to(root)) for path in others], 3)
@@ -65,7 +61,7 @@ def warn_of_others(root: Path, used: Iterable[Path]) -> None:
 
 
 def visible(folder: Path) -> list[Path]:
-    """Return what a folder holds, hidden entries left out, in order."""
+    """Return the entries of a folder, without hidden ones, in order."""
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:
@@ -73,11 +69,11 @@ def visible(folder: Path) -> list[Path]:
 
 
 def images_of(entries: Iterable[Path]) -> list[Path]:
-    """Return the images among files and folders, by their names."""
+    """Return the files with the suffix of an image."""
     return [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
 
 
 def _leads_back(entry: Path, root: Path) -> bool:
-    """Return whether a link leads to the folder that it is in, or above it."""
+    """Whether `entry` is a link to `root` or a parent of it."""
     target = entry.resolve()
     return entry.is_symlink() and (target == root.resolve() or target in root.resolve().parents)

@@ -19,12 +19,12 @@ from mirrorshot.files.imaging import ImageError
 from mirrorshot.files.imaging.stripping import strip
 
 MAX_WORK = 2**30
-"""Most pixels times passes of a decoder, which bounds the time."""
+"""Largest number of pixels times decoder passes; bounds the time."""
 
-# Imported here, so that the first image does not wait for them.
+# imported at the start, so that the first image takes no longer than others
 _PLUGINS = (BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)
 _QUALITY = 88
-_MOST = 2**16 - 1  # of a pixel of sixteen bits
+_MOST = 2**16 - 1  # largest value of a 16-bit pixel
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -37,18 +37,14 @@ _UPRIGHT = {
 
 
 class Opened(NamedTuple):
-    """An image of eight bits a channel, whose `info` has at most `transparency`, and its Exif orientation, 1 to 8."""
+    """An image of at most 8 bits per channel, with no `info` but `transparency`, and its Exif orientation."""
 
     image: Image.Image
     orientation: int
 
 
 def open_image(content: bytes, max_pixels: int) -> Opened:
-    """Decode the first frame of a file.
-
-    Raises:
-        ImageError: it is damaged, of another format, or exceeds the bounds.
-    """
+    """Decode the first frame of a file, or raise an `ImageError`."""
     stripped = strip(content)
     if stripped.size is not None:
         _check_pixels(stripped.size, max_pixels, stripped.passes)
@@ -63,7 +59,7 @@ def open_image(content: bytes, max_pixels: int) -> Opened:
         raise ImageError(f"it has more than {max_pixels} pixels") from error
     except UnidentifiedImageError as error:
         raise ImageError(f"its header is not that of a {stripped.format} file that can be read") from error
-    except Exception as error:  # decoders raise all kinds
+    except Exception as error:  # decoders raise errors of many types
         raise ImageError(_reason(error)) from error
     transparency = image.info.get("transparency")
     image.info = {"transparency": transparency} if _is_sound(transparency, image.mode) else {}
@@ -71,10 +67,10 @@ def open_image(content: bytes, max_pixels: int) -> Opened:
 
 
 def read_image(content: bytes, max_pixels: int) -> Image.Image:
-    """Decode an image at its own size: grey ("L") or colour ("RGB"), upright, on white.
+    """Decode an image at its own size: grey ("L") or colour ("RGB"), upright, transparency on white.
 
     Raises:
-        ImageError: it is damaged, of another format, or exceeds the bounds.
+        ImageError: the image is damaged, of another format, or exceeds the bounds.
 
     Example:
         >>> file = io.BytesIO()
@@ -96,7 +92,7 @@ def read_image(content: bytes, max_pixels: int) -> Image.Image:
 
 
 def make_preview(image: Image.Image, side: int) -> bytes:
-    """Return a JPEG file of the whole image on a white square, without metadata."""
+    """Return a JPEG file of the whole image, padded with white to a square, without metadata."""
     plain = image.convert("RGB")
     plain.info = {}  # encoders copy it into the file
     framed = ImageOps.pad(plain, (side, side), Image.Resampling.BILINEAR, color="white")
@@ -106,7 +102,7 @@ def make_preview(image: Image.Image, side: int) -> bytes:
 
 
 def centred(drawn: Image.Image, side: int, longest: float) -> Image.Image:
-    """Return a grey drawing in the middle of a black square of `side` pixels, at that length of its longest side."""
+    """Resize a grey drawing to a longest side of `longest` pixels and centre it on a black square of `side` pixels."""
     width, height = scaled_size(drawn, longest)
     framed = Image.new("L", (side, side))
     framed.paste(drawn.resize((width, height), Image.Resampling.BICUBIC), ((side - width) // 2, (side - height) // 2))
@@ -114,7 +110,7 @@ def centred(drawn: Image.Image, side: int, longest: float) -> Image.Image:
 
 
 def scaled_size(image: Image.Image, longest: float) -> tuple[int, int]:
-    """Width and height of the image at a given length of its longest side."""
+    """Return width and height of the image if its longest side is `longest`."""
     scale = longest / max(image.size)
     return max(1, round(image.width * scale)), max(1, round(image.height * scale))
 
@@ -128,7 +124,7 @@ def _check_pixels(size: tuple[int, int], max_pixels: int, passes: int) -> None:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale sixteen bits to eight; Pillow's own conversion clips bright pixels."""
+    """Scale 16-bit pixels to eight bits; Pillow's conversion clips bright pixels."""
     if image.mode.startswith("I"):
         image = image.convert("I")
         low, high = cast("tuple[int, int]", image.getextrema())
@@ -141,7 +137,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _is_sound(transparency: object, mode: str) -> bool:
-    """Whether it is the alphas of a palette, or one colour of the image's mode."""
+    """Whether it is the alpha values of a palette, or one colour of the image's mode."""
     if mode == "P" and isinstance(transparency, bytes):
         return len(transparency) <= 256
     colour = transparency if isinstance(transparency, tuple) else (transparency,)

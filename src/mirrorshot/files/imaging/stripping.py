@@ -1,7 +1,7 @@
 """Copies of image files without metadata.
 
-Decoders spend memory and time on texts, profiles, thumbnails, further frames and endless scans. A walk over the headers
-drops or counts all of these before any decoder reads the file.
+Decoders spend memory and time on texts, profiles, thumbnails, further frames and repeated scans. These are removed or
+counted before a decoder reads the file. Frames after the first of a GIF stay in the copy, but are not decoded.
 """
 
 import re
@@ -21,7 +21,7 @@ MAX_RLE_BYTES, MAX_RLE_WIDTH, RLE_PASSES = 2**22, 2**15, 256  # Pillow decodes t
 
 _PNG_KEPT = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 _WEBP_KEPT = (b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ANIM", b"ANMF")  # only the first of each
-_JPEG_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")  # restarts are part of a scan
+_JPEG_MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")  # without restart markers, which are part of a scan
 _ALONE = (0x01, 0xD8)  # markers without a segment
 _SOS, _EOI = 0xDA, 0xD9
 
@@ -29,18 +29,18 @@ _SOS, _EOI = 0xDA, 0xD9
 class Stripped(NamedTuple):
     """An image file without metadata."""
 
-    format: str  # in Pillow's words
+    format: str  # Pillow's name
     content: bytes  # the new file
     orientation: int = 1  # of Exif, 1 to 8; 1 is upright
-    passes: int = 1  # about how often a decoder goes over all pixels
+    passes: int = 1  # approximate number of passes of a decoder over all pixels
     size: tuple[int, int] | None = None  # for formats whose decoder allocates memory before it reports width and height
 
 
 def strip(content: bytes) -> Stripped:
-    """Drop metadata and further frames.
+    """Remove metadata and further frames.
 
     Raises:
-        ImageError: another format, more chunks or scans than any honest file has, or no image in it.
+        ImageError: the file has another format, more chunks or scans than any honest file, or no image.
 
     Example:
         >>> strip(b"hello")
@@ -85,7 +85,7 @@ def _strip_jpeg(content: bytes) -> Stripped:
             break
         marker, after = found[1][0], found.end()
         if scans:
-            kept.append(content[start : found.start()])  # compressed pixels of the scan before
+            kept.append(content[start : found.start()])  # compressed pixels of the previous scan
         start = after if marker in _ALONE else after + struct.unpack_from(">H", content, after)[0]
         body = content[after + 2 : start]
         if marker == 0xE1 and body.startswith(b"Exif\0\0") and not scans:
@@ -103,7 +103,7 @@ def _strip_jpeg(content: bytes) -> Stripped:
 
 
 def _is_needed(marker: int, body: bytes) -> bool:
-    """Whether decoding needs a segment. JFIF and Adobe segments define the colours; others are metadata."""
+    """Whether decoding needs a segment. Of the application segments, JFIF and Adobe define the colours."""
     if 0xE0 <= marker <= 0xEF or marker == 0xFE:
         return (marker == 0xE0 and body.startswith(b"JFIF\0")) or (marker == 0xEE and body.startswith(b"Adobe"))
     return True
@@ -111,7 +111,7 @@ def _is_needed(marker: int, body: bytes) -> bool:
 
 def _strip_gif(content: bytes) -> Stripped:
     flags = content[10]
-    start = 13 + (3 << 1 + (flags & 7) if flags & 0x80 else 0)  # behind the colour table
+    start = 13 + (3 << 1 + (flags & 7) if flags & 0x80 else 0)  # after the colour table
     head, control = content[:start], b""
     blocks = 0
     while content[start] == 0x21:  # extensions before the first frame
@@ -122,7 +122,7 @@ def _strip_gif(content: bytes) -> Stripped:
             if blocks > MAX_GIF_BLOCKS:
                 raise ImageError(f"its file has more than {MAX_GIF_BLOCKS} blocks before its first frame")
         if content[start + 1] == 0xF9:
-            control = content[start : end + 1]  # has the transparent colour
+            control = content[start : end + 1]  # contains the transparent colour
         start = end + 1
     if content[start] != 0x2C:
         raise ImageError("its file has no frame where one has to begin")

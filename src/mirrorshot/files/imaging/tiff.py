@@ -8,7 +8,7 @@ from mirrorshot.files.imaging import ImageError
 
 MAX_ENTRIES = 2**10
 MAX_TAG_BYTES = 2**20
-"""Most bytes of all entries that are kept: 131,072 strips, for instance."""
+"""Largest total size of the values that are kept; enough for 131,072 strips."""
 
 _COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)  # none, CCITT, LZW, JPEG, deflate, PackBits
 _JPEG = 7
@@ -34,7 +34,7 @@ class Layout(NamedTuple):
 
     @property
     def inline(self) -> int:
-        """Bytes of a value that fits into its entry."""
+        """Largest size in bytes of a value that is stored in its entry."""
         return struct.calcsize(self.offset)
 
 
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 def orientation_of(exif: bytes) -> int:
-    r"""Return the orientation in an Exif block, 1 to 8; 1 where it has none or cannot be read.
+    r"""Return the orientation in an Exif block, 1 to 8; 1 if there is none or the block is unreadable.
 
     Example:
         >>> orientation_of(b"II*\0\x08\0\0\0\x01\0" + struct.pack("<HHII", 274, 3, 1, 6))
@@ -65,7 +65,7 @@ def orientation_of(exif: bytes) -> int:
 
 
 def strip_tiff(content: bytes) -> tuple[bytes, int]:
-    """Return a copy with one directory without metadata, and how often a decoder passes over the pixels."""
+    """Return a copy with one directory without metadata, and the number of decoder passes over the pixels."""
     layout = _layout(content)
     kept = {e.tag: e for e in _entries(content, layout) if e.tag in _KEPT and e.kind in _BYTES_OF}
     if sum(_BYTES_OF[e.kind] * e.n for e in kept.values()) > MAX_TAG_BYTES:

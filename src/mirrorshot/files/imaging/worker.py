@@ -1,14 +1,14 @@
 """A process that decodes images for its parent: requests on standard input, replies on standard output.
 
-The first byte that it writes is `READY`: it has imported what it needs, and the time for an image may begin.
+It writes `READY` after its imports; the time limit of the first image begins then.
 
-A request is the number of bytes, the most pixels, the side of the preview, and a file. A reply is one of
+A request is the size of the file, the pixel limit, the side of the preview, and the file. A reply is one of
 
-    b"I", whether it is in colour, width, height, bytes of the preview; the preview, the pixels
-    b"E", bytes of a text; the text, which says why the image cannot be decoded
-    b"M", the same, after which the process has to be replaced: it ran out of memory
+    b"I", whether the image has colours, its width and height, the size of the preview; the preview, the pixels
+    b"E", the size of a text; the text: the reason why the image cannot be decoded
+    b"M", as b"E", after it ran out of memory; the process has to be replaced
 
-It ends when its input is closed, and so with its parent.
+The process ends when its input is closed, and therefore with its parent.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from mirrorshot.files.imaging.reading import make_preview, read_image
 
 try:
     import resource
-except ImportError:  # Windows: the parent's clock is the only limit
+except ImportError:  # Windows: the time limit of the parent is the only one
     resource = None  # type: ignore[assignment]
 
 READY = b"R"
@@ -34,10 +34,7 @@ TEXT = struct.Struct(">I")
 
 
 def main() -> None:
-    """Serve until the input ends.
-
-    The arguments of the process are its most bytes of memory and its seconds of processor time for one image.
-    """
+    """Serve until the input ends. Arguments: memory limit in bytes, and seconds of processor time per image."""
     memory, seconds = (int(argument) for argument in sys.argv[1:3])
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -78,14 +75,13 @@ def _reply_text(replies: BinaryIO, kind: bytes, text: str) -> None:
 
 
 def _limit_memory(memory: int) -> None:
-    """Bound the memory; no core dumps, no files."""
     for limit, value in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
-        with contextlib.suppress(ValueError):  # macOS knows no limit of address space
+        with contextlib.suppress(ValueError):  # macOS has no limit of the address space
             _set_limit(limit, value)
 
 
 def _limit_time(seconds: int) -> None:
-    """Allow some more seconds of processor time; SIGXCPU ends the process after that."""
+    """Allow `seconds` more processor time; SIGXCPU then ends the process."""
     used = os.times()
     _set_limit(resource.RLIMIT_CPU, int(used.user + used.system) + 1 + seconds)
 

@@ -1,11 +1,10 @@
 """Worker processes that decode images of unknown origin, within limits of time and memory.
 
-Design note: a decoder is a large C library. One that hangs cannot be stopped in a thread, and one that crashes takes
-the server with it; a process can be killed. Workers import Pillow and nothing else, so that a new one is ready within a
-fraction of a second. Bytes go through pipes in a format of their own.
+Design note: decoders are large C libraries. In a thread, one that hangs cannot be stopped, and one that crashes ends
+the server; a process can be killed. Workers import little more than Pillow, so they start in a fraction of a second.
 
-- Rejected: multiprocessing, which imports the parent's main module, and sends objects as pickles.
-- Rejected: a process for each image, which takes longer to start than most images take to decode.
+- Rejected: multiprocessing, which imports the parent's main module and sends pickles.
+- Rejected: a process per image, because most images decode faster than a process starts.
 """
 
 import contextlib
@@ -24,42 +23,42 @@ from PIL import Image
 from mirrorshot.files.imaging import ImageError
 from mirrorshot.files.imaging.worker import IMAGE, READY, REQUEST, TEXT
 
-_HOME = Path(__file__).parents[3]  # where `mirrorshot` can be imported from
+_HOME = Path(__file__).parents[3]  # folder that contains the package `mirrorshot`
 _MAX_PREVIEW, _MAX_TEXT = 2**22, 2**16
-_START_SECONDS = 120.0  # for a new process, apart from the time for its first image
+_START_SECONDS = 120.0  # for a new process, before its first image
 _END_SECONDS = 10.0  # for a process that has closed its output
-_IMAGES_OF_ONE = 1000  # then a worker is replaced, whatever it has leaked
+_IMAGES_OF_ONE = 1000  # after which a worker is replaced, because decoders may leak memory
 
 
 class ClosedError(ImageError):
-    """The workers have been ended."""
+    """The workers have been closed."""
 
 
 class Decoded(NamedTuple):
-    """An image, grey ("L") or in colour ("RGB"), and a small JPEG file of it."""
+    """An image, grey ("L") or colour ("RGB"), and its preview, a JPEG file."""
 
     image: Image.Image
     preview: bytes
 
 
 class WorkerLimits(NamedTuple):
-    """Bounds on the work for one image."""
+    """Limits for one image."""
 
-    pixels: int = 2**25  # most pixels of an image
-    cpu_seconds: int = 5  # processor time
-    wall_seconds: float = 15.0  # time by the clock, which also passes while others use the processor
+    pixels: int = 2**25
+    cpu_seconds: int = 5
+    wall_seconds: float = 15.0  # larger, because it also passes while other processes use the processor
 
     @property
     def memory(self) -> int:
-        """Most bytes of a worker: Python and Pillow, and copies of the pixels as decoders make them."""
+        """Memory limit of a worker in bytes: Python, Pillow, and the copies of the pixels that decoders make."""
         return 2**28 + 24 * self.pixels
 
 
 class DecodeWorkers:
-    """Processes that decode images, one image at a time each.
+    """`n` processes that decode one image at a time each.
 
     Any thread may call `decode`; it waits until a worker is free. A worker that exceeds its limits or crashes is killed
-    and replaced. `side` is that of previews, in pixels.
+    and replaced. `side` is the side of previews in pixels.
 
     Example:
         >>> import io
@@ -80,17 +79,12 @@ class DecodeWorkers:
         self._end = weakref.finalize(self, _kill_all, self._running)
 
     def decode(self, content: bytes) -> Decoded:
-        """Decode a file.
-
-        Raises:
-            ImageError: it cannot be decoded, or not within the limits.
-            ClosedError: the workers have been ended.
-        """
+        """Decode a file, or raise an `ImageError` or `ClosedError`."""
         with self._worker() as worker:
             return worker.decode(content, self._side, self._limits)
 
     def close(self) -> None:
-        """Kill all workers at once, whatever they are doing. Threads that wait for them get a `ClosedError`."""
+        """Kill all workers immediately. Threads that wait for them get a `ClosedError`."""
         with self._lock:
             self._is_closed = True
         self._end()
@@ -100,7 +94,7 @@ class DecodeWorkers:
     def _worker(self) -> Iterator["_Worker"]:
         worker = self._idle.get()
         if worker is None:
-            self._idle.put(None)  # for the next one that waits
+            self._idle.put(None)  # for the next waiting thread
             raise ClosedError("the server is stopping")
         try:
             yield worker
@@ -132,7 +126,7 @@ def _kill_all(workers: set["_Worker"]) -> None:
 
 
 class _Worker:
-    """One process. Its replies are checked: a hostile image may have taken it over."""
+    """One process. Its replies are checked, because a hostile image may control it."""
 
     def __init__(self, limits: WorkerLimits) -> None:
         command = [sys.executable, "-m", "mirrorshot.files.imaging.worker", str(limits.memory), str(limits.cpu_seconds)]
@@ -147,7 +141,7 @@ class _Worker:
         )
 
     def decode(self, content: bytes, side: int, limits: WorkerLimits) -> Decoded:
-        """Decode one file; `is_good` is false afterwards if the worker has to be replaced."""
+        """Decode one file; set `is_good` to False if the worker has to be replaced."""
         self._n_left -= 1
         self.is_good = False
         try:
@@ -164,16 +158,16 @@ class _Worker:
         return found
 
     def kill(self) -> None:
-        """End the process and close its pipes; a thread that reads from them gets the end of the file."""
+        """End the process and close its pipes; a thread that reads from them sees the end of the file."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # bytes not sent yet are lost
+                with contextlib.suppress(OSError):  # unsent bytes are lost
                     pipe.close()
 
     def _wait_until_ready(self) -> None:
-        """Wait for a process that has just been started, on a busy machine for seconds."""
+        """Wait for the imports of a new process, which take seconds on a busy machine."""
         if not self._is_ready:
             assert self._process.stdout is not None
             with self._within(_START_SECONDS):
@@ -210,7 +204,7 @@ class _Worker:
         return kind, _read(replies, n_text).decode("utf-8", "replace")
 
     def _why_ended(self, limits: WorkerLimits) -> str:
-        """The reason why the process has ended in the middle of an image."""
+        """The reason why the process ended while it decoded an image."""
         try:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""The checks of the doctor. Each yields its findings with advice."""
+"""Checks of the doctor. Each yields its findings with advice."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,27 +15,27 @@ Severity = Literal["error", "warning", "note"]
 Pair = tuple[int, int]
 
 _TINY = 16  # pixels of a side
-_RARE = 0.2  # share up to which grey among colour is an exception
+_RARE = 0.2  # largest share of grey images among colour images, or the reverse, that is reported
 _IMBALANCE = 5.0  # ratio of the largest class to the smallest
-_NEAR_HASH = 0.85  # share of a perceptual hash that has to agree
+_NEAR_HASH = 0.85  # agreeing minus disagreeing entries of two hashes, as a share of the entries that are not 0
 _NEAR_COSINE = 0.98
-_CONFUSED = 0.5  # share of the images of two classes that are taken for the other one
-_SUSPECT = 0.1  # probability of the own label
+_CONFUSED = 0.5  # share of the images of two classes that are taken for the other class
+_SUSPECT = 0.1  # probability of its label below which an image is reported
 _CHUNK = 1024
 
 
 class Finding(NamedTuple):
-    """Something that is wrong, or may be."""
+    """A problem, or a possible one."""
 
     severity: Severity  # "error": results will be wrong; "warning": they may be; "note": good to know
-    check: str  # name of the check, in a word
+    check: str  # name of the check, one word
     message: str  # what is wrong
     advice: str  # what to do
     items: list[str]  # the images or classes
 
 
 def check_files(seen: Seen) -> Iterator[Finding]:
-    """Images that cannot be read, are tiny or blank, or differ in colour from the rest; classes that are empty."""
+    """Images that are unreadable, tiny, blank, or of other colours than the rest; empty classes."""
     if seen.damaged:
         reasons = [f"{name} ({why})" for name, why in seen.damaged.items()]
         message = f"{count(len(seen.damaged), seen.noun)} cannot be read: {few(reasons)}."
@@ -64,7 +64,7 @@ def _odd_colours(seen: Seen) -> Iterator[Finding]:
 
 
 def check_counts(seen: Seen) -> Iterator[Finding]:
-    """Classes of very different size, with one image, or only one class."""
+    """Classes of very different sizes or with one example; a single class."""
     counts = Counter(label for label in seen.labels if label)
     if len(counts) == 1:
         message = f"There is only one class: {first(list(counts))}."
@@ -83,7 +83,7 @@ def check_counts(seen: Seen) -> Iterator[Finding]:
 
 
 def check_duplicates(seen: Seen) -> Iterator[Finding]:
-    """The same image twice, in one class or, which is worse, in two."""
+    """Exact and near copies, within one class or (worse) across two."""
     for name, pairs in (("duplicate", exact_pairs(seen, None)), ("near-duplicate", near_pairs(seen, None))):
         alike = "the same" if name == "duplicate" else "nearly the same"
         for is_across in (True, False):
@@ -99,7 +99,7 @@ def check_duplicates(seen: Seen) -> Iterator[Finding]:
 
 
 def check_leaks(seen: Seen, other: Seen) -> Iterator[Finding]:
-    """Images of the folder that are in another one as well, which makes any test on it worthless."""
+    """Images that are in both folders, so that a test on one says nothing about a model of the other."""
     for name, pairs in (("leak", exact_pairs(seen, other)), ("near-leak", near_pairs(seen, other))):
         if pairs:
             shown = [f"{seen.root.name}/{seen.names[i]} = {other.root.name}/{other.names[j]}" for i, j in pairs]
@@ -110,7 +110,7 @@ def check_leaks(seen: Seen, other: Seen) -> Iterator[Finding]:
 
 
 def check_labels(seen: Seen) -> Iterator[Finding]:
-    """Labels that the other images contradict, and classes that cannot be told apart (leave-one-out)."""
+    """Labels that the other images contradict, and classes that are confused; by leave-one-out predictions."""
     labels = np.array(seen.labels)
     counts = Counter(seen.labels)
     if len(counts) < 2 or max(counts.values()) < 2:
@@ -136,13 +136,13 @@ def _pair(a: str, b: str) -> tuple[str, str]:
 
 
 def _confused(labels: list[str], wrong: list[tuple[int, str]], counts: Counter[str]) -> dict[tuple[str, str], int]:
-    """Pairs of classes of which half of the images are taken for the other class."""
+    """Pairs of classes, at least half of whose images are taken for the other class."""
     taken = Counter(_pair(labels[i], label) for i, label in wrong)
     return {(a, b): n for (a, b), n in taken.items() if n >= max(2, _CONFUSED * (counts[a] + counts[b]))}
 
 
 def exact_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
-    """Images of the same pixels: within one folder (each with its first copy), or of two."""
+    """Pairs of images with equal pixels: within one folder (first occurrence and copy), or across two."""
     if other is not None:
         place = {digest: i for i, digest in reversed(list(enumerate(seen.digests)))}
         return [(place[digest], j) for j, digest in enumerate(other.digests) if digest in place]
@@ -155,7 +155,7 @@ def exact_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
 
 
 def near_pairs(seen: Seen, other: Seen | None) -> list[Pair]:
-    """Images that are alike, but not the same, by perceptual hash and by embedding."""
+    """Pairs of images that are similar both by perceptual hash and by embedding, but not equal."""
     target = seen if other is None else other
     size, other_size = (np.abs(part.hashes).sum(1) for part in (seen, target))
     pairs: list[Pair] = []

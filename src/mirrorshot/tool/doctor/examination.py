@@ -1,4 +1,4 @@
-"""All checks of a folder, and of another one against it."""
+"""Examination of a folder with all checks, also against a second folder."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from mirrorshot.tool.tables import Roles, read_items
 
 
 class Report(NamedTuple):
-    """Number of readable items and of their classes, name of the encoder, and findings, the worst first."""
+    """Number of readable items and of their classes, name of the encoder, and findings, the most severe first."""
 
     n_pictures: int
     n_classes: int
@@ -24,7 +24,7 @@ class Report(NamedTuple):
 
     @property
     def has_errors(self) -> bool:
-        """Whether anything is wrong for certain."""
+        """Whether any finding is an error."""
         return any(finding.severity == "error" for finding in self.findings)
 
 
@@ -40,17 +40,8 @@ def examine(
 ) -> Report:
     """Look for causes of bad results: damaged images, copies, wrong labels, classes that look alike.
 
-    Args:
-        folder: of class folders, or of images; or a table of texts or embeddings.
-        against: another one, for instance of queries; items that are in both are a leak.
-        encoder: compares the items; one of `ENCODERS`.
-        download: whether its weights may be fetched.
-        text_column: of a table, if it is not called `text`.
-        label_column: of a table, if it is not called `label`.
-        progress: called with the number of images read, their total and the activity.
-
-    Raises:
-        DataError: a folder is missing or has no images.
+    `folder` has class folders or images, or is a table of texts or embeddings. Items that are also in `against`, for
+    instance queries, are reported as leaks. Items are compared by the embeddings of `encoder`, one of `ENCODERS`.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""Images of a folder, read once, with the facts that the checks need."""
+"""Images of a folder, and the inputs of the checks."""
 
 import hashlib
 from pathlib import Path
@@ -17,33 +17,29 @@ from mirrorshot.tool.items import Items
 from mirrorshot.types import DataError
 
 _SIDE = 16  # of a perceptual hash
-_BLANK = 8  # levels of 255
-_NOISE = 6  # levels of 255
+_BLANK = 8  # range of grey levels, of 255, below which an image is blank
+_NOISE = 6  # difference of grey levels, of 255, up to which neighbours count as equal
 
 
 class Seen(NamedTuple):
-    """The readable images of a folder."""
+    """The readable images of a folder, or rows of a table."""
 
-    root: Path  # the folder
+    root: Path
     names: list[str]  # relative to the folder
-    labels: list[str]  # their classes; empty text if the folder has no class folders
-    sizes: list[tuple[int, int]]  # width and height of each
-    has_colour: list[bool]  # whether each has colours
-    is_blank: NDArray[np.bool_]  # whether each has one shade all over
+    labels: list[str]  # empty strings if there are no class folders
+    sizes: list[tuple[int, int]]  # width and height
+    has_colour: list[bool]
+    is_blank: NDArray[np.bool_]
     digests: list[str]  # equal for equal pixels
     hashes: NDArray[np.float32]  # perceptual hashes, (n, 256) of -1, 0 and 1
     embeddings: Embeddings  # (n, D), of length one
     damaged: dict[str, str]  # names of the unreadable images, and the reasons
     empty: list[str]  # class folders without images
-    noun: str = "images"  # of the items, for messages
+    noun: str = "images"  # word for the items in messages
 
 
 def list_images(root: Path) -> tuple[Items, list[str]]:
-    """List the images of the class folders or, if there are none, of the folder itself; also the empty class folders.
-
-    Raises:
-        DataError: no such folder, or no image in it.
-    """
+    """Return the images of the class folders or, without any, of the folder itself; and the empty class folders."""
     if not root.is_dir():
         raise DataError(f"Expected a folder of images at {root}, but there is none; check the path.")
     inside: dict[str | None, list[Path]] = {place.name: images_of(visible(place)) for place in class_folders(root)}
@@ -60,7 +56,7 @@ def list_images(root: Path) -> tuple[Items, list[str]]:
 def look_at_folder(
     root: Path, items: Items, empty: list[str], encoder: Encoder, progress: Progress | None = None
 ) -> Seen:
-    """Read every image once and keep the facts that the checks need."""
+    """Read every image once and compute the inputs of the checks."""
     found, embeddings, facts, damaged = look_at_images(encoder, items, _facts, progress)
     sizes, has_colour, is_blank, digests, hashes = zip(*facts, strict=True) if facts else ((),) * 5
     return Seen(
@@ -79,7 +75,7 @@ def look_at_folder(
 
 
 def _facts(image: Image.Image) -> tuple[tuple[int, int], bool, bool, str, NDArray[np.float32]]:
-    """Size, whether it has colours, whether it is blank, and hashes, equal for equal and alike for alike images."""
+    """Size, whether it has colours, whether it is blank, digest and perceptual hash."""
     is_blank = int(np.ptp(np.asarray(image.convert("L")))) < _BLANK
     pixels = image.convert("RGB")
     digest = hashlib.sha256(f"{pixels.size}".encode() + pixels.tobytes()).hexdigest()
@@ -87,10 +83,10 @@ def _facts(image: Image.Image) -> tuple[tuple[int, int], bool, bool, str, NDArra
 
 
 def perceptual_hash(image: Image.Image) -> NDArray[np.float32]:
-    """Whether each of 16 x 16 pixels is darker (-1), brighter (1) than its left neighbour, or neither (0), (256,).
+    """Sign of the difference of each of 16 x 16 pixels from its left neighbour, 0 for small differences, (256,).
 
-    Alike for alike images, whatever their size and compression. Small differences count as none: where an image is
-    plain they are noise.
+    Similar images have similar hashes, whatever their size and compression. Small differences are ignored because they
+    are noise where an image is plain.
 
     Example:
         >>> perceptual_hash(Image.new("L", (30, 30))).shape

@@ -1,4 +1,4 @@
-"""Rows of a table, texts or embeddings, with the facts that the checks need."""
+"""Rows of a table, texts or embeddings, and the inputs of the checks."""
 
 import hashlib
 import re
@@ -15,11 +15,11 @@ from mirrorshot.tool.doctor.images import Seen
 from mirrorshot.tool.encoding import encode_items
 from mirrorshot.tool.items import Items
 
-_N_BITS = 1024  # that stand for the words of a text
+_N_BITS = 1024  # of the hash of a text
 
 
 def look_at_rows(path: Path, items: Items, encoder: Encoder) -> Seen:
-    """Encode every row once and keep the facts that the checks need."""
+    """Encode every row once and compute the inputs of the checks."""
     found = encode_items(encoder, items)
     n = len(found.items.names)
     is_text = items.kind == "text"
@@ -31,7 +31,7 @@ def look_at_rows(path: Path, items: Items, encoder: Encoder) -> Seen:
         labels=found.items.labels or [""] * n,
         sizes=[(_N_BITS, _N_BITS)] * n,
         has_colour=[False] * n,
-        is_blank=np.full(n, not is_text),  # near-copies are looked for among texts only
+        is_blank=np.full(n, not is_text),  # excludes embeddings from the search for near copies
         digests=[hashlib.sha256(row).hexdigest() for row in rows],
         hashes=np.stack([words_hash(text) for text in texts]) if is_text else np.zeros((n, 1), np.float32),
         embeddings=unit(found.embeddings),
@@ -42,7 +42,7 @@ def look_at_rows(path: Path, items: Items, encoder: Encoder) -> Seen:
 
 
 def words_hash(text: str) -> NDArray[np.float32]:
-    """Which of 1,024 bits the words of a text set, (1024,): alike for texts that share most words.
+    """Hash the words of a text to ones among 1,024 zeros; texts that share most words have similar hashes.
 
     Example:
         >>> float(words_hash("one two") @ words_hash("Two, one!"))
@@ -54,5 +54,5 @@ def words_hash(text: str) -> NDArray[np.float32]:
 
 
 def _plain(text: str) -> str:
-    """A text without capitals, signs and repeated spaces."""
+    """Drop capitals, punctuation and repeated spaces."""
     return " ".join(re.findall(r"\w+", text.casefold())) or text
