@@ -41,8 +41,9 @@ class EpisodeSampler:
     `position` is the number of the next task; set it to resume.
 
     Args:
-        n_way, n_shot: classes of a task and labelled items per class, or ranges `(low, high)`, both included, from
-            which each task draws; the attributes are then the maxima, to which smaller tasks are padded.
+        n_way: classes of a task, or a range `(low, high)`, both included, from which each task draws. The attributes
+            `n_way` and `n_shot` are then the maxima, to which smaller tasks are padded.
+        n_shot: labelled items per class, or a range.
         n_query: other items per class.
         on_small_class: if a class has fewer than `n_shot + n_query` items, "error" raises `DataError`, "fewer_queries"
             lowers `n_query` for all classes, with a warning.
