@@ -1,12 +1,11 @@
 """Preprocessing and augmentation of batches of images: crop, resize, colour, flip, normalise.
 
 The steps are those of Chen et al. (A Closer Look at Few-shot Classification, 2019, https://arxiv.org/abs/1904.04232):
-torchvision's RandomResizedCrop, Pillow's ImageEnhance, a horizontal flip.
+torchvision's RandomResizedCrop, Pillow's ImageEnhance, a horizontal flip; without rounding to bytes between them.
 
-Design note: all steps are tensor operations on the device of the images, with the random numbers as an argument, so a
-training step with augmentation can be recorded as a CUDA graph. Crop and resize are one linear map of the rows and one
-of the columns. As with Pillow's `resize(box=...)`, pixels just outside the box contribute at its border; cropping first
-would exclude them. There is no rounding to bytes between the steps.
+Design note: all steps are tensor operations on the device of the images, with random numbers as an argument, so a CUDA
+graph can record them. Crop and resize are one linear map of the rows and one of the columns. As with Pillow's
+`resize(box=...)`, pixels just outside the box contribute at its border; cropping first would exclude them.
 """
 
 import math

@@ -165,12 +165,11 @@ def _mix(state: NDArray[np.uint64] | np.uint64, number: NDArray[np.int64] | np.i
 
 
 def _keys(state: NDArray[np.uint64], stream: int, n: int) -> NDArray[np.uint64]:
-    """Return `n` random numbers for each state, in a new last dimension."""
+    """Return `n` random keys per state, in a new last dimension."""
     return _mix(_mix(state, np.int64(stream))[..., None], np.arange(n))
 
 
 def _uniform(state: NDArray[np.uint64], stream: int, bounds: tuple[int, int]) -> NDArray[np.int64]:
-    """Return one number within the bounds, both included, for each state."""
     low, high = bounds
     return low + (_keys(state, stream, 1)[..., 0] % np.uint64(high - low + 1)).astype(np.int64)
 

@@ -1,7 +1,7 @@
 """Images from a folder of class folders.
 
-Every image is decoded once, to bytes of one size, and cached. Its aspect ratio is lost, but `ClassSource.sizes` keeps
-the original size. EXIF orientation is ignored, as in torchvision.
+Every image is decoded once, to bytes of one size, and cached; `ClassSource.sizes` keeps the original size. EXIF
+orientation is ignored, as in torchvision.
 """
 
 import hashlib

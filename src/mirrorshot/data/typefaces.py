@@ -35,8 +35,6 @@ _SCALED = ("<super>", "<sub>", "<small>")
 
 
 class _Typeface(NamedTuple):
-    """A font and its code points."""
-
     name: str
     font: ImageFont.FreeTypeFont
     characters: frozenset[int]

@@ -3,9 +3,8 @@
 https://openreview.net/forum?id=rkgpy3C5tX
 
 All weights of network and head have a Gaussian prior, N(mu, diag sigma^2), learned over many tasks. The posterior of a
-task is a Gaussian of the same form: it starts at the prior and takes a few gradient steps on a sampled evidence bound
-of the support. Training minimises the cross-entropy of the queries under the posterior and its divergence from the
-prior, through the steps. Predictions are the mean of the softmax of sampled networks.
+task is such a Gaussian, too: it starts at the prior and takes a few gradient steps on a sampled evidence bound of the
+support. Predictions are the mean of the softmax of sampled networks.
 """
 
 import math
@@ -57,21 +56,20 @@ class ABML(AdaptedMethod):
     """Amortised Bayesian meta-learning.
 
     The inner objective is the mean cross-entropy of the support, averaged over samples, plus `kl_weight` times the KL
-    from posterior to prior. The outer objective is the same for the queries, with the hyper-prior -log N(mu; 0, 1) -
-    log Gamma(1 / sigma^2; 1, 0.01), up to constants and divided by `n_iterations`, added to the KL.
+    from posterior to prior. The outer objective is the same for the queries, through the steps, with the hyper-prior
+    -log N(mu; 0, 1) - log Gamma(1 / sigma^2; 1, 0.01), up to constants and divided by `n_iterations`, added to the KL.
 
     Random numbers are drawn once per step and shared by the tasks of a batch: with one seed, a task has the same result
-    in every batch. Batch normalisation uses the statistics of the items of a call, without padding, in eval mode, too
-    (a sampled network has no running statistics), so **the prediction of one query depends on the others**. The head
-    has one row per class slot, so renaming the classes changes the predictions.
+    in every batch. Batch normalisation uses the statistics of the items of a call, without padding, in eval mode, too,
+    so **the prediction of one query depends on the others**. Renaming the classes changes the predictions.
 
     Design note: where sigma^2 < step_size kl_weight / 2, explicit gradient steps on the KL diverge; that holds for some
     weights from the start, and for more as sigma shrinks. The default step is implicit in the KL of the means: it has
     the same stationary points and is stable for every sigma. `kl_step="gradient"` is the explicit step.
 
-    Design note: the hyper-prior is a sum over all weights, and the likelihood a mean over queries. With weight 1, as in
-    public code, it is 24 for Conv4S at the start, against a cross-entropy of 1.6, and increases sigma against the
-    queries. So `kl_weight` multiplies both terms of the prior.
+    Design note: the hyper-prior is a sum over weights, the likelihood a mean over queries. With weight 1, as in public
+    code, it is 24 for Conv4S at the start, against a cross-entropy of 1.6, and increases sigma. So `kl_weight`
+    multiplies it, too.
 
     Steps and outer loss sample `n_samples` networks, predictions `n_test_samples`. Initial values of log sigma are
     within 0.5 of `initial_log_sigma`; with the references' -3.5, sigma is half the size of Conv4's weights.
@@ -198,6 +196,5 @@ def _step(
 def _nll(
     method: ABML, weights: Float[Tensor, "T L V"], points: LabelledItems, used: Bool[Tensor, "T S"]
 ) -> Float[Tensor, " T"]:
-    """Mean cross-entropy of labelled points, averaged over the sampled networks."""
     log_prob = shared.slot_log_softmax(method._logits(weights, points.x, points.counts), used).mean(1)
     return shared.mean_nll(log_prob, points.y, points.counts)

@@ -20,20 +20,17 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 class FewShotMethod(nn.Module, abc.ABC):
     """Base class of all methods. A new method defines `predict` and, for another training objective, `loss`.
 
-    Items of the tasks are inputs of the backbone: normalised floating-point images, or embeddings. See `make_method`
-    for an example.
+    Items of the tasks are inputs of the backbone: normalised floating-point images, or embeddings.
 
     Design note: only `loss` gets the labels of the queries, so `predict` cannot leak them. `loss` and `predict` never
-    read values from the device (no `.item()`), so a training step can be recorded once and replayed; `tune` may.
-    Stochastic methods draw only from `generator`, which the caller seeds: the same seed and tasks give the same result,
-    before and after a resume.
+    read values from the device (no `.item()`), so a training step can be recorded and replayed; `tune` may. Stochastic
+    methods draw only from `generator`, which the caller seeds: the same seed and tasks give the same result, also after
+    a resume.
 
-    Subclasses document their own options, in addition to those of their base classes. The trainer sets `n_way` and
-    `n_base_classes`, and derives `seed`, for initial weights outside the network, from the seed of the run.
-
-    `recipes` are recommended settings, which override those of base classes and of a preset. `is_by_features` says that
-    the method uses an item only through features from a backbone with fixed weights, so these can be computed once for
-    all tasks at test.
+    The trainer sets the options `n_way` and `n_base_classes`, and derives `seed`, for initial weights outside the
+    network, from the seed of the run. `recipes` are recommended settings, which override those of base classes and of a
+    preset. `is_by_features`: the method uses items only through their features, which can be computed once for all
+    tasks at test.
     """
 
     is_by_features = True
@@ -65,8 +62,8 @@ class FewShotMethod(nn.Module, abc.ABC):
     def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]] | None:
         """Mean and variance of Gaussian latents f; `E[softmax(f)]` is the prediction before any temperature.
 
-        Default: None, for methods without such latents. Latents allow a temperature inside the likelihood, and a
-        decomposition of the uncertainty into an epistemic and an aleatoric part.
+        Default: None. Latents allow a temperature inside the likelihood, and separate epistemic and aleatoric
+        uncertainty.
         """
         return None
 

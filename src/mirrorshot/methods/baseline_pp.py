@@ -4,9 +4,8 @@ https://arxiv.org/abs/1904.04232
 
 "Baseline++" of that paper: Feature Transfer with cosine classifiers instead of linear layers, in training and in the
 heads of new tasks. A logit is the cosine between the features and the direction of a class, times a learned magnitude
-per class, times a fixed scale. Normalised directions reduce the variation of features within a class. With the paper's
-scale of 2 in the heads, predictions are under-confident; fit a temperature on validation tasks if the probabilities
-matter.
+per class, times a fixed scale. With the paper's scale of 2 in the heads, predictions are under-confident; fit a
+temperature on validation tasks if the probabilities matter.
 """
 
 from typing import Any

@@ -3,10 +3,9 @@
 https://arxiv.org/abs/1806.03836
 
 A few particles represent the posterior of the last layer of the network; the layers below are shared by all tasks. For
-a task, the particles move from a learned start by some steps of Stein variational gradient descent (Q. Liu and D. Wang,
-2016, https://arxiv.org/abs/1608.04471): they follow the gradients of nearby particles and repel each other. Predictions
-are the mean of the particles' softmax. Training minimises the cross-entropy of the queries, through the steps, or (the
-chaser loss) the distance to the particles after more steps with the labels of the queries.
+a task, the particles move from a learned start by Stein variational gradient descent (Q. Liu and D. Wang, 2016,
+https://arxiv.org/abs/1608.04471): they follow the gradients of nearby particles and repel each other. Predictions are
+the mean of the particles' softmax. Training minimises the cross-entropy of the queries or the chaser loss.
 """
 
 import math
@@ -114,7 +113,6 @@ class BayesianMAML(FewShotMethod):
     def _adapted(
         self, tasks: TaskBatch, used: Bool[Tensor, "T S"]
     ) -> tuple[Float[Tensor, "T P V"], LabelledPoints, Float[Tensor, "T M D1"]]:
-        """Adapted particles, the support, and the features of the queries."""
         support, query = (_with_ones(z) for z in self.features(tasks))
         points = self._points(support, tasks.support_y, tasks.support_weight)
         return self.adapt(self._start(used, support.dtype), points, used, self.step_size), points, query
@@ -160,7 +158,6 @@ class BayesianMAML(FewShotMethod):
         return torch.cat([W.flatten(2), last[..., None]], -1)
 
     def _rows(self, theta: Float[Tensor, "T P V"]) -> Float[Tensor, "T P S D1"]:
-        """Weights and, in the last column, biases of the particles."""
         weights = theta[..., :-1] if self.has_precision else theta
         return weights.reshape(*theta.shape[:2], self.n_way, -1)
 
@@ -207,5 +204,4 @@ def _with_ones(z: Float[Tensor, "T N *features"]) -> Float[Tensor, "T N D1"]:
 
 
 def _n_weights(used: Bool[Tensor, "T S"], W: Float[Tensor, "T P S D1"]) -> Float[Tensor, "T 1"]:
-    """Number of weights and biases of the existing classes of each task."""
     return used.sum(-1, keepdim=True).to(W.dtype) * W.shape[-1]

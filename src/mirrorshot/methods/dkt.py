@@ -2,10 +2,9 @@
 
 https://arxiv.org/abs/1910.05199
 
-Labels become regression targets with Gaussian noise: +1 for the points of a class, -1 for all others. Each class has a
-Gaussian-process regression on the features of a network, so evidence and predictions have closed forms. Meta-training
-maximises the evidence of support and query over the network and the kernel. The predicted class has the largest
-posterior mean.
+Each class has a Gaussian-process regression on the features of a network, with targets +1 for its points and -1 for all
+others, so evidence and predictions have closed forms. Meta-training maximises the evidence of support and query over
+the network and the kernel. The predicted class has the largest posterior mean.
 """
 
 from typing import Any
@@ -23,11 +22,10 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 
 
 class DKT(GPMethod):
-    """Deep kernel transfer.
+    """Deep kernel transfer. Objective "ml" is the paper's.
 
     The regression has no class probabilities. As in the published calibration results, they are the softmax of the
-    posterior means; with `temperature`, at the temperature that `tune` fits on training tasks. Objective "ml" is the
-    paper's.
+    posterior means; with `temperature`, at the temperature that `tune` fits on training tasks.
 
     Design note: one prior mean for all classes, because their numbering is arbitrary; the published code has one per
     class slot (`per_class_mean`).
@@ -68,7 +66,6 @@ class DKT(GPMethod):
         return z[:, : support.shape[1]], z[:, support.shape[1] :]
 
     def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
-        """The exact evidence, averaged over the classes."""
         evidence = self._regress(K, points).log_evidence
         return (evidence * points.class_mask).sum(-1) / points.class_mask.sum(-1)
 

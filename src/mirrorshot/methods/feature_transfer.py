@@ -4,8 +4,7 @@ https://arxiv.org/abs/1904.04232
 
 "Baseline" of that paper, called Feature Transfer in later tables. A network with a linear layer is trained to classify
 all training classes, on single images without tasks. For a new task the network is fixed, and a new linear layer is
-fitted to the features of the support by stochastic gradient descent in small batches. Predictions are the softmax of
-its outputs.
+fitted to the features of the support by stochastic gradient descent in small batches.
 """
 
 from typing import Any, TypeAlias
@@ -29,13 +28,13 @@ Head: TypeAlias = tuple[Tensor, ...]
 class FeatureTransfer(FrozenFeatureMethod):
     """Feature Transfer (the "Baseline" of A Closer Look at Few-shot Classification).
 
-    The heads of all tasks are fitted at once, by `n_passes` over the support in steps of `batch_size` points; the last
-    step of a pass takes the rest. Initial heads and the order of the support are drawn from `generator` and shared by
-    all tasks: row i of the random numbers belongs to the i-th real point and to class i, so padding changes nothing.
+    The heads of all tasks are fitted at once, by `n_passes` over the support in steps of `batch_size` points. Initial
+    heads and the order of the support are drawn from `generator` and shared by all tasks: row i of the random numbers
+    belongs to the i-th real point and to class i, so padding changes nothing.
 
-    Design note: `predict` draws from a copy of the generator, so it is a function of seed and tasks, and a batch of
-    tasks gives the same results as its tasks one by one. Gradients of a head are written out, without a graph of 700
-    steps; `loss`, which training does not use, has the gradient at a fixed head.
+    Design note: `predict` draws from a copy of the generator, so it is a function of seed and tasks, and tasks have the
+    same results in every batch. Gradients of a head are written out, without a graph of 700 steps; `loss`, which
+    training does not use, has the gradient at a fixed head.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class FeatureTransfer(FrozenFeatureMethod):
 
     @torch.no_grad()
     def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> Head:
-        """Heads of the tasks, by stochastic gradient descent on the mean cross-entropy of a batch."""
         draws = _draw(max(tasks.n_way, z.shape[1]), z.shape[2] + 1 + self.n_passes, self.generator).to(z)
         start, places = draws[: tasks.n_way, : z.shape[2] + 1], draws[: z.shape[1], z.shape[2] + 1 :]
         head = tuple(part.expand(len(z), *part.shape).clone() for part in self._start(2 * start - 1))
@@ -90,7 +88,6 @@ class FeatureTransfer(FrozenFeatureMethod):
         return z @ weight.mT + bias[:, None, :]
 
     def _gradient(self, head: Head, z: Float[Tensor, "T B D"], residual: Float[Tensor, "T B C"]) -> Head:
-        """Gradient of the loss in the head, from the gradient in the logits."""
         return residual.mT @ z, residual.sum(1)
 
 

@@ -174,7 +174,6 @@ class GPMethod(FittedTemperature):
         return torch.log_softmax(log_prob / self.log_temperature.exp().to(log_prob.dtype), -1)
 
     def _refuse(self, objective: Objective, why: str) -> None:
-        """Raise for an objective that the method does not support."""
         refused = ("pl", "tpl") if objective == "pl" else (objective,)
         if self.objective in refused or (objective == "pl" and self.predictive_weight):
             others = " or ".join(repr(name) for name in get_args(Objective) if name not in refused)

@@ -4,7 +4,7 @@ https://arxiv.org/abs/2003.11539
 
 A network is trained to classify all training classes. A new task gets a multinomial logistic regression with an L2
 penalty on the unit-length features of its support. The paper uses scikit-learn's solver, task by task; here Newton's
-method solves all tasks at once, with the same optimum. Distillation, the second part of the paper, is not implemented.
+method solves all tasks at once, with the same optimum. Distillation is not implemented.
 """
 
 from typing import Any, NamedTuple
@@ -31,14 +31,13 @@ class LogisticHead(FrozenFeatureMethod):
 
     The head of a task minimises `C sum_n CE_n + |W|^2 / 2`, without a penalty on the bias, as scikit-learn's
     `LogisticRegression` does for more than two classes. With two classes it stays multinomial and equals scikit-learn's
-    binary regression with twice the `C`. As in scikit-learn, a larger `C` gives more confident predictions. `normalise`
-    scales features to unit length.
+    binary regression with twice the `C`. A larger `C` gives more confident predictions. `normalise` scales features to
+    unit length.
 
-    Design note: with fewer points than features the weights are linear combinations of the features, so Newton's method
-    works in the space of points: each step needs one N x N matrix per class instead of one matrix over all classes and
-    features. It uses double precision, because the condition number grows with `C` and the features. After each step it
-    checks whether all tasks have converged, usually after 5 to 10 steps. `loss`, which training does not use, has the
-    gradient at a fixed head.
+    Design note: with fewer points than features, Newton's method works in the space of points: each step needs one N x
+    N matrix per class instead of one matrix over all classes and features. It uses double precision, because the
+    condition number grows with `C` and the features. After each step it checks whether all tasks have converged,
+    usually after 5 to 10 steps. `loss`, which training does not use, has the gradient at a fixed head.
     """
 
     def __init__(self, backbone: Backbone, *, C: float = 1.0, normalise: bool = True, **options: Any) -> None:
@@ -56,7 +55,6 @@ class LogisticHead(FrozenFeatureMethod):
 
     @torch.no_grad()
     def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> tuple[Float[Tensor, "T C D"], Float[Tensor, "T C"]]:
-        """Weights and bias of the regression of each task."""
         exact = z.double()
         problem = Problem(self.C * exact @ exact.mT, support_one_hot(tasks, exact.dtype), tasks.class_mask)
         a, bias = fit_logistic(problem)

@@ -3,11 +3,11 @@
 "Revisiting Logistic-softmax Likelihood in Bayesian Meta-Learning for Few-Shot Classification"
 https://arxiv.org/abs/2310.10379
 
-Each class of a task has a latent Gaussian process on the features of a network; its probability is its sigmoid over the
-sum of the sigmoids of all classes. Rates, Poisson counts and Polya-Gamma variables make that likelihood Gaussian, so
-every step of inference has a closed form. CDKT takes mean-field steps and sharpens the sigmoids by a temperature; J.
-Snell and R. Zemel (ICLR 2021, https://arxiv.org/abs/2007.10417) sample the same variables by Gibbs sampling.
-Meta-training maximises the bound, or the evidence given the samples, of support and query.
+The probability of a class is its sigmoid over the sum of the sigmoids of all classes, of latent Gaussian processes on
+the features of a network. Rates, Poisson counts and Polya-Gamma variables make that likelihood Gaussian, so every step
+of inference has a closed form. CDKT takes mean-field steps and sharpens the sigmoids by a temperature; J. Snell and R.
+Zemel (ICLR 2021, https://arxiv.org/abs/2007.10417) use Gibbs sampling. Meta-training maximises the bound, or the
+evidence given the samples, of support and query.
 """
 
 from typing import Any, Literal
@@ -118,7 +118,6 @@ class LogisticSoftmaxGP(GPMethod):
         return ls.augmented_posterior(K, labels, draw, prior_mean=a)
 
     def _chains(self, x: Tensor) -> Tensor:
-        """Repeat each task once per chain."""
         return x.repeat_interleave(self.n_chains, 0)
 
     def _mean_over_chains(self, x: Tensor) -> Tensor:

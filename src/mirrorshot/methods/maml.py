@@ -29,13 +29,13 @@ Classify = Callable[["MAML", Weights, Tensor, Tensor, Tensor], Tensor]
 class MAML(AdaptedMethod):
     """Model-agnostic meta-learning, of second or first order.
 
-    All parameters adapt: convolutions, scales and shifts of batch normalisation, and the head. Probabilities are the
-    softmax of the adapted logits. The head has one output per class slot, so **renaming the classes changes the
-    predictions**, and tasks must have as many classes as the head; tasks with fewer are padded.
+    All parameters adapt: convolutions, scales and shifts of batch normalisation, and the head. The head has one output
+    per class slot, so **renaming the classes changes the predictions**, and tasks must have as many classes as the
+    head; tasks with fewer are padded.
 
     Batch normalisation never uses running statistics. With `transductive=True`, as in the references, the queries of a
     task are normalised together, so **the prediction of one query depends on the others**, and accuracies do not apply
-    to single queries. With False, queries are normalised by the statistics of the support.
+    to single queries.
 
     The loss of a step is the mean over its tasks. The references use the sum over `tasks_per_step=4` tasks (32 for
     characters), which is equivalent for Adam.
@@ -72,10 +72,7 @@ class MAML(AdaptedMethod):
         return self._log_prob(tasks, self.n_test_steps)
 
     def accelerate(self) -> None:
-        """Compile one step of one task with its derivatives, and the adapted network.
-
-        They are used only in train mode: compiling takes a minute, more than it saves in validations.
-        """
+        """Compile one step of one task and the adapted network, for train mode only: it takes a minute."""
         self._compiled = compiled(_step), compiled(_classify)
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
@@ -112,8 +109,6 @@ class MAML(AdaptedMethod):
 
 
 def _step(method: MAML, weights: Weights, support: LabelledItems, class_mask: Bool[Tensor, " C"]) -> Weights:
-    """Weights after one gradient step on the cross-entropy of the support of one task."""
-
     def support_loss(weights: Weights) -> Tensor:
         log_prob = _classify(method, weights, support.x, support.counts, class_mask)
         return mean_nll(log_prob, support.y, support.counts)

@@ -97,7 +97,6 @@ class MatchingNet(FewShotMethod):
         return outputs
 
     def _map(self, x: Float[Tensor, "*batch D"], weight: Float[Tensor, "E D"]) -> Float[Tensor, "*batch E"]:
-        """`x W^T`, in the dtype of the network."""
         with self.network_precision(x.device):
             product: Tensor = x @ weight.mT
         return product.to(x.dtype)

@@ -2,10 +2,10 @@
 
 https://proceedings.mlr.press/v235/ke24a.html
 
-Each class of a task has a latent Gaussian process on the features of a network; class probabilities are the softmax of
-the latents. The posterior is found by mirror descent on the evidence lower bound: each step replaces the likelihood by
-Gaussian sites. Meta-training minimises the negative bound over the network and the kernel (bi-level optimisation).
-Expectations are deterministic integrals here, samples in the paper.
+Class probabilities are the softmax of latent Gaussian processes on the features of a network. The posterior is found by
+mirror descent on the evidence lower bound: each step replaces the likelihood by Gaussian sites. Meta-training minimises
+the negative bound over the network and the kernel (bi-level optimisation). Expectations are deterministic integrals
+here, samples in the paper.
 """
 
 from typing import Any, Literal

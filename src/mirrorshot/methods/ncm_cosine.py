@@ -2,10 +2,8 @@
 
 https://arxiv.org/abs/2003.04390
 
-"Classifier-Baseline" of that paper: nearest class mean by cosine. A network is trained to classify all training
-classes, and its last layer is removed. A class of a new task is the mean of the features of its labelled items; the
-predicted class has the largest cosine between this mean and the query. Probabilities are the softmax of the cosines
-over a temperature, which is fitted on training tasks.
+"Classifier-Baseline" of that paper: nearest class mean by cosine, on the features of a network trained to classify all
+training classes. Probabilities are the softmax of the cosines over a temperature, fitted on training tasks.
 """
 
 import torch.nn.functional as F

@@ -3,10 +3,9 @@
 "Bayesian Few-Shot Classification with One-vs-Each Polya-Gamma Augmented Gaussian Processes"
 https://arxiv.org/abs/2007.10417
 
-Each class of a task has a latent Gaussian process on the features of a network. The likelihood of a label is the
-product of the sigmoids of the differences between its latent and each other one. Polya-Gamma variables make it
-Gaussian; they are drawn by Gibbs sampling. Meta-training maximises the evidence of support and query given the draws,
-or the predictive likelihood of the query. Predictions are averages over the last draws of several chains.
+Each class has a latent Gaussian process on the features of a network. The likelihood of a label is the product of the
+sigmoids of the differences between its latent and each other one. Polya-Gamma variables, drawn by Gibbs sampling, make
+it Gaussian. Meta-training maximises the evidence of support and query given the draws, or the predictive likelihood.
 """
 
 from typing import Any
@@ -53,7 +52,6 @@ class OneVsEachGP(GPMethod):
         self.n_steps, self.n_test_steps, self.n_chains = n_steps, n_test_steps, n_chains
 
     def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
-        """Mean over the chains of the evidence given the draws."""
         pairs = ove.make_pairs(K, *points)
         return ove.pairs_evidence(pairs, self._draws(pairs, self.n_steps)).mean(1)
 

@@ -3,7 +3,7 @@
 https://arxiv.org/abs/1703.05175
 
 A class is the mean of the features of its labelled items. The logits are the negative squared Euclidean distances of a
-query to these means. Training minimises the cross-entropy of the queries.
+query to these means.
 """
 
 from jaxtyping import Float

@@ -2,9 +2,9 @@
 
 F. Sung, Y. Yang, L. Zhang, T. Xiang, P. Torr and T. Hospedales, https://arxiv.org/abs/1711.06025
 
-The comparison of queries and classes is learned. The mean of the feature maps of a class and the map of a query are
-stacked, and a small convolutional network computes a relation score between 0 and 1 for the pair. Training regresses
-the scores to 1 for the correct class and to 0 for the others. A variant trains with cross-entropy.
+The mean feature map of a class and the map of a query are stacked, and a small convolutional network computes a
+relation score between 0 and 1 for the pair. Training regresses the scores to 1 for the correct class and to 0 for the
+others. A variant trains with cross-entropy.
 """
 
 from typing import Literal

@@ -2,10 +2,9 @@
 
 https://arxiv.org/abs/1911.04623
 
-A network is trained to classify all training classes. For new tasks, the mean feature of the training classes is
-subtracted from its features, which are then scaled to unit length ("CL2N"). A class is the mean of these features over
-its labelled items, and the nearest mean is predicted. The paper defines no probabilities: here they are the softmax of
-the negative squared distances over a temperature, which is fitted on training tasks.
+The features of a network trained to classify all training classes are centred by their mean and scaled to unit length
+("CL2N"). A class is the mean of these features over its labelled items, and the nearest mean is predicted. The paper
+defines no probabilities: here they are the softmax of the negative squared distances over a temperature.
 """
 
 from typing import Any
@@ -26,7 +25,7 @@ class SimpleShot(TemperedMethod):
 
     `tune` computes the centre from all items of training tasks, with the current network; before that it is zero.
 
-    Design note: rejected: a running average during pre-training, which mixes the features of earlier networks and of
+    Rejected: a running average during pre-training, which mixes the features of earlier networks and of
     augmented images.
     """
 

@@ -79,7 +79,6 @@ def resolve_options(config: Config, dataset: Dataset) -> Config:
 
 
 def _check_training_tasks(config: Config, dataset: Dataset) -> None:
-    """Raise if the method or the data do not support training tasks of another size than the test tasks."""
     if is_pretrained(config) and (config.train_way or config.train_query):
         raise InvalidInputError(
             f"Expected train_way=0 and train_query=0 for {config.method}, which does not learn from tasks, but got "

@@ -185,7 +185,6 @@ def merged(old: Any, new: Any) -> Any:
 
 
 def _check_json(options: Mapping[str, Any]) -> None:
-    """Raise if options cannot be written as JSON."""
     try:
         json.dumps(options, allow_nan=False)
     except (TypeError, ValueError) as error:

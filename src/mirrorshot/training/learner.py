@@ -149,7 +149,6 @@ class Learner:
             p.grad = None
 
     def _apply(self, plan: Tensor) -> None:
-        """Update the parameters, then their average."""
         for group, base in zip(self._groups, self._base_lrs, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].copy_(base * plan[0])

@@ -215,7 +215,6 @@ def _read_rule(info: Mapping[str, Any], folder: Path) -> TaskTemperature | None:
 
 
 def _integers(content: Any) -> Iterator[int]:
-    """Yield all integers of nested JSON."""
     if isinstance(content, int):
         yield content
     elif isinstance(content, (dict, list)):

@@ -51,7 +51,6 @@ def train(
 
 
 def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
-    """Return the settings for resuming a run; only those in `FREE` may differ from its own."""
     if given is None:
         return own
     ours, theirs = given.to_dict(), own.to_dict()

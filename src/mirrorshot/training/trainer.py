@@ -152,7 +152,6 @@ class Trainer:
         return self.validator.weigh(self.config.n_validation_tasks)
 
     def _record(self, stats: BlockStats, score: Score, seconds: float, steps: int) -> None:
-        """Log the scores of the current weights, and keep these if they are the best."""
         n_episodes = self.step * self.config.tasks_per_step
         record: dict[str, Any] = {
             "step": self.step,
@@ -184,7 +183,6 @@ class Trainer:
         self._tick(0)
 
     def _tick(self, n_steps: int) -> None:
-        """Report progress, `n_steps` after the last validation."""
         T = self.config.tasks_per_step
         self._told = time.perf_counter()
         self.progress((self.step + n_steps) * T, self.config.n_steps * T, self._label)

@@ -143,7 +143,6 @@ def _batches(
     batch_size: int,
     prepare: Prepare,
 ) -> Iterator[tuple[TaskBatch, Int[Tensor, "T M"]]]:
-    """Yield the tasks in batches, and report progress after each."""
     if batch_size < 1 or len(numbers) == 0:
         raise InvalidInputError(
             f"Expected `batch_size` and the number of tasks to be at least 1, but got {batch_size} and {len(numbers)}."

@@ -120,7 +120,6 @@ def _at_temperature(predictions: Predictions, temperature: float) -> Predictions
 
 
 def _task_mean(predictions: Predictions, values: Float[Tensor, "T M"]) -> Float[Tensor, " T"]:
-    """Return the mean over the queries of each task, without padding."""
     real = predictions.weight > 0
     return torch.where(real, values, 0.0).sum(-1) / real.sum(-1)
 

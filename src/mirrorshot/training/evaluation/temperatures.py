@@ -1,8 +1,7 @@
 """Temperatures inside the likelihood: predictions `E[softmax(f / T)]` of Gaussian latents f.
 
-Design note: the search tries 260 likelihood temperatures on 45,000 queries. It estimates the expectation by the mean
-over 128 Sobol points, the same for all queries and temperatures, a hundred times faster than the quadrature; the paper
-samples, too. Reported metrics at the selected temperatures use the quadrature.
+Design note: the search tries 260 likelihood temperatures on 45,000 queries, with means over 128 Sobol points, the same
+for all queries and temperatures. They are a hundred times faster than the quadrature, which gives the reported metrics.
 """
 
 from collections.abc import Callable
