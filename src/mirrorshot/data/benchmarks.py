@@ -1,6 +1,6 @@
 """Benchmark data sets by name, and own data by path.
 
-The package contains only `glyphs`; `loaders` reads the images of the other benchmarks from a folder.
+`glyphs` is always available; `loaders` reads the images of the other benchmarks from a folder.
 """
 
 import os

@@ -170,7 +170,7 @@ class BayesianMAML(FewShotMethod):
 
 
 class ChaserBayesianMAML(BayesianMAML):
-    """Bayesian MAML with the chaser loss and the same predictions.
+    """Bayesian MAML with the chaser loss. Predictions are made in the same way.
 
     The chaser is the particles after the steps on the support; the leader continues from there with the labelled
     queries added, for `n_steps` steps of `leader_step_size`. The loss is the squared distance between the two, summed

@@ -22,10 +22,11 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 
 
 class DKT(GPMethod):
-    """Deep kernel transfer. Objective "ml" is the paper's.
+    """Deep kernel transfer.
 
-    The regression has no class probabilities. As in the published calibration results, they are the softmax of the
-    posterior means; with `temperature`, at the temperature that `tune` fits on training tasks.
+    Objective "ml" is the paper's. The regression has no class probabilities: as in the published calibration results,
+    they are the softmax of the posterior means; with `temperature`, at the temperature that `tune` fits on training
+    tasks.
 
     Design note: one prior mean for all classes, because their numbering is arbitrary; the published code has one per
     class slot (`per_class_mean`).

@@ -1,4 +1,4 @@
-"""Vanilla-gradient version of MD-BFSC, the baseline of the paper's convergence and running-time experiments.
+"""The vanilla-gradient twin of MD-BFSC, the baseline of the paper's convergence and running-time experiments.
 
 T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Model, family and
 bound are those of `mirror_gp`, but the posterior `N(m, Sigma)` of each class takes Euclidean gradient steps on the

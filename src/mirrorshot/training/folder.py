@@ -67,7 +67,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path) -> "RunFolder":
-        """Resume a run; records after the step of its last checkpoint, if any, are removed from the log.
+        """Resume a run; log records after its last checkpoint are removed, or all records if there is none.
 
         Raises `RunError` if the folder contains no run, or another process writes to it.
         """

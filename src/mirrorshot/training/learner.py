@@ -19,7 +19,7 @@ from mirrorshot.training.stream import Block, Stream
 from mirrorshot.types import NumericalError
 
 _WARM_UP = 3  # steps before recording
-_RECENT = 10  # EMA warm-up: average over the last 1 / 10 of the steps only
+_RECENT = 10  # EMA warm-up: average over the last 10 % of the steps only
 
 
 class BlockStats(NamedTuple):

@@ -66,7 +66,7 @@ class Trainer:
             method.accelerate()
             self.stream.compile()
             if dataset.image_size >= _WORTH_COMPILING:
-                self.validator.method.accelerate()  # all batches have the same size
+                self.validator.method.accelerate()  # compiled for one batch size
         self.learner = Learner(method.train(), config, self.stream, world_size=world.size)
         self.step = 0
         self.best: dict[str, Any] = {}
