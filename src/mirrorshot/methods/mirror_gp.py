@@ -48,9 +48,9 @@ class MirrorGP(GPMethod):
         n_steps: mirror steps in training. At test the loop runs to its optimum.
         step_size: the paper's rho in (0, 1], in training.
         gradient: gradient of the outer loop. "unroll" differentiates through the steps, as in the paper; "envelope"
-            holds the sites fixed, which is cheaper, and accurate if the steps come close to the optimum; the objectives
-            "pl" and "tpl" then ignore `n_steps` and `step_size`, for the steps and the implicit gradient of
-            `gp.predictive`, which come close to it.
+            holds the sites fixed, which is cheaper, and accurate if the steps come close to the optimum. Objectives
+            "pl" and "tpl" then ignore `n_steps` and `step_size`; they use the steps and the implicit gradient of
+            `gp.predictive`, which come close to the optimum.
         start: "prior" as in the paper, or "amortised": sites predicted from the kernel by a linear map that `tune` fits
             on solved training tasks. It applies to bounds; predictive likelihoods start at the prior.
     """

@@ -100,8 +100,7 @@ def call_network(
     """Return the network's output for the items of one task, with given weights.
 
     `norms` are the names of the `counts` of the network's `ItemNorm`s. On the CPU, convolution weights are converted to
-    `channels_last`, the fastest layout for pooling and norms there; steps and slices of a weight vector do not preserve
-    it.
+    `channels_last`, the fastest layout there for pooling and norms, which steps and slices of weights do not preserve.
     """
     if _is_eager_cpu(x):
         last = torch.channels_last
