@@ -1,8 +1,7 @@
 """Data sets of classes, and the few-shot episodes drawn from them.
 
-A `ClassSource` holds the items of many classes, an `EpisodeSampler` draws batches of tasks from it, a `Preprocess`
-turns their images into the input of a backbone. `load_dataset` loads a benchmark by name or own data by path;
-`load_glyphs` is the data set that needs no download. Names are imported on first use, for commands without torch.
+A `ClassSource` holds the items of many classes, an `EpisodeSampler` draws batches of tasks from it, and a `Preprocess`
+turns images into the input of a backbone. Names are imported on first use, so commands can start without torch.
 """
 
 from typing import TYPE_CHECKING

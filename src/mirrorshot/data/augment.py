@@ -1,12 +1,11 @@
-"""Preprocessing and augmentation of images: crop, resize, colour, flip, normalise, for a whole batch at once.
+"""Preprocessing and augmentation of batches of images: crop, resize, colour, flip, normalise.
 
 The steps are those of Chen et al. (A Closer Look at Few-shot Classification, 2019, https://arxiv.org/abs/1904.04232):
-torchvision's RandomResizedCrop, Pillow's ImageEnhance, a horizontal flip.
+torchvision's RandomResizedCrop, Pillow's ImageEnhance, a horizontal flip; without rounding to bytes between them.
 
-Design note: everything is tensor algebra on the device of the images, with the random numbers as an argument,
-so a training step with augmentation can be recorded as a CUDA graph. A crop is never cut out: crop and resize are
-one linear map of the rows and one of the columns. As with Pillow's `resize(box=...)`, pixels just outside the box
-count at its border; cropping first would leave them out. Rounding to bytes between the steps is left out.
+Design note: all steps are tensor operations on the device of the images, with random numbers as an argument, so a CUDA
+graph can record them. Crop and resize are one linear map of the rows and one of the columns. As with Pillow's
+`resize(box=...)`, pixels just outside the box contribute at its border; cropping first would exclude them.
 """
 
 import math
@@ -27,18 +26,18 @@ _TRIES = 10  # of RandomResizedCrop
 CROP_AREA = 0.08
 _RATIO = (3 / 4, 4 / 3)
 _JITTER = 0.4
-_ENLARGE = 1.15  # evaluation: the image is this much larger than its central crop
+_ENLARGE = 1.15  # evaluation: side of the resized image, relative to its central crop
 _GREY = (19595 / 65536, 38470 / 65536, 7471 / 65536)  # Pillow's weights of red, green and blue
-# Random numbers of an image, in order: areas and ratios of all tries, left, top, three colour factors, flip.
+# Random numbers per image, in order: areas and ratios of all tries, left, top, three colour factors, flip.
 _N_DRAWS = 2 * _TRIES + 6
-_CHUNK = 256  # images converted at a time
+_CHUNK = 256  # images per batch
 
 
 class Preprocess(NamedTuple):
-    """From stored images to normalised ones, with or without augmentation.
+    """Preprocessing of stored images for a backbone, with or without augmentation.
 
-    Without augmentation an image of another size is resized to `int(1.15 * size)` squared, whatever its shape, and its
-    centre is taken; one of that size is only normalised.
+    Without augmentation, images of another size are resized to `int(1.15 * size)` squared, ignoring the aspect ratio,
+    and cropped at the centre; images of that size are only normalised.
 
     Example:
         >>> preprocess = Preprocess(84, IMAGENET_MEAN, IMAGENET_STD, augment=True)
@@ -52,15 +51,15 @@ class Preprocess(NamedTuple):
     mean: tuple[float, ...]  # of each channel, for pixels in [0, 1]
     std: tuple[float, ...]
     augment: bool = False
-    crop_area: float = CROP_AREA  # smallest part of an image's area that a random crop keeps
+    crop_area: float = CROP_AREA  # smallest area of a random crop, relative to the image
 
     @property
     def n_draws(self) -> int:
-        """Random numbers per image; 0 without augmentation."""
+        """Number of random numbers per image; 0 without augmentation."""
         return _N_DRAWS if self.augment else 0
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Float[Tensor, "*shape n_draws"]:
-        """Return uniform random numbers for images in this shape, on the generator's device."""
+        """Return uniform random numbers for images of this batch shape, on the generator's device."""
         return torch.rand((*shape, self.n_draws), generator=generator, device=generator.device)
 
     def __call__(
@@ -69,9 +68,9 @@ class Preprocess(NamedTuple):
         sizes: Int[Tensor, "n 2"] | None = None,
         draws: Float[Tensor, "n n_draws"] | None = None,
     ) -> Float[Tensor, "n c s s"]:
-        """Prepare stored images for a backbone; augmentation needs the numbers of `draw`.
+        """Preprocess stored images; augmentation needs random numbers from `draw`.
 
-        `sizes` are width and height of the originals, in whose geometry crops are drawn. None: those of `images`.
+        `sizes` are width and height of the original images, for the geometry of random crops; None: those of `images`.
         """
         _check_images(images, sizes, self)
         if self.augment:
@@ -89,14 +88,14 @@ def _augment(
     size: int,
     crop_area: float,
 ) -> Float[Tensor, "n c s s"]:
-    """Random crop, colours and flip; values stay in [0, 255]."""
+    """Apply random crop, colours and flip; values stay in [0, 255]."""
     height, width = images.shape[-2:]
     left_top, factors, flip = draws[:, -6:-4], draws[:, -4:-1], draws[:, -1] < 0.5
     stored = torch.stack([draws.new_full((), width), draws.new_full((), height)]).expand(len(draws), 2)
     original = stored if sizes is None else sizes.to(draws.dtype)
     boxes = crop_boxes(original, draws[:, :_TRIES], draws[:, _TRIES : 2 * _TRIES], left_top, crop_area)
     boxes = boxes * (stored / original).repeat(1, 2)
-    # a box with its sides swapped gives the mirror image
+    # swapping left and right mirrors the image
     left, top, right, bottom = boxes.unbind(1)
     boxes = torch.stack([torch.where(flip, right, left), top, torch.where(flip, left, right), bottom], 1)
     return enhance(crop_resize(images, boxes, size), 1 + _JITTER * (2 * factors - 1))
@@ -111,9 +110,9 @@ def crop_boxes(
 ) -> Float[Tensor, "n 4"]:
     """Return boxes (left, top, right, bottom) as torchvision's RandomResizedCrop draws them.
 
-    A try draws area and aspect ratio; the first one that fits is taken. If none fits, the largest central box with an
-    allowed ratio is. All tries are computed, the last resort as one more. `areas` and `ratios` of each try and
-    `left_top`, the place of the box, are uniform random numbers; `sizes` are width and height of the images.
+    Each try draws an area and an aspect ratio; the first box that fits is used. If none fits, the box is the largest
+    central one with an allowed ratio. `areas`, `ratios` and `left_top` are uniform random numbers; `left_top` sets the
+    position of the box. `sizes` are width and height of the images.
 
     Example:
         >>> half = torch.full((1, 10), 0.5)
@@ -137,21 +136,22 @@ def crop_boxes(
 
 
 def crop_resize(images: UInt8[Tensor, "n c h w"], boxes: Float[Tensor, "b 4"], size: int) -> Float[Tensor, "n c s s"]:
-    """Resize a box of each image, or one box of all, antialiased as Pillow does it: out = Wy x Wxᵀ.
+    """Crop and resize with Pillow's antialiasing: out = Wy x Wxᵀ.
 
-    A box is left, top, right and bottom in pixels; swapped sides mirror the image.
+    `boxes` has one box per image, or one for all: left, top, right and bottom in pixels; swapped sides mirror the
+    image.
     """
     height, width = images.shape[-2:]
     rows = _weights(boxes[:, 1], boxes[:, 3], height, size)
     columns = _weights(boxes[:, 0], boxes[:, 2], width, size)
-    # bytes are exact in half precision, and weights good to a tenth of a grey level
+    # half precision: bytes are exact, weights accurate to a tenth of a grey level
     kind = torch.float16 if images.device.type == "cuda" else rows.dtype
     resized: Tensor = rows[:, None].to(kind) @ images.to(kind) @ columns[:, None].mT.to(kind)
     return resized.to(rows.dtype)
 
 
 def _weights(start: Float[Tensor, " b"], end: Float[Tensor, " b"], n_in: int, n_out: int) -> Float[Tensor, "b o i"]:
-    """Return the weights of input pixels: a triangle around the centre of each output pixel, as wide as that."""
+    """Return the weights of the input pixels: a triangle filter around each output pixel, with its width."""
     scale = ((end - start) / n_out)[:, None, None]
     place = torch.arange(max(n_in, n_out), device=start.device, dtype=start.dtype) + 0.5
     centre = start[:, None, None] + place[:n_out, None] * scale  # (b, o, 1)
@@ -164,7 +164,7 @@ def enhance(images: Float[Tensor, "n c h w"], factors: Float[Tensor, "n 3"]) -> 
     """Change brightness, contrast and colour by factors, as PIL.ImageEnhance does. Values are in [0, 255]."""
     brightness, contrast, colour = (f[:, None, None, None] for f in factors.unbind(1))
     x = (brightness * images).clamp(0, 255)
-    # blend with the mean grey, rounded, then with the grey image
+    # contrast blends with the rounded mean grey, colour with the grey image
     mean = (_grey(x).mean((1, 2, 3), keepdim=True) + 0.5).floor()
     x = (mean + contrast * (x - mean)).clamp(0, 255)
     grey = _grey(x)
@@ -179,7 +179,7 @@ def _grey(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
 
 
 def evaluation_crop(images: UInt8[Tensor, "n c h w"], size: int) -> Float[Tensor, "n c s s"]:
-    """Return the centre of each image after resizing, as for evaluation; the image itself if it has the size."""
+    """Resize images and crop them at the centre for evaluation; images that already have the size are only cast."""
     height, width = images.shape[-2:]
     if height == width == size:
         return images.float()
@@ -191,7 +191,7 @@ def evaluation_crop(images: UInt8[Tensor, "n c h w"], size: int) -> Float[Tensor
 
 
 def evaluation_pictures(source: ClassSource, size: int) -> ClassSource:
-    """Apply the evaluation's resize and crop once to all images, rounded to bytes; later they are only normalised.
+    """Apply the resize and crop of the evaluation to all images once, rounded to bytes.
 
     Example:
         >>> source = ClassSource.from_arrays(torch.zeros(4, 3, 20, 30, dtype=torch.uint8), [0, 0, 1, 1])
@@ -205,7 +205,7 @@ def evaluation_pictures(source: ClassSource, size: int) -> ClassSource:
 
 
 def _per_channel(values: tuple[float, ...], like: Tensor) -> Float[Tensor, "c 1 1"]:
-    """Filled on the device: a copy from the host cannot be recorded in a CUDA graph."""
+    """Return the values as a tensor, filled on the device: CUDA graphs cannot record copies from the host."""
     return torch.stack([like.new_full((1, 1), value) for value in values])
 
 

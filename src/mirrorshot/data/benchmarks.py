@@ -1,7 +1,6 @@
 """Benchmark data sets by name, and own data by path.
 
-The images of the benchmarks are not part of the package: `loaders` looks for them in a folder. Only `glyphs` is always
-there.
+`glyphs` is always available; `loaders` reads the images of the other benchmarks from a folder.
 """
 
 import os
@@ -21,20 +20,20 @@ from mirrorshot.data.source import ClassSource
 from mirrorshot.files.texts import first
 from mirrorshot.types import DataError, InvalidInputError
 
-_STORED = 192  # pixels of a side of own training images, which are cropped at random
+_STORED = 192  # side of own training images in pixels, larger than the input for random crops
 
 
 class Dataset(NamedTuple):
-    """Classes for training, validation and test; None where they were not loaded.
+    """Classes for training, validation and test; None for splits that were not loaded.
 
-    Training images may be larger than `image_size`, for random crops; the others are ready for evaluation.
+    Training images may be larger than `image_size`, for random crops; the others have been cropped for evaluation.
     """
 
-    name: str  # or the path it was read from
+    name: str  # or path
     train: ClassSource | None
     val: ClassSource | None
     test: ClassSource | None
-    image_size: int  # pixels of a side of the input of a backbone; 0 for embeddings
+    image_size: int  # side of the backbone's input in pixels; 0 for embeddings
     channels: int  # 3 for colour, 1 for grey; 0 for embeddings
     augment: bool  # whether training images are augmented by default
     mean: tuple[float, ...]  # of each channel, for pixels in [0, 1]
@@ -44,15 +43,15 @@ class Dataset(NamedTuple):
 class Description(NamedTuple):
     """Description of a benchmark data set.
 
-    Photographs are in colour, 84 x 84 and augmented, characters 28 x 28, white ink on black.
+    Photographs are in colour, 84 x 84 and augmented; characters are 28 x 28, white ink on black.
     """
 
     title: str
     classes: tuple[int, int, int]  # for training, validation and test
     kind: Literal["characters", "photographs"]
     deviations: tuple[str, ...]  # from the paper's set-up
-    load: Callable[[Request, str], ClassSource]  # loads a split
-    epochs: tuple[int, int] = (600, 400)  # of the paper, at one shot and at more
+    load: Callable[[Request, str], ClassSource]  # loads one split
+    epochs: tuple[int, int] = (600, 400)  # of the paper, for one shot and for more
     is_benchmark: bool = True  # one of the paper's experiments
 
 
@@ -64,15 +63,15 @@ def load_dataset(
     progress: Progress | None = None,
     skip_corrupt: bool = False,
 ) -> Dataset:
-    """Load a benchmark data set by its name, or own data by their path.
+    """Load a benchmark data set by name, or own data by path.
 
-    Own images: a folder with the folders `train`, `val` and `test`, each with a folder of images for every class.
-    Own embeddings: files `train.npz`, `val.npz` and `test.npz` in a folder (or `.parquet`, see `read_embeddings`), or a
-    single file, all of whose classes are test classes.
+    Own images: a folder with the subfolders `train`, `val` and `test`, each with one folder of images per class. Own
+    embeddings: files `train.npz`, `val.npz` and `test.npz` in a folder (or `.parquet`, see `read_embeddings`), or a
+    single file whose classes are all test classes.
 
-    Benchmark data are in `folder`; None: in that of the environment variable `MIRRORSHOT_DATA`. `skip_corrupt` leaves
-    out images that cannot be decoded, with a warning, where they are single files. Raises `DataError` if the data are
-    missing or unsuitable.
+    Benchmark data are in `folder`; None: the environment variable `MIRRORSHOT_DATA`. `skip_corrupt` leaves out image
+    files that cannot be decoded, with a warning; packed archives ignore it. Raises `DataError` if the data are missing
+    or unsuitable.
 
     Example:
         >>> digits = load_dataset("glyphs", splits=["test"])
@@ -86,7 +85,7 @@ def load_dataset(
     if str(name_or_path) in DATASETS:
         return _load_benchmark(str(name_or_path), request, splits)
     path = Path(name_or_path)
-    if not os.path.exists(path):  # unlike Path.exists, no error for names that cannot be
+    if not os.path.exists(path):  # unlike Path.exists, raises no error for impossible names
         raise DataError(
             f"Expected a data set ({', '.join(DATASETS)}) or a path, but {str(name_or_path)!r} is neither; "
             "check the spelling."
@@ -136,7 +135,7 @@ def _load_folder(path: Path, request: Request, splits: Sequence[str]) -> Dataset
 
 
 def _read_own(path: Path, split: str, request: Request) -> ClassSource:
-    size = _STORED if split == "train" else int(1.15 * 84)  # the larger image of the evaluation
+    size = _STORED if split == "train" else int(1.15 * 84)  # side before the evaluation's centre crop
     return read_folder(path, size=size, skip_corrupt=request.skip_corrupt, progress=request.progress)
 
 
@@ -186,7 +185,7 @@ OWN_DATA = Description("Own data, by path", (0, 0, 0), "photographs", (), _no_lo
 
 
 def _checked(dataset: Dataset) -> Dataset:
-    """Warn of classes that are in two splits, by name."""
+    """Warn about classes whose name occurs in two splits."""
     names = [set(part.class_names) for part in (dataset.train, dataset.val, dataset.test) if part is not None]
     twice = sorted(set().union(*(a & b for i, a in enumerate(names) for b in names[:i])))
     if twice:

@@ -1,7 +1,7 @@
-"""Arrays on disk: `.npz` archives read within bounds, and caches of arrays that take long to make.
+"""Bounded reading of `.npz` archives, and on-disk caches of arrays.
 
-A cache is written under another name and renamed, so readers see all or nothing. A damaged one is made again; a
-folder that cannot be written is a warning and no error. Reading executes nothing.
+A cache is written under a temporary name and renamed, so readers never see a partial one. A damaged cache is rebuilt; a
+folder that cannot be written causes a warning. Reading never executes code from a file.
 """
 
 import os
@@ -22,9 +22,9 @@ from mirrorshot.types import DataError
 
 Arrays = Mapping[str, NDArray[Any]]
 MAX_BYTES = 2**35
-"""Most memory that one data set may take, 32 GiB. A larger one is an error before it is read."""
+"""Maximum size of one data set in memory, 32 GiB, checked before reading."""
 
-# zipfile raises NotImplementedError for methods of compression that it does not know
+# zipfile raises NotImplementedError for unknown compression methods
 _DAMAGE = (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
@@ -35,7 +35,7 @@ def cache_folder() -> Path:
 
 
 def read_npz(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an `.npz` file, once their sizes are known to be within bounds.
+    """Read all arrays of an `.npz` file after checking their total size.
 
     Raises `DataError`: no such file, no archive of arrays, pickled objects, or more than `max_bytes` when unpacked.
     """
@@ -56,11 +56,11 @@ def read_npz(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any
 
 
 def cached_folder(path: Path, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
-    """Read arrays from a folder of `.npy` files, or make and keep them.
+    """Read arrays from a folder of `.npy` files, or compute and store them.
 
-    They are memory-mapped, copy-on-write: pages are read when they are used and the files never change. `key`
-    determines the arrays, such as a hash of the files they are made from. Arrays kept under another key are replaced,
-    so a source that changes does not fill the disk.
+    The arrays are memory-mapped, copy-on-write: pages are read on use and the files never change. `key` identifies the
+    content, for instance a hash of the source files. Arrays with another key are replaced, so changing sources do not
+    fill the disk.
     """
     try:
         if (path / "key").read_text("utf-8") == key:
@@ -92,7 +92,7 @@ def _map(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _write_folder(path: Path, key: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
-    """Write to a temporary folder and rename it, unless another process has written the same meanwhile."""
+    """Write to a temporary folder and rename it, unless another process has written the same arrays in the meantime."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, suffix=".tmp"))
     try:

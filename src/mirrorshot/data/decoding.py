@@ -1,4 +1,4 @@
-"""Decoding of image files in parallel, within bounds and without their metadata."""
+"""Parallel decoding of image files, with limits on their size and without their metadata."""
 
 import contextlib
 import os
@@ -19,24 +19,25 @@ from mirrorshot.types import DataError
 
 Encoded = Path | bytes
 Progress = Callable[[int, int, str], None]
-"""Called with the number of items or tasks done, the number of all, and a label."""
+"""Called with the number of items or tasks done, the total, and a label."""
 
 MAX_PIXELS = 2**26
-"""Most pixels of an image, 67 millions. A larger one counts as damaged; its header says so before it is decoded."""
+"""Maximum pixels of an image, 67 million, checked in the header. Larger images count as damaged."""
 
 MAX_FILE_BYTES = 2**28
-"""Most bytes of a file with one image, 256 MiB. A larger one counts as damaged."""
+"""Maximum bytes of an image file, 256 MiB. Larger files count as damaged."""
 
 _MAX_WORKERS = 8  # each may hold an image of MAX_PIXELS
-_BATCH = 512  # images between two reports of progress
+_BATCH = 512  # images between progress reports
 
 
 def decode(
     encoded: Encoded, size: int, channels: int, resample: Image.Resampling = Image.Resampling.BILINEAR
 ) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Decode an image to bytes (channels, size, size), antialiased; also return its own width and height.
+    """Decode an image to bytes (channels, size, size), antialiased; also return its original width and height.
 
-    Raises `ImageError` if it is damaged, of another format, or exceeds the bounds, `OSError` if it cannot be opened.
+    Raises `ImageError` if it is damaged, has an unsupported format or exceeds the limits, `OSError` if it cannot be
+    opened.
     """
     opened = open_image(_content(encoded), MAX_PIXELS).image
     original, opened.info = opened.size, {}
@@ -47,9 +48,9 @@ def decode(
 
 
 def read_pictures(encoded: Sequence[Encoded]) -> list[Image.Image | str]:
-    """Read images in parallel, as people see them: grey ("L") or colour ("RGB"), upright, transparent parts white.
+    """Read images in parallel as grey ("L") or colour ("RGB"), upright, with transparent parts white.
 
-    The reason stands in the place of an image that cannot be read.
+    An image that cannot be read is replaced by the reason, a string.
     """
 
     def read(content: Encoded) -> Image.Image | str:
@@ -87,7 +88,7 @@ def decode_all(
     def one(i: int) -> None:
         try:
             images[i], sizes[i] = decode(encoded[i], size, channels, resample)
-        except Exception:  # decoders raise all kinds; for 0 x 0 the caller calls `why_damaged`
+        except Exception:  # decoders raise all kinds; the caller reports size 0 with `why_damaged`
             sizes[i] = 0
 
     report = progress or (lambda done, total, label: None)
@@ -100,7 +101,7 @@ def decode_all(
 
 
 def why_damaged(encoded: Encoded) -> str:
-    """Return the reason why an image cannot be decoded, in the decoder's words."""
+    """Return the decoder's reason why an image cannot be decoded."""
     try:
         with _quiet_pillow():
             decode(encoded, size=1, channels=3)
@@ -121,7 +122,7 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet_pillow() -> Iterator[None]:
-    """Ignore Pillow's warnings of odd metadata, and of large images, which are checked here."""
+    """Ignore Pillow's warnings about odd metadata, and about large images, whose size is checked here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         yield
@@ -133,7 +134,7 @@ def _n_workers() -> int:
 
 
 def check_bytes(n: int, n_bytes: int, root: Path) -> None:
-    """Refuse images that would take more than `MAX_BYTES`."""
+    """Raise `DataError` if the images would take more than `MAX_BYTES`."""
     if n * n_bytes > MAX_BYTES:
         raise DataError(
             f"Expected the images of {root} to take at most {MAX_BYTES} bytes when decoded, but {n} images of "

@@ -1,4 +1,4 @@
-"""Embeddings with their labels, from one file."""
+"""Reading of labelled embeddings from a file."""
 
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ SUFFIXES = (".npz", ".parquet")
 def read_embeddings(path: str | Path) -> ClassSource:
     """Read embeddings and labels from an `.npz` or a `.parquet` file.
 
-    An `.npz` file has the embeddings (n, D) as `X`, `embeddings` or `features` and the labels (n,) as `y` or `labels`;
-    if it has `class_names`, labels are positions in them. A `.parquet` file, which needs pandas and pyarrow, has a
-    column `label` and either one column `embedding` of lists or a column of numbers for each dimension.
+    An `.npz` file has embeddings (n, D) as `X`, `embeddings` or `features` and labels (n,) as `y` or `labels`; if it
+    has `class_names`, labels are indices into them. A `.parquet` file, which needs pandas and pyarrow, has a column
+    `label` and either one column `embedding` of lists or one numeric column per dimension.
 
     Raises `DataError` for other content.
 

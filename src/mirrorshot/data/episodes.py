@@ -1,9 +1,9 @@
-"""Few-shot episodes: the classes and items of each task, the same ones for every method.
+"""Few-shot episodes: classes and items of each task, identical for all methods.
 
-Design note: an episode depends on the seed and its own number only. Every random key is a hash of (seed, number of
-the task, stream, position), so tasks can be drawn in any batches, skipped, resumed or shared between processes, and
-whole batches are computed at once. Rejected: one generator advanced from task to task (the batch size would change
-the episodes), and a generator for each task (a Python loop, and a stream that belongs to a library version).
+Design note: an episode depends only on the seed and its own number. Every random key is a hash of (seed, number of the
+task, stream, position), so tasks can be drawn in any batches, skipped, resumed or shared between processes, and whole
+batches are computed at once. Rejected: one generator advanced from task to task (the batch size would change the
+episodes), and one generator per task (a Python loop, and a stream that depends on a library version).
 """
 
 import operator
@@ -27,7 +27,7 @@ _WAY, _SHOT, _CLASSES, _ITEMS = range(4)  # streams of random keys of a task
 
 
 class EpisodeIndex(NamedTuple):
-    """Indices of the items of tasks in a source, class-major. Negative: padding."""
+    """Indices into a source of the items of tasks, class-major; negative: padding."""
 
     support: Int[Tensor, "T N"]
     query: Int[Tensor, "T M"]
@@ -35,15 +35,18 @@ class EpisodeIndex(NamedTuple):
 
 
 class EpisodeSampler:
-    """Draws batches of tasks: classes without replacement, then items of each without replacement.
+    """Sampler of batches of tasks: classes, then items of each class, without replacement.
 
-    The same seed gives the same episodes, however they are batched: drawing four tasks is drawing one task four times.
+    The same seed gives the same episodes in any batches: one draw of four tasks equals four draws of one task.
+    `position` is the number of the next task; set it to resume.
 
-    Tasks have `n_way` classes, and `n_shot` labelled and `n_query` other items of each. `n_way` and `n_shot` may be
-    ranges `(low, high)`, both included, from which each task draws; the attributes are then the largest numbers, to
-    which smaller tasks are padded. If a class has fewer than `n_shot + n_query` items, that is a `DataError`, or with
-    on_small_class="fewer_queries" `n_query` is lowered for all classes, with a warning. `position` is the number of the
-    next task; it may be set, to resume.
+    Args:
+        n_way: classes of a task, or a range `(low, high)`, both included, from which each task draws. The attributes
+            `n_way` and `n_shot` are then the maxima, to which smaller tasks are padded.
+        n_shot: labelled items per class, or a range.
+        n_query: other items per class.
+        on_small_class: if a class has fewer than `n_shot + n_query` items, "error" raises `DataError`, "fewer_queries"
+            lowers `n_query` for all classes, with a warning.
 
     Example:
         >>> source = ClassSource.from_arrays(torch.arange(60.0)[:, None], torch.arange(60) // 10)
@@ -75,21 +78,21 @@ class EpisodeSampler:
         self.n_query = _check_counts(source, self.n_shot, _as_range("n_query", n_query, 1)[1], on_small_class)
         self.source, self.seed, self.position = source, _as_seed(seed), 0
         labels = source.labels.cpu().numpy()
-        self._order = np.argsort(labels, kind="stable")  # items, class by class
+        self._order = np.argsort(labels, kind="stable")  # item indices, class by class
         self._counts = np.bincount(labels, minlength=source.n_classes)
         self._starts = np.cumsum(self._counts) - self._counts
 
     def draw(self, n_tasks: int) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-        """Return the next tasks, and apart from them the labels of their queries."""
+        """Return the next tasks and, separately, the labels of their queries."""
         check_at_least(1, n_tasks=n_tasks)
         start = self.position
         self.position += n_tasks
         return self.tasks(range(start, start + n_tasks))
 
     def tasks(self, numbers: Sequence[int] | NDArray[np.int64]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-        """Return the tasks of these numbers, counted from 0, and leave `position` as it is."""
+        """Return the tasks with these numbers, counted from 0; `position` does not change."""
         index, items = self.index(numbers), self.source.items
-        is_padded = bool((index.query < 0).any() or (index.support < 0).any())  # read before they are on a device
+        is_padded = bool((index.query < 0).any() or (index.support < 0).any())  # read before the copy to a device
         support, query = index.support.to(items.device), index.query.to(items.device)
         if not is_padded:
             return make_tasks(items[support], items[query], index.n_way)
@@ -97,11 +100,11 @@ class EpisodeSampler:
         return make_tasks(x, query_x, index.n_way, support_real=support >= 0, query_real=query >= 0)
 
     def index(self, numbers: Sequence[int] | NDArray[np.int64]) -> EpisodeIndex:
-        """Return the indices of the items of these tasks; on the CPU, for gathering elsewhere or later."""
+        """Return the item indices of these tasks, on the CPU."""
         task = _mix(np.uint64(self.seed), np.asarray(numbers, dtype=np.int64))  # (T,)
         classes = np.argsort(_keys(task, _CLASSES, self.source.n_classes), axis=-1, kind="stable")[:, : self.n_way]
         counts = self._counts[classes]  # (T, C)
-        # a class's stream is its place in the task; keys past the end of a class come last
+        # the stream of a class is its position in the task; keys beyond the end of a class sort last
         place = _mix(_keys(task, _ITEMS, self.n_way), np.int64(0))
         keys = _keys(place, 0, int(counts.max()))
         keys[np.arange(keys.shape[-1]) >= counts[..., None]] = np.iinfo(np.uint64).max
@@ -116,7 +119,7 @@ class EpisodeSampler:
 
     @property
     def may_pad(self) -> bool:
-        """Whether tasks may be smaller than the largest, so that batches hold padding."""
+        """Whether tasks may be smaller than the maximum, so batches may contain padding."""
         return self._ways[0] < self._ways[1] or self._shots[0] < self._shots[1]
 
 
@@ -128,9 +131,9 @@ def make_tasks(
     support_real: Bool[Tensor, "T N"] | None = None,
     query_real: Bool[Tensor, "T M"] | None = None,
 ) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-    """Build tasks from class-major items, as many of each class; also return the labels of the queries.
+    """Build tasks from class-major items, equally many per class; also return the labels of the queries.
 
-    Items for which `support_real` or `query_real` is false become padding. Nothing is read back from the device.
+    Items for which `support_real` or `query_real` is false become padding. No value is read back from the device.
 
     Example:
         >>> tasks, query_y = make_tasks(torch.ones(1, 2, 4), torch.ones(1, 6, 4), n_way=2)
@@ -145,7 +148,6 @@ def make_tasks(
 
 
 def _points(x: Tensor, n_way: int, real: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return items, labels and weights of class-major points."""
     T, N = x.shape[:2]
     y = (torch.arange(N, device=x.device) // (N // n_way)).expand(T, N)
     if real is None:
@@ -154,7 +156,7 @@ def _points(x: Tensor, n_way: int, real: Tensor | None) -> tuple[Tensor, Tensor,
 
 
 def _mix(state: NDArray[np.uint64] | np.uint64, number: NDArray[np.int64] | np.int64) -> NDArray[np.uint64]:
-    """Hash of a state and a number: the splitmix64 generator (Steele, Lea and Flood, 2014), at a jump."""
+    """Hash a state and a number: the splitmix64 generator (Steele, Lea and Flood, 2014) after `number` jumps."""
     with np.errstate(over="ignore"):
         z = np.asarray(state + _GOLDEN * (np.asarray(number).astype(np.uint64) + np.uint64(1)))
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -163,12 +165,11 @@ def _mix(state: NDArray[np.uint64] | np.uint64, number: NDArray[np.int64] | np.i
 
 
 def _keys(state: NDArray[np.uint64], stream: int, n: int) -> NDArray[np.uint64]:
-    """`n` random numbers for each state, in a new last dimension."""
+    """Return `n` random keys per state, in a new last dimension."""
     return _mix(_mix(state, np.int64(stream))[..., None], np.arange(n))
 
 
 def _uniform(state: NDArray[np.uint64], stream: int, bounds: tuple[int, int]) -> NDArray[np.int64]:
-    """One number within the bounds, both included, for each state."""
     low, high = bounds
     return low + (_keys(state, stream, 1)[..., 0] % np.uint64(high - low + 1)).astype(np.int64)
 
@@ -200,7 +201,6 @@ def _check_n_classes(source: ClassSource, n_way: int) -> None:
 
 
 def _check_counts(source: ClassSource, n_shot: int, n_query: int, on_small_class: str) -> int:
-    """Return the number of queries that all classes allow."""
     counts = source.counts.tolist()
     need = n_shot + n_query if on_small_class == "error" else n_shot + 1
     small = [f"{name} ({n})" for name, n in zip(source.class_names, counts, strict=True) if n < need]

@@ -1,7 +1,7 @@
-"""Glyphs to digits: the data set that needs no download.
+"""Glyphs -> digits, a data set without download: Omniglot -> EMNIST in miniature.
 
-Training and validation classes are the characters in the fonts that ship inside matplotlib (`typefaces`), test classes
-the handwritten digits of scikit-learn. It is Omniglot -> EMNIST in miniature.
+Training and validation classes are characters of matplotlib's fonts (`typefaces`), test classes the handwritten digits
+of scikit-learn.
 """
 
 import functools
@@ -18,7 +18,7 @@ from mirrorshot.data.source import ClassSource
 from mirrorshot.data.typefaces import DIGITS, SIZE, glyph_classes, render_class
 from mirrorshot.types import InvalidInputError, check_at_least
 
-_FORMAT = 1  # of the cache; raise it when the images change
+_FORMAT = 1  # of the cache; increase it when the images change
 
 
 def load_glyphs(
@@ -31,13 +31,11 @@ def load_glyphs(
 ) -> ClassSource:
     """Load a split of glyphs -> digits, as images (n, 1, 28, 28) of white ink on black.
 
-    No class is in two splits. A character is for validation if the CRC-32 of its UTF-8 code is a multiple of 5.
-
-    The splits "train" and "val" have characters, with small random rotations, shears, scales and shifts; "test" has the
-    1,797 handwritten digits, for which the other arguments do not count. `n_classes` characters come from all scripts,
-    and a larger number adds classes to those of a smaller one; None: all. `cache` keeps the images in
-    `MIRRORSHOT_CACHE` (default `~/.cache/mirrorshot`). Treat them as read-only: loading them again gives the same
-    tensors.
+    No class is in two splits. A character is for validation if the CRC-32 of its UTF-8 code is a multiple of 5. The
+    splits "train" and "val" contain characters with small random rotations, shears, scales and shifts; "test" contains
+    the 1,797 handwritten digits and ignores the other arguments. `n_classes` characters are taken from all scripts,
+    None: all; a larger number only adds classes. `cache` stores the images in `MIRRORSHOT_CACHE` (default
+    `~/.cache/mirrorshot`). Treat them as read-only: later calls return the same tensors.
 
     Example:
         >>> digits = load_glyphs("test")
@@ -61,7 +59,7 @@ def _glyphs(split: str, n_classes: int | None, n_per_class: int, seed: int, cach
         return {"items": items, "codes": np.array(codes, dtype=np.int64)}
 
     place = cache_folder() / f"glyphs-{split}-{n_classes or 'all'}-{n_per_class}-{seed}"
-    key = f"{_FORMAT} {version('matplotlib')} {version('pillow')}"  # they have the fonts and draw them
+    key = f"{_FORMAT} {version('matplotlib')} {version('pillow')}"  # fonts and renderer
     kept = cached_folder(place, key, make) if cache else make()
     codes = kept["codes"].tolist()
     labels = torch.arange(len(codes)).repeat_interleave(n_per_class)
@@ -70,7 +68,7 @@ def _glyphs(split: str, n_classes: int | None, n_per_class: int, seed: int, cach
 
 @functools.lru_cache(maxsize=1)
 def _digits() -> ClassSource:
-    """Load 8 x 8 images of 0 to 16, enlarge them to 24 x 24 and frame them."""
+    """Load 8 x 8 images with values 0 to 16, enlarge them to 24 x 24 and pad them."""
     from sklearn.datasets import load_digits
 
     X, y = load_digits(return_X_y=True)
@@ -84,7 +82,6 @@ def _digits() -> ClassSource:
 
 
 def _choose(split: str, n_classes: int | None) -> list[int]:
-    """Return the code points of a split, in order."""
     checksum = {code: zlib.crc32(chr(code).encode()) for code in glyph_classes()}
     mine = [code for code, check in checksum.items() if (check % 5 == 0) == (split == "val")]
     if n_classes is None:

@@ -1,7 +1,7 @@
-"""Images from files: a folder of class folders.
+"""Images from a folder of class folders.
 
-Every image is decoded once, to bytes of one size, and kept in the cache. Its aspect ratio is lost there, but the size
-of the original stays in `ClassSource.sizes`. Orientation tags of cameras are ignored, as in torchvision.
+Every image is decoded once, to bytes of one size, and cached; `ClassSource.sizes` keeps the original size. EXIF
+orientation is ignored, as in torchvision.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from mirrorshot.files.imaging.folders import class_files
 from mirrorshot.files.texts import first
 from mirrorshot.types import DataError, InvalidInputError, check_at_least
 
-_FORMAT = 1  # of the cache; raise it when the decoded images change
+_FORMAT = 1  # of the cache; increase it when the decoded images change
 
 
 def read_folder(
@@ -32,12 +32,12 @@ def read_folder(
     progress: Progress | None = None,
     cache: bool = True,
 ) -> ClassSource:
-    """Read a folder that has one folder of images for each class.
+    """Read a folder that has one folder of images per class.
 
-    Classes are in the order of their names. Images are files with one of the `SUFFIXES`, directly in the class folder;
-    of an animation the first frame counts. Other files, hidden ones, and links that lead back to `path` are ignored.
-    Every image is resized to `size` x `size` pixels, antialiased, whatever its shape. Decoded images stay in the cache
-    folder until a file changes. `skip_corrupt` leaves out images that cannot be decoded, with one warning.
+    Classes are sorted by name. Images are files directly in a class folder with the suffix .png, .jpg, .jpeg, .webp,
+    .bmp, .gif, .tif or .tiff; of an animation, the first frame is used. Other files, hidden ones, and links back to
+    `path` are ignored. Images are resized to `size` x `size` pixels with antialiasing, ignoring the aspect ratio, and
+    cached until a file changes. `skip_corrupt` leaves out images that cannot be decoded, with one warning.
 
     Raises `DataError`: no such folder, no class folders, a class without images, or an image that cannot be decoded.
 
@@ -74,10 +74,9 @@ def read_files(
     progress: Progress | None = None,
     cache: bool = True,
 ) -> ClassSource:
-    """Read the images of each class, wherever they are; see `read_folder`.
+    """Read the images of each class from a list of files; see `read_folder`.
 
-    `root` is a name for messages and for the cache, which holds one set for each `root`. `resample` is Pillow's filter,
-    antialiased in any case.
+    `root` names the data in messages and identifies the cache. `resample` is Pillow's filter, always antialiased.
     """
     check_at_least(1, size=size)
     if channels not in (1, 3):
@@ -109,7 +108,7 @@ def _key(paths: Sequence[Path]) -> str:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """Return a short name for any number of strings."""
+    """Return a short hash of strings."""
     return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 

@@ -1,4 +1,4 @@
-"""One loader for each benchmark data set: packed archives if they are there, else the files of its authors."""
+"""Loaders of the benchmark data sets, from packed archives or else from the files of their authors."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ SPLITS = ("train", "val", "test")
 
 
 class Request(NamedTuple):
-    """Where to look, and how to read."""
+    """Location of the data, and options for reading."""
 
     folder: Path | None
     progress: Progress | None
@@ -28,7 +28,7 @@ class Request(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """Files of a data set: its packed archives, the search for the published ones, both in words, and their origin."""
+    """Packed archives, search function for the published files, names of both for messages, and download source."""
 
     packed: tuple[str, ...]
     find: Callable[[Path], Path | None]
@@ -59,9 +59,9 @@ _FILES = {
 
 
 def check_present(name: str) -> None:
-    """Look for the files of a benchmark data set in the folder `MIRRORSHOT_DATA`, without reading them.
+    """Check that the files of a benchmark data set are in the folder `MIRRORSHOT_DATA`, without reading them.
 
-    Raises `DataError`, which says where to get files that are missing.
+    Raises `DataError` with the download source if files are missing.
     """
     where = os.environ.get("MIRRORSHOT_DATA")
     request = Request(Path(where) if where else None, None, False)
@@ -70,7 +70,7 @@ def check_present(name: str) -> None:
 
 
 def glyphs(request: Request, split: str) -> ClassSource:
-    """Load characters of fonts, or handwritten digits; always there."""
+    """Load characters of fonts, or handwritten digits."""
     return load_glyphs(split)  # type: ignore[arg-type]
 
 
@@ -84,7 +84,7 @@ def cub(request: Request, split: str) -> ClassSource:
 
 
 def mini_imagenet(request: Request, split: str | None) -> ClassSource:
-    """Load mini-ImageNet at 84 x 84; without a split all 100 classes."""
+    """Load mini-ImageNet at 84 x 84; all 100 classes if `split` is None."""
     place = _locate(request, "mini_imagenet")
     if isinstance(place, list):
         return read_packed(place, split=split, progress=request.progress)
@@ -93,12 +93,12 @@ def mini_imagenet(request: Request, split: str | None) -> ClassSource:
 
 
 def mini_imagenet_to_cub(request: Request, split: str) -> ClassSource:
-    """Load all of mini-ImageNet for training, CUB-200-2011 for the rest."""
+    """Load all of mini-ImageNet for training, CUB-200-2011 for validation and test."""
     return mini_imagenet(request, None) if split == "train" else cub(request, split)
 
 
 def omniglot(request: Request, split: str) -> ClassSource:
-    """Load Omniglot, split of Vinyals et al., white ink on black."""
+    """Load Omniglot in the split of Vinyals et al., white ink on black."""
     source, splits = _read_omniglot(request)
     return source.subset(splits[split])
 
@@ -113,7 +113,6 @@ def omniglot_to_emnist(request: Request, split: str) -> ClassSource:
 
 
 def _read_omniglot(request: Request) -> tuple[ClassSource, public.Splits]:
-    """Return all characters, white ink on black, and the split of Vinyals et al."""
     place = _locate(request, "omniglot")
     if not isinstance(place, list):
         return public.read_omniglot(place, request.progress, request.skip_corrupt), public.omniglot_splits(place)

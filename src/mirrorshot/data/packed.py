@@ -1,11 +1,11 @@
-"""Many encoded images in one `.npz` archive, the form in which the benchmark photographs are kept.
+"""Encoded images packed in one `.npz` archive, the storage format of the benchmark photographs.
 
 | key | content |
 |---|---|
 | `data` uint8, `offsets` (n + 1) | image i is the WebP, PNG or JPEG file `data[offsets[i]:offsets[i + 1]]` |
-| `labels` (n) | its class, a position in `class_names` |
+| `labels` (n) | class of each image, an index into `class_names` |
 | `class_names`, `class_split` | name and split (`train`, `val` or `test`) of each class |
-| `orig_size_wh` (n, 2), may be missing | width and height of the original image |
+| `orig_size_wh` (n, 2), optional | width and height of the original image |
 """
 
 import itertools
@@ -24,7 +24,7 @@ from mirrorshot.files.texts import first
 from mirrorshot.types import DataError
 
 _KEYS = ("data", "offsets", "labels", "class_names", "class_split")
-_FORMAT = 1  # of the cache; raise it when the decoded images change
+_FORMAT = 1  # of the cache; increase it when the decoded images change
 
 
 def read_packed(
@@ -34,10 +34,11 @@ def read_packed(
     progress: Progress | None = None,
     cache: bool = True,
 ) -> ClassSource:
-    """Read packed images, from one archive or from several that are parts of one set.
+    """Read packed images from one archive, or from several that form one data set.
 
-    All images get the size of the first one, which is square. The source has `sizes` if the archive has them. `split`
-    is "train", "val" or "test"; None: all classes. Decoded images stay in the cache folder until a file changes.
+    All images of an archive are resized to a square with the width of its first one. The source has `sizes` if all
+    archives do. Decoded images stay in the cache folder until a file changes. `split` is "train", "val" or "test";
+    None: all classes.
     """
     parts = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     archives = [_open(path) for path in parts]
@@ -63,13 +64,12 @@ def read_packed(
 
 
 def _images(archive: Arrays, path: Path, progress: Progress | None, cache: bool) -> NDArray[np.uint8]:
-    """Return all images of an archive, decoded or from the cache."""
     data, offsets = archive["data"].tobytes(), archive["offsets"].tolist()
     encoded = [data[start:end] for start, end in itertools.pairwise(offsets)]
     try:
         size = decode(encoded[0], size=1, channels=3)[1][0]
     except Exception:
-        size = 1  # reported with the other damaged ones
+        size = 1  # reported with the other damaged images
     check_bytes(len(encoded), 3 * size**2, path)
 
     def make() -> Arrays:
@@ -89,7 +89,7 @@ def _images(archive: Arrays, path: Path, progress: Progress | None, cache: bool)
 
 
 def _join(arrays: Sequence[NDArray[np.generic]], keep: Sequence[NDArray[np.bool_]]) -> NDArray[np.generic]:
-    """Return the kept rows of all parts; without a copy if that is everything."""
+    """Concatenate the selected rows of all parts; no copy if one part is used completely."""
     if len(arrays) == 1 and keep[0].all():
         return arrays[0]
     return np.concatenate([array[rows] for array, rows in zip(arrays, keep, strict=True)])

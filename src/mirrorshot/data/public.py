@@ -1,6 +1,6 @@
-"""Benchmark data in the layouts of their authors.
+"""Benchmark data in the file layouts of their authors.
 
-A function `find_*` looks for a layout below a folder and returns its place, or None; a function `read_*` reads it.
+Functions `find_*` return the place of a layout in a folder, or None; functions `read_*` read it.
 """
 
 import csv
@@ -26,18 +26,17 @@ from mirrorshot.types import DataError
 Splits = dict[str, tuple[str, ...]]
 """Names of the classes of each split: train, val, test."""
 
-EMNIST_PER_CLASS = 200  # the size of the subset of Dong and Xing (2018)
+EMNIST_PER_CLASS = 200  # as in the subset of Dong and Xing (2018)
 EMNIST_CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-# Vinyals et al. (2016) train on the first 1,200 characters; of these, Snell et al. (2017) validate on five alphabets.
+# Vinyals et al. (2016) train on the first 1,200 characters; Snell et al. (2017) validate on five alphabets of these.
 _VALIDATION_ALPHABETS = ("Armenian", "Bengali", "Early_Aramaic", "Hebrew", "Mkhedruli_(Georgian)")
 _N_EVALUATION_TRAIN = 236  # characters of images_evaluation/ among the first 1,200
-_MAX_IDX = 2**20  # images in a file of EMNIST; the largest one has 697,932
+_MAX_IDX = 2**20  # maximum number of images in a file of EMNIST; the largest file has 697,932
 _EMNIST_PARTS = ("train", "test")
 _LISTS = ("train", "val", "test")
 
 
 def _find(folder: Path, places: Sequence[str], *inside: str) -> Path | None:
-    """Return the first place that has all of `inside`."""
     candidates = (folder / place for place in places)
     return next((place for place in candidates if all((place / name).exists() for name in inside)), None)
 
@@ -67,7 +66,7 @@ def read_omniglot(root: Path, progress: Progress | None = None, skip_corrupt: bo
 
 
 def omniglot_splits(root: Path) -> Splits:
-    """Return the split of Vinyals et al. (2016), 1,028 / 172 / 423 characters."""
+    """Return the split of Vinyals et al. (2016): 1,028 / 172 / 423 characters."""
     background, evaluation = (
         [f"{alphabet.name}/{c.name}" for alphabet in _folders(root / part) for c in _folders(alphabet)]
         for part in ("images_background", "images_evaluation")
@@ -78,20 +77,20 @@ def omniglot_splits(root: Path) -> Splits:
 
 
 def find_cub(folder: Path) -> Path | None:
-    """Return the folder `images/` of CUB-200-2011, with a folder for each of 200 species."""
+    """Return the folder `images/` of CUB-200-2011, with one folder for each of 200 species."""
     root = _find(folder, ("CUB_200_2011", "cub/CUB_200_2011"), "images")
     root = root or _find(folder, (".",), "images", "classes.txt")
     return root and root / "images"
 
 
 def read_cub(root: Path, progress: Progress | None = None, skip_corrupt: bool = False) -> ClassSource:
-    """Read all photographs, squashed to 192 x 192."""
+    """Read all photographs, resized to 192 x 192."""
     files, resample = class_files(root), Image.Resampling.BICUBIC
     return read_files(files, root=root, size=192, resample=resample, skip_corrupt=skip_corrupt, progress=progress)
 
 
 def cub_splits(names: Sequence[str]) -> Splits:
-    """Split classes: every second is for training, the others alternate between validation and test.
+    """Split classes by their alphabetical order: train, val, train, test, and so on.
 
     Example:
         >>> cub_splits(["a", "b", "c", "d", "e"])
@@ -108,7 +107,7 @@ def find_mini_imagenet(folder: Path) -> Path | None:
 
 
 def read_mini_imagenet(root: Path, progress: Progress | None = None, skip_corrupt: bool = False) -> ClassSource:
-    """Read all images of the three lists, at 84 x 84."""
+    """Read all images of the three lists at 84 x 84."""
     files: dict[str, list[Path]] = {}
     for split in _LISTS:
         for name, label in _rows(root / f"{split}.csv"):
@@ -123,7 +122,7 @@ def read_mini_imagenet(root: Path, progress: Progress | None = None, skip_corrup
 
 
 def mini_imagenet_splits(root: Path) -> Splits:
-    """Return the classes of the three lists, 64 / 16 / 20."""
+    """Return the classes of the three lists: 64 / 16 / 20."""
     splits = {split: tuple(dict.fromkeys(label for _, label in _rows(root / f"{split}.csv"))) for split in _LISTS}
     names = [name for split in splits.values() for name in split]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -133,7 +132,6 @@ def mini_imagenet_splits(root: Path) -> Splits:
 
 
 def _rows(path: Path) -> list[tuple[str, str]]:
-    """Read the file names and labels of a list."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [(row["filename"], row["label"]) for row in csv.DictReader(file)]
@@ -146,7 +144,7 @@ def _rows(path: Path) -> list[tuple[str, str]]:
 
 
 def find_emnist(folder: Path) -> Path | None:
-    """Return the folder with `emnist-byclass-train-images-idx3-ubyte`, its test twin, or their `.gz` files."""
+    """Return the folder with an `emnist-byclass-{train,test}-images-idx3-ubyte` file or its `.gz` version."""
     places = (folder / place for place in (".", "emnist", "gzip", "EMNIST/raw"))
     return next((p for p in places if any(_idx(p, part, "images-idx3") for part in _EMNIST_PARTS)), None)
 
@@ -162,7 +160,7 @@ def read_emnist(root: Path) -> ClassSource:
         raise DataError(f"Expected images of 62 characters in {root}, but {len(empty)} have none: {first(empty)}.")
     items = np.stack([image for of_class in images for image in of_class])
     labels = torch.arange(len(images)).repeat_interleave(torch.tensor([len(of_class) for of_class in images]))
-    # the official files hold every image transposed
+    # images are transposed in the official files
     return ClassSource(torch.from_numpy(items).mT[:, None].contiguous(), labels, tuple(EMNIST_CHARACTERS))
 
 
@@ -200,7 +198,6 @@ def _read_idx(path: Path, shape: tuple[int, ...], n_most: int = _MAX_IDX) -> NDA
 
 
 def _idx_items(header: bytes, shape: tuple[int, ...]) -> int:
-    """Check a header and return its number of items."""
     magic, n, *rest = struct.unpack(f">{2 + len(shape)}I", header)
     if magic != 0x801 + len(shape) or tuple(rest) != shape or not 0 < n <= _MAX_IDX:
         raise ValueError(f"the header has {magic:#x}, {n} items of shape {tuple(rest)}")

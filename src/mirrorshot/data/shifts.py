@@ -1,7 +1,7 @@
-"""Simulated changes of domain: blur, thickness or contrast, low resolution, noise, cut-outs and warps of images.
+"""Simulated domain shifts: blur, thickness or contrast, low resolution, noise, cut-outs and warps of images.
 
-The images of a task change together, as those of another domain would: the strengths belong to the task, the details
-to each image. Everything is tensor algebra on the device of the images.
+All images of a task share the strengths of the shifts; the details are random per image. All operations are tensor
+operations on the device of the images.
 """
 
 import math
@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 N_SHIFTS = 6
-"""Blur, thickness or contrast, low resolution, noise, cut-outs, warps."""
-_CHANCE = 0.4  # that a task has a shift
-_BLUR = 0.06  # standard deviation in sides of the image, at full strength
+"""Number of shifts: blur, thickness or contrast, low resolution, noise, cut-outs, warps."""
+_CHANCE = 0.4  # probability of each shift in a task
+_BLUR = 0.06  # standard deviation relative to the image's side, at full strength
 _CONTRAST, _COARSE, _NOISE, _CUT = 0.7, 0.7, 0.25, 0.4
-_WARP = 0.3  # largest entry of the change of an affine map, and twice the largest wave
+_WARP = 0.3  # maximum change of an entry of the affine map, and twice the maximum amplitude of the wave
 
 
 def draw_strengths(n_tasks: int, generator: torch.Generator) -> Float[Tensor, "T 6"]:
@@ -33,9 +33,10 @@ def draw_strengths(n_tasks: int, generator: torch.Generator) -> Float[Tensor, "T
 def shift_images(
     x: Float[Tensor, "T P c s s"], strengths: Float[Tensor, "T 6"], generator: torch.Generator
 ) -> Float[Tensor, "T P c s s"]:
-    """Change the images of each task, whose pixels are between 0 and 1; strengths of zero change nothing.
+    """Shift the images of each task, with pixels in [0, 1]; strengths of zero change nothing.
 
-    Images with one channel are characters, white on black: they become thicker or thinner, and the ground is black.
+    Images with one channel are treated as characters, white on black: they become thicker or thinner, and the
+    background stays black.
     """
     is_character = x.shape[2] == 1
     blur, thickness, coarse, noise, cut, warp = (s[:, None, None, None, None] for s in strengths.to(x.dtype).unbind(1))
@@ -49,26 +50,24 @@ def shift_images(
 
 
 def _uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-    """Numbers between -1 and 1."""
     return 2 * torch.rand(shape, generator=generator, device=like.device, dtype=like.dtype) - 1
 
 
 def _along_sides(x: Tensor, matrix: Float[Tensor, "T s s"]) -> Tensor:
-    """Apply one linear map to rows and columns."""
     matrix = matrix[:, None, None]
     return matrix @ x @ matrix.mT
 
 
 def _blur_matrix(strength: Float[Tensor, "T 1"], side: int) -> Float[Tensor, "T s s"]:
     place = torch.arange(side, device=strength.device, dtype=strength.dtype)
-    # sigma zero is the identity
+    # the smallest sigma gives the identity
     sigma = (_BLUR * side * strength).clamp(min=0.05)[..., None]
     weights = (-0.5 * ((place[:, None] - place) / sigma).square()).exp()
     return weights / weights.sum(-1, keepdim=True)
 
 
 def _coarse_matrix(strength: Float[Tensor, "T 1"], side: int) -> Float[Tensor, "T s s"]:
-    """Means over cells, whose number falls with the strength."""
+    """Return the map to means over cells, whose number falls with the strength."""
     n_cells = (side * (1 - _COARSE * strength)).ceil()
     cell = ((torch.arange(side, device=strength.device) + 0.5) * n_cells / side).floor()
     same = (cell[:, :, None] == cell[:, None, :]).to(strength.dtype)
@@ -76,7 +75,7 @@ def _coarse_matrix(strength: Float[Tensor, "T 1"], side: int) -> Float[Tensor, "
 
 
 def _thickened(x: Tensor, strength: Tensor, generator: torch.Generator) -> Tensor:
-    """Part of the way to the largest or the smallest of the neighbours; the sign belongs to the task."""
+    """Interpolate towards the maximum or the minimum of the neighbours, one of them for each task."""
     flat, size = x.flatten(0, 1), max(3, 2 * (x.shape[-1] // 28) + 1)
     largest, smallest = (sign * functional.max_pool2d(sign * flat, size, 1, size // 2) for sign in (1, -1))
     is_thicker = _uniform((len(x), 1, 1, 1, 1), x, generator) > 0
@@ -84,12 +83,11 @@ def _thickened(x: Tensor, strength: Tensor, generator: torch.Generator) -> Tenso
 
 
 def _flattened(x: Tensor, strength: Tensor) -> Tensor:
-    """Less contrast."""
     return torch.lerp(x, x.mean((-3, -2, -1), keepdim=True), _CONTRAST * strength)
 
 
 def _holes(x: Tensor, strength: Tensor, generator: torch.Generator) -> Tensor:
-    """A rectangle of each image, of up to `_CUT` of its sides."""
+    """Return a mask of one rectangle per image, with sides of up to `_CUT`."""
     T, P, side = *x.shape[:2], x.shape[-1]
     place = torch.arange(side, device=x.device, dtype=x.dtype) / side
     centre = 0.5 + 0.5 * _uniform((2, T, P, 1), x, generator)
@@ -98,7 +96,7 @@ def _holes(x: Tensor, strength: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _warped(x: Tensor, strength: Tensor, generator: torch.Generator, padding: str) -> Tensor:
-    """A random affine map of each image, then a wave along its columns."""
+    """Apply a random affine map to each image, and a wave along its columns."""
     T, P = x.shape[:2]
     change = _WARP * strength[..., 0] * _uniform((T, P, 2, 3), x, generator)
     maps = (torch.eye(2, 3, device=x.device, dtype=x.dtype) + change).flatten(0, 1)
@@ -108,6 +106,6 @@ def _warped(x: Tensor, strength: Tensor, generator: torch.Generator, padding: st
         -1, 1, 1
     )
     grid = torch.stack([grid[..., 0] + wave, grid[..., 1]], -1)
-    # no strength is no resampling: exactly the same images
+    # without resampling where the strength is zero, so these images stay exactly the same
     moved = functional.grid_sample(x.flatten(0, 1), grid, padding_mode=padding, align_corners=False).view_as(x)
     return torch.where(strength > 0, moved, x)

@@ -1,4 +1,4 @@
-"""Labelled sets of items, from which episodes are drawn."""
+"""Labelled sets of items, the source of episodes."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from mirrorshot.types import DataError, InvalidInputError
 class ClassSource(NamedTuple):
     """Items of several classes: images as bytes, or embeddings.
 
-    Make one with `ClassSource.from_arrays`, which checks its arguments.
+    Create one with `ClassSource.from_arrays`, which checks its arguments.
 
     Example:
         >>> source = ClassSource.from_arrays([[0.0], [1.0], [2.0], [3.0]], ["cat", "cat", "dog", "dog"])
@@ -30,17 +30,17 @@ class ClassSource(NamedTuple):
     items: Shaped[Tensor, "n ..."]  # images (n, channels, height, width) as uint8, or embeddings (n, D) as floats
     labels: Int[Tensor, " n"]  # 0 to `n_classes - 1`
     class_names: tuple[str, ...]
-    sizes: Int[Tensor, "n 2"] | None = None  # width and height of originals that `items` squash to a square
+    sizes: Int[Tensor, "n 2"] | None = None  # width and height of the original images
 
     @classmethod
     def from_arrays(
         cls, X: ArrayLike | Tensor, y: ArrayLike | Tensor, class_names: Sequence[str] | None = None
     ) -> "ClassSource":
-        """Check arrays and make a source of them.
+        """Create a source from arrays and check them.
 
-        `X` are images, also (n, height, width), or embeddings; `y` labels that can be sorted or, with `class_names`,
-        positions in them. Raises `DataError`: no items, a class without items, a value that is not finite, or `X` and
-        `y` do not match.
+        `X` are images, also (n, height, width), or embeddings; `y` are sortable labels or, with `class_names`, indices
+        into these. Raises `DataError`: no items, a class without items, a value that is not finite, or `X` and `y` do
+        not match.
         """
         items = _as_items(X)
         targets = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
@@ -69,18 +69,18 @@ class ClassSource(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of labels and names but not of items, so that two embeddings of the same images may be compared."""
+        """Hash of labels and class names without items, so different embeddings of the same images can be compared."""
         digest = hashlib.sha256("\0".join(self.class_names).encode())
         digest.update(self.labels.cpu().numpy().astype("<i8").tobytes())
         return digest.hexdigest()[:16]
 
     def to(self, device: torch.device | str) -> "ClassSource":
-        """Return the same set on another device, where episodes are then gathered."""
+        """Return the same set on another device. Episodes are gathered there."""
         sizes = None if self.sizes is None else self.sizes.to(device)
         return ClassSource(self.items.to(device), self.labels.to(device), self.class_names, sizes)
 
     def subset(self, classes: Sequence[int] | Sequence[str]) -> "ClassSource":
-        """Return the items of some classes, given by name or position. Labels are renumbered in the given order."""
+        """Return the items of some classes, given by name or index. Labels are renumbered in the given order."""
         positions = self._positions(classes)
         new_label = torch.full((self.n_classes,), -1, dtype=torch.int64, device=self.labels.device)
         new_label[positions] = torch.arange(len(positions), device=self.labels.device)
@@ -90,7 +90,7 @@ class ClassSource(NamedTuple):
         return ClassSource(self.items[keep], labels[keep], tuple(self.class_names[i] for i in positions), sizes)
 
     def split(self, classes: Sequence[int] | Sequence[str]) -> tuple["ClassSource", "ClassSource"]:
-        """Return two sets without a common class: the items of `classes`, and those of all others."""
+        """Return two sets without a common class: the items of `classes`, and all others."""
         positions = self._positions(classes)
         others = sorted(set(range(self.n_classes)) - set(positions))
         if not others:
@@ -113,7 +113,7 @@ class ClassSource(NamedTuple):
 
 
 def empty_classes(labels: NDArray[Any], names: Sequence[str]) -> list[str]:
-    """Return the names of the classes that no label refers to."""
+    """Return the names of the classes without labels."""
     counts = np.bincount(labels, minlength=len(names))
     return [name for name, count in zip(names, counts, strict=True) if count == 0]
 
@@ -151,7 +151,7 @@ def _encode(targets: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         raise DataError(f"Expected `y` to be labels, but got NaN or infinity in {len(bad)} rows: {first(bad)}.")
     try:
         values, labels = np.unique(targets, return_inverse=True)
-    except TypeError as error:  # None among strings, for instance
+    except TypeError as error:  # for instance None among strings
         raise DataError(f"Expected `y` to be labels of one kind, but got a mixture: {error}.") from error
     return labels.astype(np.int64), tuple(map(str, values))
 

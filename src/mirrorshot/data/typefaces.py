@@ -1,7 +1,8 @@
-"""Characters of matplotlib's fonts: which of them are classes, and images of them.
+"""Characters of matplotlib's fonts: selection of the classes, and their images.
 
-A character is a class if 12 or more typefaces draw it, unless its image is empty or nearly that of a digit or of
-another character: after centring and scaling, Greek Alpha is the Latin A, and a small o is a large one.
+A character is a class if at least 12 typefaces draw it. Excluded are numerals, marks, small variants and other Unicode
+categories without shape, empty images, and images nearly equal to those of a digit or of another character: after
+centring and scaling, Greek Alpha equals the Latin A, and a small o a large one.
 """
 
 import functools
@@ -15,27 +16,25 @@ from PIL import Image, ImageFont
 
 from mirrorshot.files.imaging.reading import centred
 
-SIZE = 28  # pixels of a side
-_TILE = 2 * SIZE  # drawn at twice the size
-_INK = 0.75  # longest side of a character, as a fraction of the image's
+SIZE = 28  # side of an image in pixels
+_TILE = 2 * SIZE  # side of a drawing, at twice the size
+_INK = 0.75  # longest side of a character, relative to the image
 _FONT_SIZE = 64
 _MIN_TYPEFACES = 12
-_SAME = 0.98  # correlation above which two characters are one class
+_SAME = 0.98  # correlation above which two characters count as equal
 _COMPARED = ("DejaVuSans.ttf", "DejaVuSerif.ttf")
 
 _LETTERS = frozenset(map(ord, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 DIGITS = "0123456789"
-# Characters that could pass for 0, 1, 2, 3, 4, 5, 6, 8, 9 in turn: found by eye, and in Unicode's table of confusable
-# characters. Characters of the same image are no classes either.
+# Characters that resemble 0, 1, 2, 3, 4, 5, 6, 8, 9, in this order: found by eye, and in Unicode's table of confusable
+# characters. Characters with the same image as one of these are excluded, too.
 _LIKE_DIGITS = "OoθlI|ɪıǀ∣┃╵ӏƧƻշՁջƷʒʓǮǯӠӡӞӟҘҙЗзȜȝɜɝᴈვЧƼƽбƂƃƄƅნȢȣყჹ"  # noqa: RUF001
-# Accents without a letter, blanks, controls, private use, and small letters that are images of large ones.
+# Accents without a letter, blanks, controls and private use; then tags of small variants of other characters.
 _NO_CLASS = frozenset({"Mn", "Me", "Mc", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn", "Cs"})
 _SCALED = ("<super>", "<sub>", "<small>")
 
 
 class _Typeface(NamedTuple):
-    """A font and its code points."""
-
     name: str
     font: ImageFont.FreeTypeFont
     characters: frozenset[int]
@@ -45,8 +44,8 @@ class _Typeface(NamedTuple):
 def _typefaces() -> tuple[_Typeface, ...]:
     """Return the text fonts of matplotlib, in order of their names.
 
-    Of Computer Modern only the letters count: it has its own places for other characters. Fonts that draw
-    placeholders (Last Resort) or pieces of large symbols are no typefaces.
+    Computer Modern contributes only letters: it has its own code points for other characters. Fonts that draw
+    placeholders (Last Resort) or pieces of large symbols are excluded.
     """
     import matplotlib
     from matplotlib.ft2font import FT2Font
@@ -68,7 +67,7 @@ def _typefaces() -> tuple[_Typeface, ...]:
 
 @functools.lru_cache(maxsize=1)
 def glyph_classes() -> tuple[int, ...]:
-    """Return the code points of the classes of the training and validation splits."""
+    """Return the code points of all training and validation classes."""
     faces = _typefaces()
     codes = sorted(frozenset().union(*(face.characters for face in faces)))
     often = [c for c in codes if sum(c in face.characters for face in faces) >= _MIN_TYPEFACES]
@@ -85,9 +84,9 @@ def _may_be_class(character: str) -> bool:
 
 
 def _distinct(codes: list[int], n_taken: int) -> list[int]:
-    """Return the codes after the first `n_taken` whose image is neither empty nor nearly that of an earlier one.
+    """Return the codes after the first `n_taken` whose image is neither empty nor nearly equal to an earlier one.
 
-    Images are compared in two typefaces; characters are one class only if they are the same in both.
+    Images are compared in two typefaces; characters count as equal only if they are in both.
     """
     images = [_unit_images(code) for code in codes]
     kept: list[int] = []
@@ -105,7 +104,7 @@ def _distinct(codes: list[int], n_taken: int) -> list[int]:
 
 
 def _unit_images(code: int) -> NDArray[np.float32]:
-    """Return images in two typefaces, as vectors of mean 0 and length 1; zeros for an empty one or a placeholder."""
+    """Return images in two typefaces as vectors of mean 0 and length 1; zeros for empty images and placeholders."""
     faces = [face for face in _typefaces() if face.name in _COMPARED]
     vectors = np.zeros((len(faces), SIZE * SIZE), dtype=np.float32)
     for vector, face in zip(vectors, faces, strict=True):
@@ -123,7 +122,7 @@ def _is_placeholder(font: ImageFont.FreeTypeFont, character: str) -> bool:
 
 
 def _tile(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
-    """Draw a character at twice the size of an image, centred and scaled to one longest side; None if without ink."""
+    """Draw a character at twice the image size, centred and scaled; None if it has no ink."""
     mask = font.getmask(character, mode="L")
     if 0 in mask.size:
         return None
@@ -135,7 +134,7 @@ def _tile(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
 
 
 def render_class(character: str, n_images: int, seed: int) -> NDArray[np.uint8]:
-    """Draw images (n, 1, 28, 28) of a character in all its typefaces in turn, each changed a little at random."""
+    """Draw images (n, 1, 28, 28) of a character, cycling through its typefaces, each with a small random distortion."""
     rng = np.random.default_rng((seed, ord(character)))
     drawn = (_tile(face.font, character) for face in _typefaces() if ord(character) in face.characters)
     tiles = [tile for tile in drawn if tile is not None]
@@ -149,7 +148,7 @@ def render_class(character: str, n_images: int, seed: int) -> NDArray[np.uint8]:
 
 
 def _affine(rng: np.random.Generator) -> tuple[float, ...]:
-    """Return a random map from the changed image to the tile, in Pillow's form: two rows of three."""
+    """Return a random map from the distorted image to the tile, in Pillow's form: two rows of three."""
     angle, shear = rng.uniform(-0.2, 0.2), rng.uniform(-0.2, 0.2)  # radians; about 11 degrees
     sizes = rng.uniform(0.85, 1.15) * np.array([rng.uniform(0.9, 1.1), 1.0])
     shift = rng.uniform(-2.0, 2.0, 2)  # pixels of the tile

@@ -1,7 +1,7 @@
-"""Few-shot methods under one contract: `loss` on training tasks, `predict` on new ones.
+"""Few-shot methods with a common interface: `loss` on training tasks, `predict` on new ones.
 
-`METHODS` holds them by name; a new method is one file and one line here. A method is imported on first
-use, so that names can be listed and completed without torch.
+To add a method, write one file and register its class in `METHODS`. A method is imported on first use, so names can be
+listed and completed without torch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __getattr__ = lazy_exports(__name__, {"base": "FewShotMethod PretrainedMethod"})
 
 
 def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
-    """Build the method of that name in `METHODS`, with options of its class (see `method_options`).
+    """Build a method of `METHODS` by name, with options of its class (see `method_options`).
 
     Example:
         >>> import torch
@@ -84,7 +84,7 @@ def make_method(name: str, backbone: Backbone, **options: Any) -> FewShotMethod:
 
 
 def _check_type(name: str, option: str, value: Any, default: Any) -> None:
-    """Refuse a value of another type than the default has, if that is a number or a truth value."""
+    """Raise if the default is a number or a boolean and the value has another type."""
     allowed: tuple[type, ...] | None = {bool: (bool,), int: (int,), float: (int, float)}.get(type(default))
     if allowed is not None and (not isinstance(value, allowed) or isinstance(value, bool) != (allowed == (bool,))):
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
@@ -92,7 +92,7 @@ def _check_type(name: str, option: str, value: Any, default: Any) -> None:
 
 
 def method_options(name: str) -> dict[str, Any]:
-    """Options of a method with their defaults.
+    """Return the options of a method with their defaults.
 
     Example:
         >>> method_options("protonet")

@@ -2,10 +2,9 @@
 
 https://openreview.net/forum?id=rkgpy3C5tX
 
-All weights of network and head have a Gaussian prior, N(mu, diag sigma^2), that is learned over many tasks. A task's
-posterior is a Gaussian of the same form: it starts at the prior and takes a few gradient steps on a sampled evidence
-bound of the labelled items. Training descends the cross-entropy of the queries under the posterior and its divergence
-from the prior, through the steps. A query gets the mean of the softmax of sampled networks.
+All weights of network and head have a Gaussian prior, N(mu, diag sigma^2), learned over many tasks. The posterior of a
+task is such a Gaussian, too: it starts at the prior and takes a few gradient steps on a sampled evidence bound of the
+support. Predictions are the mean of the softmax of sampled networks.
 """
 
 import math
@@ -30,13 +29,13 @@ _RATE = 0.01  # of the exponential hyper-prior of 1 / sigma^2
 
 
 class Gaussian(NamedTuple):
-    """Independent Gaussians of all weights, of each task or (the prior) of all tasks."""
+    """Independent Gaussians of all weights, for each task or, as the prior, for all tasks."""
 
     mean: Float[Tensor, "*T V"]
     log_sigma: Float[Tensor, "*T V"]
 
     def sample(self, noise: Float[Tensor, "L V"]) -> Float[Tensor, "T L V"]:
-        """Weights of each task from standard normal numbers, which all tasks share."""
+        """Sample weights of each task from standard normal numbers shared by all tasks."""
         return self.mean[:, None] + self.log_sigma.exp()[:, None] * noise
 
 
@@ -56,31 +55,29 @@ def kl_divergence(q: Gaussian, p: Gaussian) -> Float[Tensor, "*T"]:
 class ABML(AdaptedMethod):
     """Amortised Bayesian meta-learning.
 
-    The task's objective is the mean cross-entropy of the support, averaged over samples, plus `kl_weight` times the KL
-    from posterior to prior. The outer one is the same of the queries, where the hyper-prior -log N(mu; 0, 1) -
-    log Gamma(1 / sigma^2; 1, 0.01), up to constants and divided by `n_iterations`, is added to the KL.
+    The inner objective is the mean cross-entropy of the support, averaged over samples, plus `kl_weight` times the KL
+    from posterior to prior. The outer objective is the same for the queries, through the steps, with the hyper-prior
+    -log N(mu; 0, 1) - log Gamma(1 / sigma^2; 1, 0.01), up to constants and divided by `n_iterations`, added to the KL.
 
-    Random numbers are drawn once per step and shared by the tasks of a batch: with one seed, a task has the same
-    result in every batch. Batch normalisation uses the statistics of the items of a call, padding left out, in eval
-    mode too (running statistics do not belong to a sampled network), so **the prediction of one query depends on the
-    others**. The head has one row for each class slot, so renaming the classes changes the predictions.
+    Random numbers are drawn once per step and shared by the tasks of a batch: with one seed, a task has the same result
+    in every batch. Batch normalisation uses the statistics of the items of a call, without padding, in eval mode, too,
+    so **the prediction of one query depends on the others**. Renaming the classes changes the predictions.
 
-    Design note: where sigma^2 < step_size kl_weight / 2, each gradient step on the KL overshoots more than the one
-    before; that is so for some weights from the start, and for more as sigma shrinks. The default step is implicit in
-    the KL of the means: the same stationary points, stable for every sigma. `kl_step="gradient"` is the plain step.
+    Design note: where sigma^2 < step_size kl_weight / 2, explicit gradient steps on the KL diverge; that holds for some
+    weights from the start, and for more as sigma shrinks. The default step is implicit in the KL of the means: it has
+    the same stationary points and is stable for every sigma. `kl_step="gradient"` is the explicit step.
 
-    Design note: the hyper-prior is a sum over all weights, and the likelihood a mean over queries. With a weight of
-    one, as in public code, it is 24 for Conv4S at the start, beside a cross-entropy of 1.6, and pulls sigma up against
-    the queries. So both terms of the prior have the weight `kl_weight`.
+    Design note: the hyper-prior is a sum over weights, the likelihood a mean over queries. With weight 1, as in public
+    code, it is 24 for Conv4S at the start, against a cross-entropy of 1.6, and increases sigma. So `kl_weight`
+    multiplies it, too.
 
-    Steps and outer loss sample `n_samples` networks, a prediction `n_test_samples`. Before training log sigma is drawn
-    within 0.5 of `initial_log_sigma`; with the references' -3.5 sigma is half the size of Conv4's weights.
+    Steps and outer loss sample `n_samples` networks, predictions `n_test_samples`. Initial values of log sigma are
+    within 0.5 of `initial_log_sigma`; with the references' -3.5, sigma is half the size of Conv4's weights.
     """
 
-    # The paper gives no settings. With a step size of 0.01 and a weight of 0.1, as in public code, the prior pins the
-    # weights: near chance in short runs on glyphs. Sigma and weight are chosen by validation
-    # (benchmarks/adapted_networks.py). Ten steps after training are better than five where training was long
-    # (benchmarks/test_steps.py), and no better after 400 tasks.
+    # The paper gives no settings. With step size 0.01 and weight 0.1, as in public code, the prior fixes the weights:
+    # short runs on glyphs are near chance. Sigma and weight were chosen by validation (benchmarks/adapted_networks.py).
+    # Ten steps at test are better than five after long training (benchmarks/test_steps.py), but not after 400 tasks.
     recipes = (
         Recipe({"method_options": {"step_size": 0.1, "kl_weight": 1e-5, "initial_log_sigma": -6.0, "n_samples": 1}}),
         Recipe({"validate_every": 2000, "n_validation_tasks": 100}, is_benchmark=True),
@@ -125,7 +122,7 @@ class ABML(AdaptedMethod):
         return Gaussian(torch.cat([parameters[name].flatten() for name in self._shapes]), self.log_sigma)
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-        """Mean cross-entropy of the queries over samples, divergence from the prior, and the hyper-prior."""
+        """Mean cross-entropy of the queries over samples, plus divergence from the prior and hyper-prior."""
         used, prior = shared.used_slots(tasks, self.n_way), self.prior
         posterior = self.adapt(tasks, used, self.n_steps)
         weights = posterior.sample(self._noise(self.n_samples))
@@ -155,7 +152,7 @@ class ABML(AdaptedMethod):
     def _logits(
         self, weights: Float[Tensor, "T L V"], x: Shaped[Tensor, "T N *item"], counts: Float[Tensor, "T N"]
     ) -> Float[Tensor, "T L N S"]:
-        """Logits of every sampled network. Without gradients one network at a time, to spare memory."""
+        """Logits of every sampled network; without gradients one network at a time, to save memory."""
 
         def one(flat: Tensor, x: Tensor, counts: Tensor) -> Tensor:
             parts = flat.split([math.prod(shape) for shape in self._shapes.values()])
@@ -167,7 +164,6 @@ class ABML(AdaptedMethod):
         return torch.stack([side_by_side(one, sampled, x, counts) for sampled in weights.unbind(1)], 1)
 
     def _noise(self, n: int) -> Float[Tensor, "L V"]:
-        """Standard normal numbers for `n` sampled networks."""
         like, generator = self.log_sigma, self.generator
         return torch.randn(n, len(like), generator=generator, device=generator.device, dtype=like.dtype).to(like.device)
 
@@ -183,7 +179,7 @@ class ABML(AdaptedMethod):
 def _step(
     method: ABML, q: Gaussian, prior: Gaussian, tasks: TaskBatch, used: Bool[Tensor, "T S"], noise: Float[Tensor, "L V"]
 ) -> Gaussian:
-    """Posteriors after a step of descent on the sampled evidence bound of the support."""
+    """Posteriors after one gradient step on the sampled evidence bound of the support."""
     support = LabelledItems(tasks.support_x, tasks.support_y, tasks.support_weight)
     slope = method._slope(lambda q: _nll(method, q.sample(noise), support, used).sum(), q)
     rate = method.step_size * method.kl_weight
@@ -200,6 +196,5 @@ def _step(
 def _nll(
     method: ABML, weights: Float[Tensor, "T L V"], points: LabelledItems, used: Bool[Tensor, "T S"]
 ) -> Float[Tensor, " T"]:
-    """Mean cross-entropy of labelled points, averaged over the sampled networks."""
     log_prob = shared.slot_log_softmax(method._logits(weights, points.x, points.counts), used).mean(1)
     return shared.mean_nll(log_prob, points.y, points.counts)

@@ -1,4 +1,4 @@
-"""Base classes of few-shot methods, which learn over many tasks and then classify the queries of new ones."""
+"""Base classes of few-shot methods, which are trained on many tasks and classify the queries of new ones."""
 
 import abc
 import copy
@@ -18,22 +18,19 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 
 
 class FewShotMethod(nn.Module, abc.ABC):
-    """Base of all methods. A new method is one file with `predict` and, if training has another objective, `loss`.
+    """Base class of all methods. A new method defines `predict` and, for another training objective, `loss`.
 
-    Items of the tasks are inputs of the backbone: normalised floating-point images, or embeddings. The docstring of
-    `make_method` has an example.
+    Items of the tasks are inputs of the backbone: normalised floating-point images, or embeddings.
 
-    Design note: the labels of the queries are an argument of `loss` alone, so `predict` cannot leak them. `loss` and
-    `predict` never read values from the device (no `.item()`), so that a whole training step can be recorded
-    once and replayed; `tune` may. Stochastic methods draw from `generator` alone, which the caller seeds: the same seed
-    and tasks give the same result, before and after a resume.
+    Design note: only `loss` gets the labels of the queries, so `predict` cannot leak them. `loss` and `predict` never
+    read values from the device (no `.item()`), so a training step can be recorded and replayed; `tune` may. Stochastic
+    methods draw only from `generator`, which the caller seeds: the same seed and tasks give the same result, also after
+    a resume.
 
-    Options that a class documents are its own; those of its base classes come on top. The trainer fills in `n_way` and
-    `n_base_classes`, and derives `seed`, that of the initial weights besides the network's, from that of the run.
-
-    `recipes` are settings that the method recommends, on top of those of its base classes and of a preset. With
-    `is_by_features` it sees an item only through the features that a backbone with fixed weights gives it, so that at
-    test time they can be computed once for all tasks.
+    The trainer sets the options `n_way` and `n_base_classes`, and derives `seed`, for initial weights outside the
+    network, from the seed of the run. `recipes` are recommended settings, which override those of base classes and of a
+    preset. `is_by_features`: the method uses items only through their features, which can be computed once for all
+    tasks at test.
     """
 
     is_by_features = True
@@ -44,14 +41,14 @@ class FewShotMethod(nn.Module, abc.ABC):
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = backbone
-        self.network_dtype: torch.dtype | None = None  # in which the backbone computes; None: that of its parameters
-        self.listener: Callable[[Tensor], None] | None = None  # called with all features that `embed` computes
+        self.network_dtype: torch.dtype | None = None  # dtype of the backbone's computations; None: of its parameters
+        self.listener: Callable[[Tensor], None] | None = None  # called with the features of every `embed`
         self._seed = 0
         self._generator: torch.Generator | None = None
 
     @classmethod
     def all_recipes(cls) -> list[Recipe]:
-        """Return the recipes of the method and of its base classes, the general ones first."""
+        """Return the recipes of the method and its base classes, the most general first."""
         return [recipe for base in reversed(cls.__mro__) for recipe in vars(base).get("recipes", ())]
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
@@ -60,23 +57,23 @@ class FewShotMethod(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        """Logarithm of the class probabilities of every query; `-inf` for classes that a task does not have."""
+        """Log-probabilities of the classes for every query; `-inf` for missing classes."""
 
     def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]] | None:
-        """Mean and variance of Gaussian latents f whose `E[softmax(f)]` is the prediction before any temperature.
+        """Mean and variance of Gaussian latents f; `E[softmax(f)]` is the prediction before any temperature.
 
-        Default: None, the method has no such latents. With them there can be a temperature inside the likelihood, and
-        uncertainty has an epistemic and an aleatoric part.
+        Default: None. Latents allow a temperature inside the likelihood, and separate epistemic and aleatoric
+        uncertainty.
         """
         return None
 
     @property
     def is_tuned(self) -> bool:
-        """Whether `tune` does anything. Default: if it is overridden."""
+        """Whether `tune` has an effect. Default: whether it is overridden."""
         return type(self).tune is not FewShotMethod.tune
 
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
-        """Fit quantities without gradients to training tasks (default: none). Called before validations."""
+        """Fit quantities without gradients on training tasks, before validations. Default: nothing."""
         return
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -84,21 +81,21 @@ class FewShotMethod(nn.Module, abc.ABC):
         return {"network": list(self.parameters())}
 
     def seed(self, seed: int) -> None:
-        """Make all further draws of a stochastic method a function of this number; the others draw nothing."""
+        """Seed the generator of a stochastic method; no effect for other methods."""
         self._seed = seed
         if self._generator is not None:
-            self._generator.manual_seed(seed)  # the same one: a recorded step draws from it
+            self._generator.manual_seed(seed)  # not replaced, because a recorded step draws from it
 
     @property
     def generator(self) -> torch.Generator:
-        """Source of random numbers for stochastic methods, on the device of their parameters and buffers."""
+        """Random generator of stochastic methods, on the device of their parameters and buffers."""
         device = next(itertools.chain(self.parameters(), self.buffers()), torch.empty(0)).device
         if self._generator is None or self._generator.device != device:
             self._generator = torch.Generator(device).manual_seed(self._seed)
         return self._generator
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
-        """Whether `loss` of tasks with so many points and classes can be recorded as a CUDA graph. Default: yes."""
+        """Whether `loss` can be recorded as a CUDA graph for tasks of this size. Default: yes."""
         return True
 
     def accelerate(self) -> None:
@@ -106,33 +103,33 @@ class FewShotMethod(nn.Module, abc.ABC):
         self.backbone.compile(dynamic=False)
 
     def on_features(self) -> "FewShotMethod | None":
-        """A copy of the method that takes features in place of items; None if it needs more than a vector of them.
+        """A copy of the method that takes features instead of items; None if it needs more than a feature vector.
 
-        In eval mode the features of an item do not depend on the others: predictions are the same up to rounding.
+        In eval mode the features of an item do not depend on other items, so predictions are the same up to rounding.
         """
         if not self.is_by_features or len(self.backbone.out_shape) > 1:
             return None
-        memo = {id(self.backbone): Identity(self.backbone.out_features)}  # the network itself need not be copied
+        memo = {id(self.backbone): Identity(self.backbone.out_features)}  # avoids a copy of the network
         return copy.deepcopy(self, memo)
 
     def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N *D"], Float[Tensor, "T M *D"]]:
-        """Features of support and query, through the backbone in one pass (so in train mode they share statistics)."""
+        """Features of support and query, from one pass through the backbone (with shared statistics in train mode)."""
         n_support = tasks.support_x.shape[1]
         z = self.embed(torch.cat([tasks.support_x, tasks.query_x], 1))
         return z[:, :n_support], z[:, n_support:]
 
     def network_precision(self, device: torch.device) -> torch.autocast:
-        """A context in which operations of the network have its type."""
+        """Autocast context with the dtype of the network."""
         return torch.autocast(device.type, self.network_dtype, enabled=self.network_dtype is not None)
 
     def embed(self, x: Shaped[Tensor, "T N *item"], *, one_view: bool = False) -> Float[Tensor, "T N *features"]:
-        """Features of items; `one_view`: as in training, without averaging an image and its mirror image."""
+        """Features of items; with `one_view` without averaging over flips, as in training."""
         network: Callable[[Tensor], Tensor] = self.backbone
         if one_view and isinstance(self.backbone, ImageBackbone) and self.backbone.average_flips:
             network = self.backbone.one_view
         with self.network_precision(x.device):
             z = network(x)
-        # a network may run in half precision, probabilities never do
+        # the network may run in half precision, but not the probabilities
         z = z if z.dtype == torch.float64 else z.float()
         if self.listener is not None:
             self.listener(z)
@@ -140,13 +137,13 @@ class FewShotMethod(nn.Module, abc.ABC):
 
 
 class PretrainedMethod(FewShotMethod):
-    """Base of methods that learn to tell all `n_base_classes` training classes apart, from batches of single items.
+    """Base class of methods trained to classify `n_base_classes` training classes, from batches of single items.
 
-    New tasks get a head of their own on the features of the trained network.
+    New tasks get their own head on the features of the trained network.
     """
 
-    # 64 images a step: validation accuracy on mini-ImageNet -> CUB, 1 / 5 shots, Baseline++ after 24,000 steps, is
-    # 0.437 / 0.587, and 0.389 / 0.529 with the 16 of the references
+    # 64 images per step: validation accuracy of Baseline++ on mini-ImageNet -> CUB, 1 / 5 shots, after 24,000 steps:
+    # 0.437 / 0.587, but 0.389 / 0.529 with 16 images as in the references
     recipes: ClassVar[tuple[Recipe, ...]] = (
         Recipe({"validate_every": 1000, "n_validation_tasks": 300}, is_benchmark=True),
         Recipe({"batch_size": 64}, preset="default", kind="photographs", is_benchmark=True),
@@ -164,18 +161,18 @@ class PretrainedMethod(FewShotMethod):
 
     @abc.abstractmethod
     def classification_loss(self, x: Shaped[Tensor, "N ..."], y: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-        """Training loss of each item of a training class, in nats. Training does not use `loss`."""
+        """Training loss of each item, in nats. Training does not use `loss`."""
 
 
 class FittedTemperature(FewShotMethod):
-    """Base of methods with a predictive temperature, which `tune` fits if `has_temperature`."""
+    """Base class of methods with a predictive temperature, fitted by `tune` if `has_temperature`."""
 
     has_temperature: bool
     log_temperature: Tensor
 
     @abc.abstractmethod
     def _raw_log_prob(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        """Log-probabilities of the queries at temperature one."""
+        """Log-probabilities of the queries at temperature 1."""
 
     @property
     def is_tuned(self) -> bool:
@@ -184,12 +181,12 @@ class FittedTemperature(FewShotMethod):
 
     @torch.no_grad()
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
-        """Fit the temperature to the predictions of training tasks."""
+        """Fit the temperature on predictions for training tasks."""
         if self.has_temperature:
             log_prob = torch.cat([self._raw_log_prob(part) for part in in_parts(tasks)])
             self.log_temperature.fill_(fit_temperature(log_prob, query_y, tasks.query_weight)).log_()
 
 
 def query_nll(log_prob: Float[Tensor, "T M C"], tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-    """Mean cross-entropy of the queries of each task, padding left out."""
+    """Mean cross-entropy of the queries of each task, without padding."""
     return mean_nll(log_prob, query_y, tasks.query_weight)

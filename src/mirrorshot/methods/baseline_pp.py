@@ -2,11 +2,10 @@
 
 https://arxiv.org/abs/1904.04232
 
-The "Baseline++" of that paper: Feature Transfer with cosine classifiers in place of linear layers, in training and in
-the heads of new tasks. The logit of a class is the cosine between features and the direction of the class, times a
-magnitude that is learned for each class, times a fixed scale. Directions without length make features of a class vary
-less. With the scale of 2 that the paper gives to the heads no prediction can be sure; fit a temperature on validation
-tasks if the probabilities matter.
+"Baseline++" of that paper: Feature Transfer with cosine classifiers instead of linear layers, in training and in the
+heads of new tasks. A logit is the cosine between the features and the direction of a class, times a learned magnitude
+per class, times a fixed scale. With the paper's scale of 2 in the heads, predictions are under-confident; fit a
+temperature on validation tasks if the probabilities matter.
 """
 
 from typing import Any
@@ -19,12 +18,12 @@ from mirrorshot.methods.feature_transfer import FeatureTransfer, Head
 from mirrorshot.methods.shared import check_positive, initial_weights_
 from mirrorshot.networks.backbones import Backbone
 
-_EPS = 1e-5  # added to the length of features
+_EPS = 1e-5  # added to the norm of features
 _MANY_CLASSES, _SCALE, _SCALE_OF_MANY = 200, 2.0, 10.0
 
 
 class CosineClassifier(nn.Module):
-    """Logits from cosines: directions and magnitudes of the weights of each class are learned apart, without bias.
+    """Cosine classifier with separately learned directions and magnitudes of the class weights, without bias.
 
     Example:
         >>> layer = CosineClassifier(n_features=2, n_classes=3, scale=2.0, generator=torch.Generator())
@@ -49,8 +48,8 @@ class BaselinePP(FeatureTransfer):
     """Baseline++: pre-training and heads of new tasks with cosine classifiers.
 
     Args:
-        scale: factor of the logits in training; in the heads of new tasks it is 2. None: 2 for up to 200 training
-            classes and 10 for more.
+        scale: factor of the logits in training; None: 2 for up to 200 training classes, 10 for more. Heads of new tasks
+            use 2.
     """
 
     def __init__(self, backbone: Backbone, *, scale: float | None = None, seed: int = 0, **options: Any) -> None:

@@ -2,11 +2,10 @@
 
 https://arxiv.org/abs/1806.03836
 
-The last layer of the network has a posterior, held by a few particles; the layers below are shared by all tasks. A
-task moves the particles from a learned start by some steps of Stein variational gradient descent (Q. Liu and D. Wang,
-2016, https://arxiv.org/abs/1608.04471): they follow the gradients of all particles near them and repel each other. A
-query gets the mean of the particles' softmax. Training descends the cross-entropy of the queries back through the
-steps, or (the chaser loss) the distance to where more steps with the labels of the queries would lead.
+A few particles represent the posterior of the last layer of the network; the layers below are shared by all tasks. For
+a task, the particles move from a learned start by Stein variational gradient descent (Q. Liu and D. Wang, 2016,
+https://arxiv.org/abs/1608.04471): they follow the gradients of nearby particles and repel each other. Predictions are
+the mean of the particles' softmax. Training minimises the cross-entropy of the queries or the chaser loss.
 """
 
 import math
@@ -27,7 +26,7 @@ RATE = 0.1  # of the exponential prior of lambda
 
 
 class LabelledPoints(NamedTuple):
-    """Features with a last column of ones, one-hot labels, and how often each point counts."""
+    """Features with a last column of ones, one-hot labels, and weights of the points."""
 
     x: Float[Tensor, "T N D1"]
     Y: Float[Tensor, "T N S"]
@@ -35,7 +34,7 @@ class LabelledPoints(NamedTuple):
 
 
 def svgd_direction(theta: Float[Tensor, "T P V"], gradient: Float[Tensor, "T P V"]) -> Float[Tensor, "T P V"]:
-    """Direction of Stein variational gradient descent, from the energy's gradient at the particles `theta`.
+    """Direction of Stein variational gradient descent, from the gradient of the energy at the particles `theta`.
 
     The kernel is exp(-d^2 / h), where h is the squared median distance over log P.
 
@@ -50,7 +49,7 @@ def svgd_direction(theta: Float[Tensor, "T P V"], gradient: Float[Tensor, "T P V
     d2 = squared_distances(theta)
     i, j = torch.triu_indices(P, P, 1, device=theta.device)
     h = d2[:, i, j].median(-1).values / math.log(P)
-    h = h.clamp(min=torch.finfo(h.dtype).eps)[:, None, None]  # for particles in one place
+    h = h.clamp(min=torch.finfo(h.dtype).eps)[:, None, None]  # for coinciding particles
     K = torch.exp(-d2 / h)
     # φ_i = (1/P) Σ_j [-k_ij ∇U(θ_j) + (2/h) k_ij (θ_i - θ_j)]
     repulsion = K.sum(-1, keepdim=True) * theta - K @ theta
@@ -68,16 +67,16 @@ def squared_distances(theta: Float[Tensor, "T P V"]) -> Float[Tensor, "T P P"]:
 class BayesianMAML(FewShotMethod):
     """Bayesian MAML on the last layer, by Stein variational gradient descent.
 
-    The model of a task: weights and biases of the last layer are N(0, 1 / lambda), lambda is exponential with rate 0.1,
-    and labels follow the softmax. A particle is weights, biases and log lambda.
+    Model of a task: weights and biases of the last layer are N(0, 1 / lambda), lambda is exponential with rate 0.1, and
+    the likelihood is the softmax. A particle consists of weights, biases and log lambda.
 
-    Design note: the curvature of the energy in log lambda is half the number of weights, 4000 for Conv4, so that
-    a step that is right for the weights throws it to infinity. Particles move it in units of the width of its
-    posterior (`log lambda * sqrt(n_weights / 2)`), which is SVGD of the same posterior in another coordinate.
+    Design note: the curvature of the energy in log lambda is half the number of weights, 4000 for Conv4, so log lambda
+    diverges with a step size that suits the weights. Particles therefore use units of its posterior width (`log lambda
+    * sqrt(n_weights / 2)`), which is SVGD of the same posterior in another coordinate.
     """
 
     # Validation accuracy on Omniglot -> EMNIST at 1 shot: 0.496 with the published step size of 0.01 (10,000 tasks),
-    # 0.539 with 0.1 (3,000), 0.615 with 0.1 and one task a step (10,000). At 5 shots 0.01 is better: 0.704 and 0.572.
+    # 0.539 with 0.1 (3,000), 0.615 with 0.1 and one task per step (10,000). At 5 shots 0.704 with 0.01, 0.572 with 0.1.
     recipes: ClassVar[tuple[Recipe, ...]] = (
         Recipe({"tasks_per_step": 4}),
         Recipe({"validate_every": 1000, "n_validation_tasks": 200}, is_benchmark=True),
@@ -114,7 +113,6 @@ class BayesianMAML(FewShotMethod):
     def _adapted(
         self, tasks: TaskBatch, used: Bool[Tensor, "T S"]
     ) -> tuple[Float[Tensor, "T P V"], LabelledPoints, Float[Tensor, "T M D1"]]:
-        """The particles after the steps on the support, the support, and the features of the queries."""
         support, query = (_with_ones(z) for z in self.features(tasks))
         points = self._points(support, tasks.support_y, tasks.support_weight)
         return self.adapt(self._start(used, support.dtype), points, used, self.step_size), points, query
@@ -122,7 +120,7 @@ class BayesianMAML(FewShotMethod):
     def adapt(
         self, theta: Float[Tensor, "T P V"], points: LabelledPoints, used: Bool[Tensor, "T S"], step_size: float
     ) -> Float[Tensor, "T P V"]:
-        """The particles after `n_steps` steps on labelled points."""
+        """Particles after `n_steps` steps on labelled points."""
         for _ in range(self.n_steps):
             theta = theta + step_size * self._direction(theta, self.energy_gradient(theta, points, used))
         return theta
@@ -133,7 +131,7 @@ class BayesianMAML(FewShotMethod):
     def energy_gradient(
         self, theta: Float[Tensor, "T P V"], points: LabelledPoints, used: Bool[Tensor, "T S"]
     ) -> Float[Tensor, "T P V"]:
-        """Gradient of the energy U, minus the log-density of particle and labels."""
+        """Gradient of the energy U, the negative log-density of particle and labels."""
         W = self._rows(theta)
         fit = self._fit_gradient(W, points, used)
         if not self.has_precision:
@@ -152,7 +150,7 @@ class BayesianMAML(FewShotMethod):
         return residual.mT @ points.x[:, None]
 
     def _start(self, used: Bool[Tensor, "T S"], dtype: torch.dtype) -> Float[Tensor, "T P V"]:
-        """The learned particles. Rows of unused slots are zero, where all gradients leave them."""
+        """Learned initial particles. Rows of unused slots are zero and have zero gradients."""
         W = self.head.to(dtype) * used[:, None, :, None]
         if not self.has_precision:
             return W.flatten(2)
@@ -160,7 +158,6 @@ class BayesianMAML(FewShotMethod):
         return torch.cat([W.flatten(2), last[..., None]], -1)
 
     def _rows(self, theta: Float[Tensor, "T P V"]) -> Float[Tensor, "T P S D1"]:
-        """Weights and, in the last column, biases of the particles."""
         weights = theta[..., :-1] if self.has_precision else theta
         return weights.reshape(*theta.shape[:2], self.n_way, -1)
 
@@ -175,12 +172,12 @@ class BayesianMAML(FewShotMethod):
 class ChaserBayesianMAML(BayesianMAML):
     """Bayesian MAML with the chaser loss. Predictions are made in the same way.
 
-    The chaser is the particles after the steps on the support; the leader goes on from there with the queries and
-    their labels. The loss is the squared distance between the two, over all particles; no gradient flows into the
-    leader, which takes `n_steps` steps of `leader_step_size`. Weights and biases have the prior N(0, 1); no lambda.
+    The chaser is the particles after the steps on the support; the leader continues from there with the labelled
+    queries added, for `n_steps` steps of `leader_step_size`. The loss is the squared distance between the two, summed
+    over all particles; no gradient flows into the leader. Weights and biases have the prior N(0, 1), without lambda.
     """
 
-    # Validation accuracy as above, at 1 shot 0.481 with 0.01 and 0.535 with 0.1; at 5 shots 0.671 and 0.437.
+    # Validation accuracy as above, step size 0.01 / 0.1: 0.481 / 0.535 at 1 shot, 0.671 / 0.437 at 5 shots.
     recipes = (
         Recipe({"tasks_per_step": 4, "method_options": {"leader_step_size": 0.05}}, kind="characters", n_shot=1),
     )
@@ -207,5 +204,4 @@ def _with_ones(z: Float[Tensor, "T N *features"]) -> Float[Tensor, "T N D1"]:
 
 
 def _n_weights(used: Bool[Tensor, "T S"], W: Float[Tensor, "T P S D1"]) -> Float[Tensor, "T 1"]:
-    """Number of weights and biases of the classes that each task has."""
     return used.sum(-1, keepdim=True).to(W.dtype) * W.shape[-1]

@@ -1,13 +1,14 @@
-"""A temperature that follows the task, for the predictions of any method.
+"""Task-dependent temperature for the predictions of any method.
 
 `log T = a + b phi + c psi + d psi^2` of two signs of a task:
 
-- `phi = log[(1 - n) / (1 - m)]` says how far its queries are from its labelled items in comparison with the classes
-  from one another: `n` is the mean over the queries of the largest cosine to a labelled item, `m` the mean cosine of
-  labelled items of different classes.
-- `psi = log[p / (1 - p)]` says how sure the method is: `p` is the mean over the queries of the largest probability.
+- `phi = log[(1 - n) / (1 - m)]` compares the distance of the queries from the labelled items with the distance between
+  classes: `n` is the mean over the queries of the largest cosine to a labelled item, `m` the mean cosine of labelled
+  items of different classes.
+- `psi = log[p / (1 - p)]` is the confidence of the method: `p` is the mean over the queries of the largest probability.
 
-No label of a query is used, but all queries of a task are: the prediction of one query depends a little on the others.
+The temperature uses no labels of queries, but all queries of a task: the prediction of one query depends slightly on
+the others.
 """
 
 import math
@@ -20,13 +21,13 @@ from torch import Tensor
 from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.types import TaskBatch
 
-_LEAST = 1e-3  # of 1 - cosine, p and 1 - p
-_SLOPE_PRIOR = 1e-3  # of each slope squared, in nats per query: a sign that says nothing gets none
-_LARGEST = 4.0  # of |log T|
+_LEAST = 1e-3  # lower bound of 1 - cosine, p and 1 - p
+_SLOPE_PRIOR = 1e-3  # penalty on each squared slope, in nats per query, for uninformative signs
+_LARGEST = 4.0  # upper bound of |log T|
 
 
 class TaskTemperature(NamedTuple):
-    """The rule; beyond the signs of the tasks that it was fitted to, from low to high, it is constant."""
+    """Coefficients of the rule, and ranges outside which it is constant: 2 % to 98 % quantiles of the fit."""
 
     a: float
     b: float
@@ -39,11 +40,11 @@ class TaskTemperature(NamedTuple):
 
     @classmethod
     def constant(cls, temperature: float) -> "TaskTemperature":
-        """The same temperature for every task."""
+        """Return the rule with the same temperature for every task."""
         return cls(math.log(temperature), *[0.0] * 7)
 
     def of(self, signs: Float[Tensor, "T 2"]) -> Float[Tensor, " T"]:
-        """Temperatures of tasks, from `phi` and `psi` of each."""
+        """Return the temperatures of tasks from `phi` and `psi` of each."""
         phi, psi = signs[:, 0].clamp(self.phi_low, self.phi_high), signs[:, 1].clamp(self.psi_low, self.psi_high)
         # log T = a + b phi + c psi + d psi^2
         return (self.a + self.b * phi + self.c * psi + self.d * psi.square()).clamp(-_LARGEST, _LARGEST).exp()
@@ -60,7 +61,7 @@ def task_signs(
 
 
 def task_shift(support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], tasks: TaskBatch) -> Float[Tensor, " T"]:
-    """`phi` of each task, padding left out.
+    """`phi` of each task, without padding.
 
     Example:
         >>> z, ones = torch.eye(2)[None], torch.ones(1, 2)
@@ -81,9 +82,9 @@ def task_shift(support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], t
 def fit_task_temperature(
     log_prob: Float[Tensor, "T M C"], y: Int[Tensor, "T M"], weight: Float[Tensor, "T M"], signs: Float[Tensor, "T 2"]
 ) -> TaskTemperature:
-    """Find the rule with the smallest negative log-likelihood of the queries, each of which counts `weight`.
+    """Fit the rule with the smallest weighted negative log-likelihood of the queries.
 
-    A prediction that excludes the right class is infinitely bad at every temperature, and is left out.
+    Predictions that exclude the correct class are left out: their loss is infinite at every temperature.
     """
     log_prob, weight, signs = log_prob.double(), weight.double(), signs.double()
     weight = weight.masked_fill(log_prob.gather(-1, y[..., None])[..., 0].isneginf(), 0.0)
@@ -112,7 +113,7 @@ def fit_task_temperature(
 
 
 class CalibratedMethod(FewShotMethod):
-    """A trained method whose predictions are made at the temperature of each task."""
+    """A trained method whose predictions use the temperature of each task."""
 
     def __init__(self, method: FewShotMethod, rule: TaskTemperature) -> None:
         super().__init__(method.backbone)
@@ -120,13 +121,13 @@ class CalibratedMethod(FewShotMethod):
         self._on_features = method.on_features()
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-        """The loss of the method itself."""
+        """Loss of the method itself."""
         return self.method.loss(tasks, query_y)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        """Log-probabilities of the queries, at the temperature of their task."""
+        """Log-probabilities of the queries at the temperature of their task."""
         method = self.method
-        if self._on_features is not None:  # the network sees each item once
+        if self._on_features is not None:  # computes the features of each item once
             support, query = FewShotMethod.features(method, tasks)
             method, tasks = self._on_features, tasks._replace(support_x=support, query_x=query)
         log_prob = method.predict(tasks)
@@ -134,7 +135,7 @@ class CalibratedMethod(FewShotMethod):
         return _tempered(log_prob, self.rule.of(signs).to(log_prob.dtype))
 
     def predict_latent(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T M C"], Float[Tensor, "T M C"]] | None:
-        """Latents of the method itself, which have no temperature."""
+        """Latents of the method itself, without a temperature."""
         return self.method.predict_latent(tasks)
 
     def seed(self, seed: int) -> None:
@@ -144,12 +145,12 @@ class CalibratedMethod(FewShotMethod):
                 method.seed(seed)
 
     def on_features(self) -> "FewShotMethod | None":
-        """The same rule around the method on features."""
+        """The same rule for the method on features."""
         return None if self._on_features is None else CalibratedMethod(self._on_features, self.rule)
 
 
 def _tempered(log_prob: Float[Tensor, "T M C"], temperature: Float[Tensor, " T"]) -> Float[Tensor, "T M C"]:
-    """Log-probabilities at the temperature of each task; classes that do not exist stay at `-inf`."""
+    """Log-probabilities at the temperature of each task; missing classes stay at `-inf`."""
     absent = log_prob.isneginf()
     scaled = log_prob.masked_fill(absent, 0.0) / temperature[:, None, None]
     return scaled.masked_fill(absent, -torch.inf).log_softmax(-1)

@@ -2,10 +2,9 @@
 
 https://arxiv.org/abs/1910.05199
 
-Labels are taken for numbers: +1 for the points of a class, -1 for all others, observed with Gaussian noise. Each class
-has a Gaussian-process regression over the features of a network, so evidence and predictions are closed formulas.
-Meta-training ascends the evidence of support and query in the network and the kernel. A query belongs to the class
-with the largest posterior mean.
+Each class has a Gaussian-process regression on the features of a network, with targets +1 for its points and -1 for all
+others, so evidence and predictions have closed forms. Meta-training maximises the evidence of support and query over
+the network and the kernel. The predicted class has the largest posterior mean.
 """
 
 from typing import Any
@@ -25,15 +24,15 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 class DKT(GPMethod):
     """Deep kernel transfer.
 
-    The regression has no class probabilities. Here, as in the published calibration figures, they are the softmax of
-    the posterior means; with `temperature`, at the temperature that `tune` fits to training tasks. Objective "ml" is
-    the paper's.
+    Objective "ml" is the paper's. The regression has no class probabilities: as in the published calibration results,
+    they are the softmax of the posterior means; with `temperature`, at the temperature that `tune` fits on training
+    tasks.
 
-    Design note: one prior mean for all classes, where the published code has one per class slot (`per_class_mean`): the
-    numbering of the classes of a task is arbitrary.
+    Design note: one prior mean for all classes, because their numbering is arbitrary; the published code has one per
+    class slot (`per_class_mean`).
 
-    The variance `noise` is not learned. `batch_norm` normalises the features over the batch before the kernel; with the
-    cosine kernel that is the paper's BNCosSim, without it its CosSim. At test the statistics are those of training.
+    The variance `noise` is not learned. `batch_norm` normalises the features over the batch before the kernel, at test
+    with running statistics. With the cosine kernel this is the paper's BNCosSim, without it CosSim.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class DKT(GPMethod):
         return {"network": [*groups["network"], *norm], "kernel": [*groups["kernel"], self.mean]}
 
     def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N D"], Float[Tensor, "T M D"]]:
-        """Features of support and query, with `batch_norm` normalised."""
+        """Features of support and query, normalised with `batch_norm`."""
         support, query = super().features(tasks)
         if self.norm is None:
             return support, query
@@ -68,7 +67,6 @@ class DKT(GPMethod):
         return z[:, : support.shape[1]], z[:, support.shape[1] :]
 
     def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
-        """The evidence itself, mean over the classes."""
         evidence = self._regress(K, points).log_evidence
         return (evidence * points.class_mask).sum(-1) / points.class_mask.sum(-1)
 
@@ -89,7 +87,7 @@ class DKT(GPMethod):
 def masked_batch_norm(
     norm: nn.BatchNorm1d, z: Float[Tensor, "T N D"], weight: Float[Tensor, "T N"]
 ) -> Float[Tensor, "T N D"]:
-    """`norm` over the points of all tasks, padding left out of its statistics.
+    """Apply `norm` to the points of all tasks, without padding in its statistics.
 
     Example:
         >>> z, weight = torch.tensor([[[1.0], [3.0], [99.0]]]), torch.tensor([[1.0, 1.0, 0.0]])

@@ -2,10 +2,9 @@
 
 https://arxiv.org/abs/1904.04232
 
-The "Baseline" of that paper, called Feature Transfer in later tables. A network with a linear layer on top learns to
-tell all training classes apart, from single images and without any tasks. For a new task the network stays as it is
-and a new linear layer is fitted to the features of the support, by stochastic gradient descent in small batches. The
-softmax of its outputs on the queries is the prediction.
+"Baseline" of that paper, called Feature Transfer in later tables. A network with a linear layer is trained to classify
+all training classes, on single images without tasks. For a new task the network is fixed, and a new linear layer is
+fitted to the features of the support by stochastic gradient descent in small batches.
 """
 
 from typing import Any, TypeAlias
@@ -20,23 +19,22 @@ from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import TaskBatch, check_at_least
 
 _MOMENTUM, _WEIGHT_DECAY = 0.9, 1e-3
-_DAMPENING = 0.9  # as much as momentum: steps have the length of plain descent
+_DAMPENING = 0.9  # equal to momentum, so steps have the length of plain descent
 
 Head: TypeAlias = tuple[Tensor, ...]
-"""Parameters of the layers of all tasks; tasks and classes come first."""
+"""Parameters of the layers of all tasks, (T, C, ...)."""
 
 
 class FeatureTransfer(FrozenFeatureMethod):
     """Feature Transfer (the "Baseline" of A Closer Look at Few-shot Classification).
 
-    The heads of all tasks are fitted at once. Start and order of the support are drawn from `generator`, the same for
-    all tasks: row i of the numbers belongs to the i-th point and to class i, so that padding moves nothing.
+    The heads of all tasks are fitted at once, by `n_passes` over the support in steps of `batch_size` points. Initial
+    heads and the order of the support are drawn from `generator` and shared by all tasks: row i of the random numbers
+    belongs to the i-th real point and to class i, so padding changes nothing.
 
-    Design note: `predict` draws from a copy of the generator, so that it is a function of seed and tasks, and a batch
-    of tasks is its tasks one by one. Gradients of a head are written out, there is no graph of 700 steps; `loss`, which
+    Design note: `predict` draws from a copy of the generator, so it is a function of seed and tasks, and tasks have the
+    same results in every batch. Gradients of a head are written out, without a graph of 700 steps; `loss`, which
     training does not use, has the gradient at a fixed head.
-
-    A head is fitted by `n_passes` over the support, in steps of `batch_size` points; the last one takes the rest.
     """
 
     def __init__(
@@ -48,13 +46,12 @@ class FeatureTransfer(FrozenFeatureMethod):
         self.n_passes, self.batch_size, self.lr = n_passes, batch_size, lr
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        """Log-softmax of the outputs of a head that was fitted to the support."""
+        """Log-softmax of the outputs of a head fitted to the support."""
         support, query = self.features(tasks)
         return class_log_softmax(self._logits(self._fit(support.detach(), tasks), query), tasks.class_mask)
 
     @torch.no_grad()
     def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> Head:
-        """The heads of the tasks, by stochastic gradient descent on the mean cross-entropy of a batch."""
         draws = _draw(max(tasks.n_way, z.shape[1]), z.shape[2] + 1 + self.n_passes, self.generator).to(z)
         start, places = draws[: tasks.n_way, : z.shape[2] + 1], draws[: z.shape[1], z.shape[2] + 1 :]
         head = tuple(part.expand(len(z), *part.shape).clone() for part in self._start(2 * start - 1))
@@ -71,7 +68,7 @@ class FeatureTransfer(FrozenFeatureMethod):
     def _step(
         self, head: Head, gradient: Head, velocity: Head | None, is_real: Bool[Tensor, " T"]
     ) -> tuple[Head, Head]:
-        """One step of the tasks that have points in this batch; the first gradient is not dampened, as in torch."""
+        """Take one step for tasks with points in this batch; as in torch, the first gradient is not dampened."""
         new_head, new_velocity = [], []
         for i, (p, g) in enumerate(zip(head, gradient, strict=True)):
             use = is_real.view(-1, *[1] * (p.ndim - 1))
@@ -82,7 +79,7 @@ class FeatureTransfer(FrozenFeatureMethod):
         return tuple(new_head), tuple(new_velocity)
 
     def _start(self, draws: Float[Tensor, "C D1"]) -> Head:
-        """Parameters (C, ...) from which all tasks start, of numbers uniform in [-1, 1]."""
+        """Initial parameters (C, ...) of all tasks, from numbers uniform in [-1, 1]."""
         start = draws * (draws.shape[1] - 1) ** -0.5
         return start[:, :-1], start[:, -1]
 
@@ -91,19 +88,18 @@ class FeatureTransfer(FrozenFeatureMethod):
         return z @ weight.mT + bias[:, None, :]
 
     def _gradient(self, head: Head, z: Float[Tensor, "T B D"], residual: Float[Tensor, "T B C"]) -> Head:
-        """Gradient of the loss in the head, from that in the logits."""
         return residual.mT @ z, residual.sum(1)
 
 
 def _draw(n_rows: int, n_columns: int, generator: torch.Generator) -> Float[Tensor, "R K"]:
-    """Numbers uniform in [0, 1), the first rows of which do not depend on `n_rows`; the generator does not advance."""
+    """Numbers uniform in [0, 1) whose first rows do not depend on `n_rows`; the generator does not advance."""
     copy = generator.clone_state()
     rows = [torch.rand(n_columns, generator=copy, device=copy.device, dtype=torch.float32) for _ in range(n_rows)]
     return torch.stack(rows)
 
 
 def _orders(is_real: Bool[Tensor, "T N"], places: Float[Tensor, "N P"]) -> Int[Tensor, "P T N"]:
-    """An order of the points for each pass: the i-th real point by the i-th place, padding last."""
+    """Order of the points in each pass: real points by their random numbers, padding last."""
     rank = (is_real.cumsum(1) - 1).clamp(min=0)
     key = places[rank].masked_fill(~is_real[..., None], torch.inf)
     return key.permute(2, 0, 1).argsort(dim=-1, stable=True)

@@ -1,4 +1,4 @@
-"""Base classes of methods that pre-train a network as an ordinary classifier and fit a head on its features."""
+"""Base classes of methods that pre-train a network as a classifier and fit a head on its features."""
 
 import abc
 import math
@@ -16,7 +16,7 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 
 
 class FrozenFeatureMethod(PretrainedMethod):
-    """Pre-training with a linear layer for all training classes; features of new tasks are fixed, maps flattened.
+    """Pre-training with a linear layer for all training classes; fixed features of new tasks, with flattened maps.
 
     With backbone "identity" there is no network to train, and new tasks do not use the layer.
     """
@@ -27,13 +27,13 @@ class FrozenFeatureMethod(PretrainedMethod):
         self.classifier: nn.Module = linear_layer(backbone.out_features, n_base_classes, generator, zero_bias=True)
 
     def classification_loss(self, x: Shaped[Tensor, "N ..."], y: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-        """Cross-entropy of each item under the layer over all training classes."""
+        """Cross-entropy of each item under the layer for all training classes."""
         z = self.embed(x[None])[0].flatten(1)
         logits = self.classifier(z.to(next(self.classifier.parameters()).dtype))
         return F.cross_entropy(logits, y, reduction="none")
 
     def features(self, tasks: TaskBatch) -> tuple[Float[Tensor, "T N D"], Float[Tensor, "T M D"]]:
-        """Features of support and query, maps flattened."""
+        """Features of support and query, with flattened maps."""
         support, query = super().features(tasks)
         return support.flatten(2), query.flatten(2)
 
@@ -41,7 +41,7 @@ class FrozenFeatureMethod(PretrainedMethod):
 class TemperedMethod(FrozenFeatureMethod, FittedTemperature):
     """A frozen-feature method whose probabilities are the softmax of scores over a temperature.
 
-    `temperature` divides the scores. None: `tune` fits it to training tasks; until then it is 1.
+    `temperature` divides the scores. None: 1 until `tune` fits it on training tasks.
     """
 
     def __init__(self, backbone: Backbone, *, temperature: float | None = None, **options: Any) -> None:
@@ -55,7 +55,7 @@ class TemperedMethod(FrozenFeatureMethod, FittedTemperature):
     def _scores(
         self, support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], tasks: TaskBatch
     ) -> Float[Tensor, "T M C"]:
-        """The larger, the likelier is the class; arbitrary for classes that do not exist."""
+        """Scores, larger for more likely classes; arbitrary for missing ones."""
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
         """Log-softmax of the scores over the temperature."""

@@ -1,8 +1,8 @@
 """The vanilla-gradient twin of MD-BFSC, the baseline of the paper's convergence and running-time experiments.
 
 T. Ke, H. Cao and F. Zhou, "Accelerating Convergence in Bayesian Few-Shot Classification", ICML 2024. Model, family and
-bound are those of `mirror_gp`, but the posterior `N(m, Sigma)` of each class climbs the bound by Euclidean gradient
-steps. These need `K^-1`, so the prior has a little white noise, which mirror descent does without.
+bound are those of `mirror_gp`, but the posterior `N(m, Sigma)` of each class takes Euclidean gradient steps on the
+bound. They need `K^-1`, so the prior has some white noise; mirror descent needs none.
 """
 
 from typing import Any, Literal
@@ -24,10 +24,10 @@ class GradientGP(GPMethod):
 
     Args:
         step_size: length of the (first) step.
-        form: "plain", the paper's fixed steps on mean and covariance, which leave the positive definite matrices
-            easily (a task that does stays at its last valid posterior), or "cholesky", safeguarded.
-        noise: variance of the white noise, as a fraction of the prior variance.
-        **options: those of `GPMethod`; the objectives are "ml" and "cml", as the posterior is not differentiated.
+        form: "plain", the paper's fixed steps on mean and covariance, or "cholesky", safeguarded. Plain steps easily
+            leave the positive definite matrices; such a task keeps its last valid posterior.
+        noise: variance of the white noise, relative to the prior variance.
+        **options: those of `GPMethod`, with objectives "ml" and "cml" only, as the posterior is not differentiated.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class GradientGP(GPMethod):
         self.form, self.noise = form, noise
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
-        """No: each step reads back whether it has left the positive definite matrices."""
+        """No: each step reads back whether the covariance is still positive definite."""
         return False
 
     def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
         K = self._with_noise(K)
         q, info = self._climb(K, points, self.n_steps)
-        # q is held fixed: the bound depends on K through -KL(q | N(0, K)) alone
+        # for fixed q, the bound depends on K only through -KL(q | N(0, K))
         moving = _cross_entropy(K, q)
         return info.elbo[:, -1].to(moving.dtype) + (moving - moving.detach()).sum(-1)
 
@@ -64,7 +64,7 @@ class GradientGP(GPMethod):
 
     def _with_noise(self, K: Float[Tensor, "T _ N N"]) -> Float[Tensor, "T _ N N"]:
         diagonal = K.diagonal(dim1=-2, dim2=-1)
-        # a point without variance (a zero feature under a cosine) needs some too
+        # points without variance (zero features with the cosine kernel) need noise, too
         return K + torch.diag_embed(self.noise * torch.maximum(diagonal, diagonal.mean(-1, keepdim=True)))
 
     def _log_prob(self, tasks: TaskBatch, prior: Covariances, *, differentiable: bool) -> Float[Tensor, "T M C"]:

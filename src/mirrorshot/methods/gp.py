@@ -26,11 +26,11 @@ KERNEL_OPTIONS: dict[str, dict[str, Any]] = {
     "linear": {"outputscale": 1.0, "normalise": True},
     "polynomial": {"outputscale": 1.0, "power": 2, "normalise": True},
 }
-"""Default initial values of kernels: on unit-norm features, as in the paper's code."""
+"""Default initial values of kernels on unit-norm features, as in the paper's code."""
 
 
 class Points(NamedTuple):
-    """Labelled points of a batch of tasks; those of weight zero are padding."""
+    """Labelled points of a batch of tasks; points of weight zero are padding."""
 
     y: Int[Tensor, "T N"]
     weight: Float[Tensor, "T N"]
@@ -43,12 +43,12 @@ class Points(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Number and existence of classes, and weights, as keyword arguments of inference."""
+        """Number and mask of the classes, and weights, as keyword arguments of inference."""
         return {"n_way": self.n_way, "weight": self.weight, "class_mask": self.class_mask}
 
     @classmethod
     def of(cls, tasks: TaskBatch, query_y: Int[Tensor, "T M"] | None = None) -> "Points":
-        """The support of tasks; with the labels of their queries, these as well."""
+        """Create the points of the support or, with `query_y`, of support and query."""
         if query_y is None:
             return cls(tasks.support_y, tasks.support_weight, tasks.class_mask)
         weight = torch.cat([tasks.support_weight, tasks.query_weight], 1)
@@ -64,29 +64,29 @@ class Covariances(NamedTuple):
 
 
 class GPMethod(FittedTemperature):
-    """A Gaussian process over the features of a backbone, one latent function per class.
+    """A Gaussian process on the features of a backbone, one latent function per class.
 
-    A subclass bounds the evidence of labelled points (`_bound`) and predicts (`_log_prob`). The objectives, all of
-    which training maximises:
+    Subclasses define a bound of the evidence of labelled points (`_bound`) and predictions (`_log_prob`). Training
+    maximises one of these objectives:
 
     - **ml**: bound of the evidence of support and query together (the paper's ELBO).
-    - **cml**: conditional marginal likelihood, bound of support and query minus bound of the support alone: how well
-      the support predicts the query, as at test time. A difference of two bounds is no bound itself.
+    - **cml**: conditional marginal likelihood, bound of support and query minus bound of the support: how well the
+      support predicts the query, as at test. A difference of two bounds is not a bound.
     - **pl**: predictive likelihood of each query given the support, at `training_temperature`.
-    - **tpl**: the same at the temperature of `predict`, as `tune` has fitted it last, so that training does not go on
-      about confidence that the temperature gives anyway.
+    - **tpl**: as "pl", at the temperature last fitted by `tune`, so training need not learn the confidence that the
+      temperature provides.
 
     Temperature: training on the bound of 85 points leaves predictions from 5 points under-confident. `tune` fits one
     temperature on the predictions of *training* tasks; `predict` uses it.
 
     Args:
         kernel: name of a kernel of `KERNELS`, or a kernel.
-        kernel_options: arguments of the kernel of that name, on top of `KERNEL_OPTIONS`.
+        kernel_options: arguments of a named kernel, in addition to `KERNEL_OPTIONS`.
         objective: "ml", "cml", "pl" or, with a temperature, "tpl".
-        predictive_weight: how much of "pl" is added to "ml" or "cml".
+        predictive_weight: weight of "pl" when added to "ml" or "cml".
         temperature: whether `tune` fits a predictive temperature.
-        training_temperature: of the probabilities in "pl". Below 1 training ends with queries that are nearly right
-            instead of going on about their confidence, which `predict` gets from its own temperature.
+        training_temperature: temperature of the probabilities in "pl". Values below 1 reduce the effort of training on
+            confident queries; `predict` gets its confidence from its own temperature.
     """
 
     recipes: ClassVar[tuple[Recipe, ...]] = (
@@ -141,7 +141,7 @@ class GPMethod(FittedTemperature):
         """Log-probabilities of the queries before any temperature."""
 
     def loss(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> Float[Tensor, " T"]:
-        """Minus the objective, per point."""
+        """Negative objective, per point."""
         if self.objective in ("pl", "tpl"):
             return self._query_loss(tasks, self._task_covariances(tasks), query_y)
         support, query = self.features(tasks)
@@ -174,7 +174,6 @@ class GPMethod(FittedTemperature):
         return torch.log_softmax(log_prob / self.log_temperature.exp().to(log_prob.dtype), -1)
 
     def _refuse(self, objective: Objective, why: str) -> None:
-        """Refuse an objective that the method cannot train on."""
         refused = ("pl", "tpl") if objective == "pl" else (objective,)
         if self.objective in refused or (objective == "pl" and self.predictive_weight):
             others = " or ".join(repr(name) for name in get_args(Objective) if name not in refused)
@@ -190,7 +189,7 @@ class GPMethod(FittedTemperature):
         return Covariances(K, cross, self.kernel.diagonal(query, centre=centre))
 
     def _covariance(self, tasks: TaskBatch, z: Float[Tensor, "T P D"]) -> Float[Tensor, "T _ P P"]:
-        """Prior covariance of features, those of the support first."""
+        """Prior covariance of features, with the support first."""
         K = self.kernel(z, centre=self._centre(tasks, z[:, : tasks.support_x.shape[1]]))
         if K.shape[1] not in (1, tasks.n_way):
             raise InvalidInputError(
@@ -209,7 +208,7 @@ class GPMethod(FittedTemperature):
         self.kernel.compile(dynamic=False)
 
     def _centre(self, tasks: TaskBatch, support: Float[Tensor, "T N D"]) -> Float[Tensor, "T 1 D"] | None:
-        """Mean of the labelled points, padding left out, for kernels that centre."""
+        """Mean of the support without padding, for kernels that centre."""
         if not self.is_centred:
             return None
         weight = tasks.support_weight[..., None].to(support.dtype)

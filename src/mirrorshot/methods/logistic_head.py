@@ -2,10 +2,9 @@
 
 https://arxiv.org/abs/2003.11539
 
-A network learns to tell all training classes apart, as an ordinary classifier. A new task gets a multinomial logistic
-regression on the features of its support, scaled to length one, with a penalty on the squares of the weights. The paper
-takes the solver of scikit-learn, task by task; here Newton's method solves all tasks at once and has the same optimum.
-Distillation, the second part of the paper, is not here.
+A network is trained to classify all training classes. A new task gets a multinomial logistic regression with an L2
+penalty on the unit-length features of its support. The paper uses scikit-learn's solver, task by task; here Newton's
+method solves all tasks at once, with the same optimum. Distillation is not implemented.
 """
 
 from typing import Any, NamedTuple
@@ -21,25 +20,24 @@ from mirrorshot.methods.shared import check_positive, class_log_softmax, support
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import NumericalError, TaskBatch
 
-_HALVINGS = 10  # of a Newton step
+_HALVINGS = 10  # sizes of a Newton step that are tried
 _ARMIJO = 1e-4
-_SLACK = 10  # roundings that the objective may seem to rise by
-_TOLERANCE = 1e-10  # of the slope along the last step, in nats
+_SLACK = 10  # allowed increase of the objective, in rounding errors
+_TOLERANCE = 1e-10  # on the slope along the last step, in nats
 
 
 class LogisticHead(FrozenFeatureMethod):
     """Logistic regression on the features of a pre-trained classifier.
 
-    The head of a task minimises `C sum_n CE_n + |W|^2 / 2`, bias without penalty, as scikit-learn's
-    `LogisticRegression` does for more than two classes. For two classes this one stays multinomial, which is
-    scikit-learn's binary one with twice the `C`.
+    The head of a task minimises `C sum_n CE_n + |W|^2 / 2`, without a penalty on the bias, as scikit-learn's
+    `LogisticRegression` does for more than two classes. With two classes it stays multinomial and equals scikit-learn's
+    binary regression with twice the `C`. A larger `C` gives more confident predictions. `normalise` scales features to
+    unit length.
 
-    Design note: with fewer points than features the weights are combinations of the features, so Newton's method works
-    in the space of points: C matrices of N x N each step in place of one of C D x C D. It does so in double precision,
-    because the larger `C` and the features, the worse the condition. After each step it looks whether all tasks have
-    converged; 5 to 10 steps are usual. `loss`, which training does not use, has the gradient at a fixed head.
-
-    As in scikit-learn, the larger `C`, the surer. `normalise` scales features to length one.
+    Design note: with fewer points than features, Newton's method works in the space of points: each step needs one N x
+    N matrix per class instead of one matrix over all classes and features. It uses double precision, because the
+    condition number grows with `C` and the features. After each step it checks whether all tasks have converged,
+    usually after 5 to 10 steps. `loss`, which training does not use, has the gradient at a fixed head.
     """
 
     def __init__(self, backbone: Backbone, *, C: float = 1.0, normalise: bool = True, **options: Any) -> None:
@@ -57,7 +55,6 @@ class LogisticHead(FrozenFeatureMethod):
 
     @torch.no_grad()
     def _fit(self, z: Float[Tensor, "T N D"], tasks: TaskBatch) -> tuple[Float[Tensor, "T C D"], Float[Tensor, "T C"]]:
-        """Weights and bias of the regression of each task."""
         exact = z.double()
         problem = Problem(self.C * exact @ exact.mT, support_one_hot(tasks, exact.dtype), tasks.class_mask)
         a, bias = fit_logistic(problem)
@@ -73,7 +70,7 @@ class Problem(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Current point of the iteration, or a step of it: weights are `a z`, logits `a K + bias`."""
+    """Current iterate, or a step: weights are `a z`, logits `a K + bias`."""
 
     a: Float[Tensor, "*G T C N"]
     bias: Float[Tensor, "*G T C"]
@@ -83,7 +80,7 @@ class Point(NamedTuple):
         return self.a @ K + self.bias[..., None]
 
     def moved(self, step: "Point", size: Float[Tensor, " G #T"]) -> "Point":
-        """The points at several fractions of a step."""
+        """Iterates after several fractions of a step."""
         return Point(self.a + size[..., None, None] * step.a, self.bias + size[..., None] * step.bias)
 
 
@@ -114,10 +111,10 @@ def fit_logistic(problem: Problem, *, max_steps: int = 100) -> Point:
 
 
 def _newton(problem: Problem, point: Point) -> Point:
-    """The step to the minimum of the quadratic model.
+    """Step to the minimum of the quadratic model.
 
-    It is where `a = b - W f` and each `a_c` sums to zero, with f = a K + bias, the Hessian W of the cross-entropy at
-    the old f, and b = W f + y - p there. With E = (K + W^-1)^-1 that is a = b - E (K b + bias). E is never formed:
+    At the minimum `a = b - W f` and each `a_c` sums to zero, with f = a K + bias, the Hessian W of the cross-entropy at
+    the old f, and b = W f + y - p there. With E = (K + W^-1)^-1 this gives a = b - E (K b + bias). E is never formed:
     Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.3.
     """
     K, target, mask = problem
@@ -131,7 +128,7 @@ def _newton(problem: Problem, point: Point) -> Point:
 
     ones = blocks.sum(-1)  # blocks times (1, .., 1)
     S = torch.diag_embed(ones.sum(-1)) - ones @ torch.cholesky_solve(ones.mT, M)
-    # the same number added to the bias of all classes changes nothing, nor does the bias of a class that is not there
+    # neither a constant added to the biases of all classes nor the bias of a missing class has an effect
     S = S + torch.diag_embed((~mask).to(S.dtype)) + mask[:, :, None].to(S.dtype) * mask[:, None, :].to(S.dtype)
     a = b - _times_e(blocks, M, b @ K)
     bias = torch.linalg.solve_ex(S, a.sum(-1, keepdim=True))[0][..., 0]
@@ -149,14 +146,14 @@ def _times_e(
 
 
 def _slope(problem: Problem, point: Point, step: Point) -> Float[Tensor, " T"]:
-    """Derivative of the objective along a step; for a Newton step about minus twice the possible gain."""
+    """Derivative of the objective along a step; for a Newton step about minus twice the possible decrease."""
     K, target, mask = problem
     residual = target.sum(1, keepdim=True) * _prob(point.logits(K), mask) - target
     return (residual * step.logits(K) + step.a * (point.a @ K)).sum((1, 2))
 
 
 def _backtrack(problem: Problem, point: Point, step: Point, slope: Float[Tensor, " T"]) -> Point:
-    """The longest of the halved steps that lowers the objective enough, up to rounding."""
+    """Move by the longest halved step that decreases the objective enough, up to rounding."""
     K = problem.K
     sizes = 0.5 ** torch.arange(_HALVINGS, dtype=K.dtype, device=K.device)[:, None]
     before, after = (_objective(problem, point.moved(step, t)) for t in (torch.zeros_like(sizes[:1]), sizes))

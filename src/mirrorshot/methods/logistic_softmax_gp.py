@@ -3,11 +3,11 @@
 "Revisiting Logistic-softmax Likelihood in Bayesian Meta-Learning for Few-Shot Classification"
 https://arxiv.org/abs/2310.10379
 
-Each class of a task has a latent Gaussian process over the features of a network, and the probability of a class is
-its sigmoid over the sum of all. Rates, Poisson counts and Polya-Gamma variables make that likelihood Gaussian, so every
-step of inference is a closed formula. CDKT takes mean-field steps and sharpens the sigmoids by a temperature; J. Snell
-and R. Zemel (ICLR 2021, https://arxiv.org/abs/2007.10417) draw the same variables by Gibbs sampling. Meta-training
-ascends the bound, or the evidence given the draws, of support and query.
+The probability of a class is its sigmoid over the sum of the sigmoids of all classes, of latent Gaussian processes on
+the features of a network. Rates, Poisson counts and Polya-Gamma variables make that likelihood Gaussian, so every step
+of inference has a closed form. CDKT takes mean-field steps and sharpens the sigmoids by a temperature; J. Snell and R.
+Zemel (ICLR 2021, https://arxiv.org/abs/2007.10417) use Gibbs sampling. Meta-training maximises the bound, or the
+evidence given the samples, of support and query.
 """
 
 from typing import Any, Literal
@@ -26,30 +26,30 @@ from mirrorshot.softmax.logistic import logistic_softmax_prob
 from mirrorshot.types import TaskBatch
 
 Inference = Literal["mean_field", "gibbs"]
-_STEPS = {"mean_field": (2, 30), "gibbs": (1, 50)}  # in training and at test, as published
+_STEPS = {"mean_field": (2, 30), "gibbs": (1, 50)}  # published numbers in training and at test
 
 
 class LogisticSoftmaxGP(GPMethod):
     """Gaussian process with the logistic-softmax likelihood: CDKT, and with inference="gibbs" that of Snell and Zemel.
 
-    Differences from the released codes, all deliberate: the bound is a bound; each task starts at the prior or at its
-    labels, never from random values or the task before; training and test have one prior mean; class probabilities are
-    integrals.
+    Deliberate differences from the released codes: the bound is a lower bound; each task starts at the prior or at its
+    labels, never at random values or the previous task; training and test have the same prior mean; class probabilities
+    are integrals.
 
     Args:
         inference: "mean_field", or "gibbs", which is stochastic.
         likelihood_temperature: the paper's tau: sigmoids of `f / tau`. Not the predictive temperature that `tune` fits.
         n_steps: mean-field steps or Gibbs sweeps in training; None: 2 or 1, as published.
         n_test_steps: the same at test; None: 30 or 50, as published.
-        n_chains: Gibbs chains of a task.
-        prior_mean: constant mean of the latents under the prior.
-        start: where mean-field steps begin, "prior" or "labels" (see `mean_field`); Gibbs chains begin at draws of the
+        n_chains: Gibbs chains per task.
+        prior_mean: constant prior mean of the latents.
+        start: start of the mean-field steps, "prior" or "labels" (see `mean_field`); Gibbs chains start at draws of the
             prior.
         **options: those of `GPMethod`; Gibbs sampling has no objective "cml".
     """
 
-    # From the prior the bound is better without features than with them, and short trainings on photographs make all of
-    # them alike (`mirrorshot reproduce departures`, benchmarks/cdkt_collapse.py).
+    # Started at the prior, the bound is higher without features than with them, and short training on photographs
+    # collapses them (`mirrorshot reproduce departures`, benchmarks/cdkt_collapse.py).
     recipes = (Recipe({"method_options": {"start": "labels"}}, preset="default"),)
 
     def __init__(
@@ -118,7 +118,6 @@ class LogisticSoftmaxGP(GPMethod):
         return ls.augmented_posterior(K, labels, draw, prior_mean=a)
 
     def _chains(self, x: Tensor) -> Tensor:
-        """Each task once for every chain."""
         return x.repeat_interleave(self.n_chains, 0)
 
     def _mean_over_chains(self, x: Tensor) -> Tensor:

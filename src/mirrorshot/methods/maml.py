@@ -2,10 +2,9 @@
 
 MAML, https://arxiv.org/abs/1703.03400
 
-A network with a linear head is adapted to each task by a few gradient steps on its labelled items, and classifies the
-queries with the adapted weights. The start of these steps is learned over many tasks. Training descends the
-cross-entropy of the queries after adaptation, through the steps, which takes second derivatives. First-order MAML
-takes the gradients of the steps as constants.
+A network with a linear head is adapted to each task by a few gradient steps on its support, and classifies the queries
+with the adapted weights. Training learns the initial weights: it minimises the cross-entropy of the queries after
+adaptation, through the steps, with second derivatives. First-order MAML treats the gradients of the steps as constants.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,25 +29,25 @@ Classify = Callable[["MAML", Weights, Tensor, Tensor, Tensor], Tensor]
 class MAML(AdaptedMethod):
     """Model-agnostic meta-learning, of second or first order.
 
-    All parameters adapt: convolutions, scales and shifts of batch normalisation, and the head. Probabilities are the
-    softmax of the adapted logits. The head has one output for each class slot, so **renaming the classes changes the
-    predictions**, and tasks have as many classes as the head; tasks with fewer are padded.
+    All parameters adapt: convolutions, scales and shifts of batch normalisation, and the head. The head has one output
+    per class slot, so **renaming the classes changes the predictions**, and tasks must have as many classes as the
+    head; tasks with fewer are padded.
 
     Batch normalisation never uses running statistics. With `transductive=True`, as in the references, the queries of a
-    task are normalised together, so that **the prediction of one query depends on the others**, and accuracies are not
-    those of queries that come one by one. With False they are normalised by the statistics of the support.
+    task are normalised together, so **the prediction of one query depends on the others**, and accuracies do not apply
+    to single queries.
 
-    The loss of a step is the mean over its tasks. The references take the sum of `tasks_per_step=4` tasks (32 for
-    characters), which is the same for Adam.
+    The loss of a step is the mean over its tasks. The references use the sum over `tasks_per_step=4` tasks (32 for
+    characters), which is equivalent for Adam.
 
-    Design note: `accelerate` compiles one step of one task with its derivatives, and tasks follow one another. Without
-    it tasks are adapted side by side on a GPU, with `torch.func.vmap`, which makes the convolutions grouped ones and
-    takes 2.7 to 3.7 times as long (benchmarks/adapted_steps.py). Norms are replaced, because padding must not count and
-    vmap cannot write running statistics, and convolutions for the sake of their second derivatives.
+    Design note: `accelerate` compiles one step of one task with its derivatives, and processes tasks one after the
+    other. Without it, a GPU adapts tasks in parallel with `torch.func.vmap`, which turns convolutions into grouped ones
+    and takes 2.7 to 3.7 times as long (benchmarks/adapted_steps.py). Norms are replaced, because padding must not count
+    and vmap cannot write running statistics; convolutions are replaced for faster second derivatives.
 
     Args:
-        transductive: normalise the queries by their own statistics, not those of the support.
-        **options: those of `AdaptedMethod`. The references take 5 steps of 0.01, for characters one of 0.1.
+        transductive: normalise the queries by their own statistics instead of those of the support.
+        **options: those of `AdaptedMethod`. The references use 5 steps of 0.01; for characters, one step of 0.1.
     """
 
     recipes = (
@@ -73,10 +72,7 @@ class MAML(AdaptedMethod):
         return self._log_prob(tasks, self.n_test_steps)
 
     def accelerate(self) -> None:
-        """Compile one step of one task with its derivatives, and the network after it.
-
-        They are used in train mode only: compiling takes a minute, more than it saves in validations.
-        """
+        """Compile one step of one task and the adapted network, for train mode only: it takes a minute."""
         self._compiled = compiled(_step), compiled(_classify)
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
@@ -88,7 +84,7 @@ class MAML(AdaptedMethod):
         functions = self._compiled if self.training else None
         step, classify = functions or (_step, _classify)
         start: Weights = dict(self.named_parameters())
-        if functions:  # as a step returns them
+        if functions:  # same layout as after a step
             start = {name: _laid_out(weight) for name, weight in start.items()}
 
         def one_task(x: Tensor, y: Tensor, query: Tensor, counts: Tensor, query_counts: Tensor, mask: Tensor) -> Tensor:
@@ -113,8 +109,6 @@ class MAML(AdaptedMethod):
 
 
 def _step(method: MAML, weights: Weights, support: LabelledItems, class_mask: Bool[Tensor, " C"]) -> Weights:
-    """Weights after a step of gradient descent on the cross-entropy of the support of one task."""
-
     def support_loss(weights: Weights) -> Tensor:
         log_prob = _classify(method, weights, support.x, support.counts, class_mask)
         return mean_nll(log_prob, support.y, support.counts)
@@ -124,12 +118,12 @@ def _step(method: MAML, weights: Weights, support: LabelledItems, class_mask: Bo
 
 
 def _laid_out(weight: Tensor) -> Tensor:
-    """The same numbers in one layout, strides of single channels included: torch compiles for each layout."""
+    """Return the same values in one layout, including strides of single channels: torch compiles for each layout."""
     return weight.flatten().view(weight.shape)
 
 
 def _classify(
     method: MAML, weights: Weights, x: Shaped[Tensor, "N ..."], counts: Float[Tensor, " N"], mask: Bool[Tensor, " C"]
 ) -> Float[Tensor, "N C"]:
-    """Log-probabilities of the items of one task; `counts`: how much each counts in batch normalisation."""
+    """Log-probabilities of the items of one task; `counts` are their weights in batch normalisation."""
     return class_log_softmax(call_network(method, weights, method._norms, x, counts), mask)

@@ -2,10 +2,10 @@
 
 NeurIPS 2016 (MatchingNet), https://arxiv.org/abs/1606.04080
 
-A query has the label of the labelled items that it resembles: a softmax over the support, of cosine similarities,
-gives every class the sum of the weights of its items. Items are not compared by their features alone but by full
-context embeddings, which know the task: an LSTM reads the support in both directions, and another one reads each query
-while it attends to the support. Training descends the cross-entropy of the queries.
+The probability of a class is the sum of a query's attention to its labelled items: a softmax over the support of cosine
+similarities. Items are compared by full context embeddings, which depend on the task: one LSTM reads the support in
+both directions, and another one reads each query with attention to the support. Training minimises the cross-entropy of
+the queries.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from mirrorshot.methods.shared import initial_weights_, support_one_hot
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import TaskBatch
 
-_SCALE = 100.0  # of the similarities, as in the reference
+_SCALE = 100.0  # factor of the similarities, as in the reference
 
 
 class MatchingNet(FewShotMethod):
@@ -33,12 +33,11 @@ class MatchingNet(FewShotMethod):
     - `N` times, from `h = f` and `c = 0`: `r = softmax(h g^T) g`; `h, c = LSTM([f, r], (h, c))`; `h = h + f`.
     - `p(y = c) = sum over the items of class c of softmax(100 relu(cos(h, g)))`.
 
-    Probabilities are exact: the reference adds 1e-6 to each in the loss, here sums are taken in the log domain.
+    Probabilities are exact, with sums in the log domain; the reference adds 1e-6 to each in the loss.
 
-    Design note: `r` enters the LSTM through a linear map, which is applied to the few `g` once and not to every `r`;
-    that of `f` is also applied once. A step so needs a third of the work. The maps of the LSTMs belong to the network
-    and compute in its type, similarities do not. Rejected: packed sequences, which need the lengths of the tasks on the
-    host.
+    Design note: the linear maps of `g`, in place of `r`, and of `f` are computed once, which reduces a step to a third
+    of the work. The LSTMs compute in the dtype of the network, similarities do not. Rejected: packed sequences, which
+    need the lengths of the tasks on the host.
     """
 
     recipes = (MUON_ON_PHOTOGRAPHS,)
@@ -51,7 +50,7 @@ class MatchingNet(FewShotMethod):
         self.query_cell = _lstm_cell(2 * D, D, generator)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        """Logarithm of the attention that the queries pay to the items of each class."""
+        """Logarithm of the attention of the queries to the items of each class."""
         support, query = (z.flatten(2) for z in self.features(tasks))
         is_real = tasks.support_weight > 0
         g = self._support_codes(support, is_real)
@@ -86,7 +85,7 @@ class MatchingNet(FewShotMethod):
     def _read(
         self, cell: nn.LSTMCell, x: Float[Tensor, "T N D"], is_real: Bool[Tensor, "T N"], order: Iterable[int]
     ) -> dict[int, Float[Tensor, "T D"]]:
-        """Outputs of an LSTM at each index of a sequence that is read in this order; padding is skipped."""
+        """Outputs of an LSTM at each index of a sequence, read in this order; padding is skipped."""
         from_x = self._map(x, cell.weight_ih) + cell.bias_ih + cell.bias_hh
         h = c = torch.zeros_like(x[:, 0])
         outputs = {}
@@ -98,7 +97,6 @@ class MatchingNet(FewShotMethod):
         return outputs
 
     def _map(self, x: Float[Tensor, "*batch D"], weight: Float[Tensor, "E D"]) -> Float[Tensor, "*batch E"]:
-        """`x W^T`, in the type of the network."""
         with self.network_precision(x.device):
             product: Tensor = x @ weight.mT
         return product.to(x.dtype)
@@ -107,14 +105,13 @@ class MatchingNet(FewShotMethod):
 def _lstm(
     gates: Float[Tensor, "*batch four_D"], c: Float[Tensor, "*batch D"]
 ) -> tuple[Float[Tensor, "*batch D"], Float[Tensor, "*batch D"]]:
-    """One step of an LSTM, from the inputs of its gates: input, forget, cell and output, as in torch."""
+    """One step of an LSTM, from its gate inputs: input, forget, cell and output, as in torch."""
     write, keep, new, show = gates.chunk(4, -1)
     c = keep.sigmoid() * c + write.sigmoid() * new.tanh()
     return show.sigmoid() * c.tanh(), c
 
 
 def _lstm_cell(n_in: int, n_hidden: int, generator: torch.Generator) -> nn.LSTMCell:
-    """The weights of an LSTM."""
     cell: nn.LSTMCell = nn.utils.skip_init(nn.LSTMCell, n_in, n_hidden)
     for parameter in cell.parameters():
         initial_weights_(parameter, n_hidden, generator)
@@ -122,5 +119,5 @@ def _lstm_cell(n_in: int, n_hidden: int, generator: torch.Generator) -> nn.LSTMC
 
 
 def _masked(scores: Float[Tensor, "..."], mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Scores without weight where the mask is false; finite, so that gradients of classes without items are, too."""
+    """Set scores to the lowest value where the mask is false; finite, so gradients of empty classes are finite."""
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 2)

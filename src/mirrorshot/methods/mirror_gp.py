@@ -2,10 +2,10 @@
 
 https://proceedings.mlr.press/v235/ke24a.html
 
-Each class of a task has a latent Gaussian process over the features of a network, and the softmax of the latents is
-the probability of the classes. The posterior is found by mirror descent on the evidence lower bound: each step
-replaces the likelihood by its best Gaussian sites. Meta-training descends the negative bound in the network and the
-kernel: bi-level optimisation. The expectations are deterministic integrals here, where the paper samples.
+Class probabilities are the softmax of latent Gaussian processes on the features of a network. The posterior is found by
+mirror descent on the evidence lower bound: each step replaces the likelihood by Gaussian sites. Meta-training minimises
+the negative bound over the network and the kernel (bi-level optimisation). Expectations are deterministic integrals
+here, samples in the paper.
 """
 
 from typing import Any, Literal
@@ -37,7 +37,7 @@ _BY_THE_BOUND = {
     "start": "amortised",
     "gradient": "envelope",
 }
-# one step from the prior is least squares with one precision for all points; docs/research.md has what it is worth
+# one step from the prior is least squares with one precision for all points; measured in docs/research.md
 _BY_ONE_STEP = {"objective": "pl", "n_steps": 1, "step_size": 1.0, "start": "prior", "gradient": "unroll"}
 
 
@@ -47,11 +47,12 @@ class MirrorGP(GPMethod):
     Args:
         n_steps: mirror steps in training. At test the loop runs to its optimum.
         step_size: the paper's rho in (0, 1], in training.
-        gradient: of the outer loop. "unroll" goes back through the steps, as in the paper; "envelope" holds the sites
-            fixed, which is cheaper and right where the steps come close to the optimum. The objectives "pl" and "tpl"
-            then take the steps and the implicit gradient of `gp.predictive`, which come close to it.
-        start: "prior" as in the paper, or "amortised": sites predicted from the kernel by a linear map that `tune`
-            fits to solved training tasks.
+        gradient: gradient of the outer loop. "unroll" differentiates through the steps, as in the paper; "envelope"
+            holds the sites fixed, which is cheaper, and accurate if the steps come close to the optimum. Objectives
+            "pl" and "tpl" then ignore `n_steps` and `step_size`; they use the steps and the implicit gradient of
+            `gp.predictive`, which come close to the optimum.
+        start: "prior" as in the paper, or "amortised": sites predicted from the kernel by a linear map that `tune` fits
+            on solved training tasks. It applies to bounds; predictive likelihoods start at the prior.
     """
 
     recipes = (
@@ -75,7 +76,7 @@ class MirrorGP(GPMethod):
         Recipe({"validate_every": 100}, preset="default", kind="characters"),
         Recipe({"n_calibration_tasks": 100}, preset="default", is_benchmark=True),
         Recipe({"turn_classes": True}, preset="default", kind="characters", is_benchmark=True),
-        # measured on one seed of each benchmark (docs/research.md); on characters both lose
+        # measured with one seed per benchmark (docs/research.md); both are worse on characters
         Recipe(
             {
                 "auxiliary_weight": 3.0,
@@ -105,7 +106,7 @@ class MirrorGP(GPMethod):
         check_choice(Start, start=start)
         check_choice(Gradient, gradient=gradient)
         self.n_steps, self.step_size, self.start, self.gradient = n_steps, step_size, start, gradient
-        # zeros predict zero sites: the prior, until `tune` has seen tasks
+        # zeros predict zero sites, that is, the prior until the first `tune`
         self.register_buffer("amortised_strength", torch.zeros(()))
         self.register_buffer("amortised_own", torch.zeros(_N_FEATURES, 2))
         self.register_buffer("amortised_other", torch.zeros(_N_FEATURES, 2))
@@ -149,11 +150,11 @@ class MirrorGP(GPMethod):
         )
 
     def _training_covariance(self, tasks: TaskBatch) -> Float[Tensor, "T _ P P"]:
-        """Prior covariance of support and query together, with the features of training (one view)."""
+        """Prior covariance of support and query together, with features as in training (one view)."""
         return self._covariance(tasks, self.embed(torch.cat([tasks.support_x, tasks.query_x], 1), one_view=True))
 
     def is_recordable(self, n_points: int, n_way: int) -> bool:
-        """If the fused kernels take the tasks."""
+        """Whether the fused kernels support tasks of this size."""
         return fits_fused(n_points, n_way)
 
     @property
@@ -163,7 +164,7 @@ class MirrorGP(GPMethod):
 
     @torch.no_grad()
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
-        """Fit the temperature, and with start="amortised" the starting sites, to training tasks."""
+        """Fit the temperature and, with start="amortised", the starting sites on training tasks."""
         super().tune(tasks, query_y)
         if self.start == "amortised":
             K = torch.cat([self._training_covariance(part) for part in in_parts(tasks)])
@@ -175,7 +176,7 @@ class MirrorGP(GPMethod):
 
 
 def _optimum(K: Float[Tensor, "T _ N N"], points: Points) -> Solution | GaussianPosterior:
-    """The posterior at the optimum; in fused kernels by the paper's 50 steps of rho = 0.5, which read nothing back."""
+    """Posterior at the optimum; with fused kernels by the paper's 50 steps of rho = 0.5, which read nothing back."""
     if not can_fuse(K, points.n_way):
         return mirror_descent(K, points.y, max_steps=100, validate=False, **points.sizes)[0]
     problem = make_problem(K.detach(), points.y, points.n_way, points.weight, points.class_mask, torch.inf, False)

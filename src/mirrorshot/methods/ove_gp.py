@@ -3,10 +3,9 @@
 "Bayesian Few-Shot Classification with One-vs-Each Polya-Gamma Augmented Gaussian Processes"
 https://arxiv.org/abs/2007.10417
 
-Each class of a task has a latent Gaussian process over the features of a network, and a label says that its latent is
-above each other one: a product of sigmoids of differences. Polya-Gamma variables make that likelihood Gaussian; they
-are drawn by Gibbs sampling. Meta-training ascends the evidence of support and query given the draws, or the predictive
-likelihood of the query. Predictions are averages over the last draws of several chains.
+Each class has a latent Gaussian process on the features of a network. The likelihood of a label is the product of the
+sigmoids of the differences between its latent and each other one. Polya-Gamma variables, drawn by Gibbs sampling, make
+it Gaussian. Meta-training maximises the evidence of support and query given the draws, or the predictive likelihood.
 """
 
 from typing import Any
@@ -22,20 +21,20 @@ from mirrorshot.methods.shared import mean_of_softmax
 from mirrorshot.networks.backbones import Backbone
 from mirrorshot.types import TaskBatch, check_at_least
 
-_LARGEST = {"cpu": 2**26, "cuda": 2**28}  # numbers of an array: more than the paper's protocol needs
+_LARGEST = {"cpu": 2**26, "cuda": 2**28}  # elements of an array: more than the paper's protocol needs
 
 
 class OneVsEachGP(GPMethod):
     """One-vs-each Polya-Gamma Gaussian process. Stochastic; draws from `generator`.
 
-    The likelihood is not normalised over the classes. As in the paper, the scores `sum_i E log sigma(f_c - f_i)` of
-    each chain become probabilities by a softmax; then the chains are averaged. Draws are constants to the gradient,
-    which for objective "ml" is right by Fisher's identity once they come from the posterior.
+    The likelihood is not normalised over the classes. As in the paper, a softmax turns the scores `sum_i E log
+    sigma(f_c - f_i)` of each chain into probabilities, which are then averaged over the chains. Gradients treat the
+    draws as constants; for objective "ml" this is correct by Fisher's identity once the draws come from the posterior.
 
     Args:
-        n_steps: Gibbs steps in training. After one, as published, the draws have not seen the labels yet; each further
-            one costs as much as the evidence.
-        n_chains: chains of a task, each of which contributes its last draw.
+        n_steps: Gibbs steps in training. The draws of the first step do not depend on the labels, and one step is
+            published; each further step costs as much as the evidence.
+        n_chains: chains per task, each of which contributes its last draw.
         **options: those of `GPMethod`; there is no objective "cml".
     """
 
@@ -53,7 +52,6 @@ class OneVsEachGP(GPMethod):
         self.n_steps, self.n_test_steps, self.n_chains = n_steps, n_test_steps, n_chains
 
     def _bound(self, K: Tensor, points: Points) -> Float[Tensor, " T"]:
-        """Mean evidence given the draws, over the chains."""
         pairs = ove.make_pairs(K, *points)
         return ove.pairs_evidence(pairs, self._draws(pairs, self.n_steps)).mean(1)
 
@@ -68,7 +66,7 @@ class OneVsEachGP(GPMethod):
         return torch.cat(found)
 
     def _tasks_at_once(self, tasks: TaskBatch) -> int:
-        """Tasks whose chains fit the memory: factors and gains of `N (C - 1)` unknowns, and nodes of the scores."""
+        """Tasks whose chains fit into memory: factors and gains of `N (C - 1)` unknowns, and nodes of the scores."""
         (N, M), C = (tasks.support_y.shape[1], tasks.query_weight.shape[1]), tasks.n_way
         size = max(N * (C - 1) * max(N * (C - 1), C * M), M * C * C * ove.N_HERMITE)
         return max(1, _LARGEST.get(tasks.support_x.device.type, _LARGEST["cpu"]) // (self.n_chains * size))

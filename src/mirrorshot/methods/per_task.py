@@ -1,4 +1,4 @@
-"""Adaptation of a network to each task: base class, layers of one task, compiled steps, many tasks at once."""
+"""Adaptation of a network to each task: base class, layers for single tasks, compiled steps, parallel tasks."""
 
 import types
 import warnings
@@ -21,7 +21,7 @@ Weights = TypeVar("Weights")
 
 
 class LabelledItems(NamedTuple):
-    """Items of one task or of a batch, their labels, and how much each counts; zero is padding."""
+    """Items of one task or of a batch, labels, and weights `counts`, which are zero for padding."""
 
     x: Shaped[Tensor, "..."]
     y: Int[Tensor, "*T N"]
@@ -29,9 +29,9 @@ class LabelledItems(NamedTuple):
 
 
 class AdaptedMethod(FewShotMethod):
-    """Base of methods that adapt all weights of a network to each task, by gradient steps on its support.
+    """Base class of methods that adapt all weights of a network to each task, by gradient steps on its support.
 
-    The method takes over the backbone and replaces its layers. `predict` takes `n_test_steps`; None: `n_steps`. With
+    The method modifies the backbone: it replaces layers. `predict` takes `n_test_steps`; None: `n_steps`. With
     `first_order` the gradients of the steps are constants.
     """
 
@@ -56,33 +56,33 @@ class AdaptedMethod(FewShotMethod):
         self._norms = _replace_layers(backbone, "backbone")
 
     def _slope(self, function: Callable[[Weights], Tensor], at: Weights) -> Weights:
-        """Gradient of a function of weights, with `first_order` as a constant."""
-        # an outer no_grad does not reach into `grad`, only derivatives of its result
+        """Gradient of a function of weights; with `first_order` as a constant."""
+        # an outer no_grad does not disable `grad` itself, only derivatives of its result
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.first_order):
             return cast(Weights, grad(function)(at))
 
 
 def compiled(function: Function) -> Function:
-    """The function compiled for one size of its arguments, derivatives within it included.
+    """Compile a function for one size of its arguments, including derivatives within it.
 
     Silences torch's warning about online softmax in this process.
     """
     warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
-    # torch limits the compilations of a code object: each caller gets a copy
+    # torch limits the compilations per code object, so each caller gets a copy
     code, scope = function.__code__.replace(), function.__globals__
     return cast(Function, torch.compile(types.FunctionType(code, scope, function.__name__), dynamic=False))
 
 
 def _is_eager_cpu(tensor: Tensor) -> bool:
-    """Whether this runs uncompiled on the CPU, where layouts and values can be read."""
+    """Whether this runs uncompiled on the CPU, where layouts and values can be inspected."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def side_by_side(function: Callable[..., Tensor], *tensors: Tensor, in_turn: bool = False) -> Tensor:
-    """`function` of the first slices, of the second ones and so on, stacked.
+    """Apply `function` to the first slices of the tensors, to the second ones and so on, and stack the results.
 
-    On a GPU all at once by `vmap`, where there are several. On the CPU, and with `in_turn`, one after the other:
-    convolutions with weights of their own become grouped ones under vmap, whose derivatives take twice as long there.
+    On a GPU several slices run in parallel by `vmap`. On the CPU, and with `in_turn`, they run one after the other:
+    vmap turns convolutions with different weights into grouped ones, whose derivatives take twice as long on the CPU.
     """
     if in_turn or len(tensors[0]) == 1 or _is_eager_cpu(tensors[0]):
         return torch.stack([function(*slices) for slices in zip(*tensors, strict=True)])
@@ -97,10 +97,10 @@ def call_network(
     x: Shaped[Tensor, "N ..."],
     counts: Float[Tensor, " N"],
 ) -> Float[Tensor, "N C"]:
-    """The network's output for the items of one task, with its own weights.
+    """Return the network's output for the items of one task, with given weights.
 
-    `norms` names the `counts` of the network's `ItemNorm`s. On the CPU convolutions get weights in `channels_last`, the
-    layout in which pooling and norms are fastest there; steps and slices of a vector of weights do not keep it.
+    `norms` are the names of the `counts` of the network's `ItemNorm`s. On the CPU, convolution weights are converted to
+    `channels_last`, the fastest layout there for pooling and norms, which steps and slices of weights do not preserve.
     """
     if _is_eager_cpu(x):
         last = torch.channels_last
@@ -110,10 +110,10 @@ def call_network(
 
 
 class ItemNorm(nn.Module):
-    """Batch normalisation of one task with its own statistics, in train and in eval mode, without running ones.
+    """Batch normalisation of one task with batch statistics in train and eval mode, without running statistics.
 
-    Takes over scale and shift. `counts`, a buffer that every call replaces, is how much each item counts in the
-    statistics: zero for padding, and for queries that are normalised by the statistics of the support.
+    Takes over scale and shift. `counts`, a buffer replaced in every call, has the weights of the items in the
+    statistics: zero for padding, and for queries normalised by the statistics of the support.
     """
 
     counts: Tensor
@@ -124,10 +124,10 @@ class ItemNorm(nn.Module):
         self.register_buffer("counts", torch.ones(1), persistent=False)
 
     def forward(self, input: Float[Tensor, "N c h w"], n_tasks: int = 1) -> Float[Tensor, "N c h w"]:
-        """Normalise the maps of one task; `n_tasks` is ignored, blocks of backbones pass it."""
+        """Normalise the maps of one task; `n_tasks`, passed by blocks of backbones, is ignored."""
         x = input if input.dtype == torch.float64 else input.float()
         if _is_eager_cpu(x) and x[:, 0].numel() > 1 and (self.counts == self.counts[0]).all():
-            # torch's fused norm, which refuses a single number
+            # torch's fused norm, which does not support a single value
             weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
             return F.batch_norm(x, None, None, weight, bias, training=True, eps=self.eps).to(input.dtype)
         counts = self.counts.to(x.dtype)[:, None]
@@ -139,11 +139,11 @@ class ItemNorm(nn.Module):
 
 
 class ItemConv(nn.Module):
-    """A convolution with the parameters of another; within a compiled function a product of matrices.
+    """Convolution with the parameters of another one; a matrix product in compiled functions.
 
-    Design note: torch differentiates the derivative of a convolution by convolutions whose kernels have the size of the
-    maps, and cuDNN is slow at these. Derivatives of slices and of a product are slices and products. Rejected: the
-    three convolutions of a trilinear form as `autograd.Function`s, which give wrong losses when compiled within
+    Design note: torch differentiates the derivative of a convolution by convolutions with kernels as large as the maps,
+    which are slow in cuDNN. Derivatives of slices and products are slices and products. Rejected: the three
+    convolutions of a trilinear form as `autograd.Function`s, which give wrong losses when compiled within
     `torch.func.grad` (torch 2.13).
     """
 
@@ -154,7 +154,7 @@ class ItemConv(nn.Module):
 
     @staticmethod
     def can_replace(conv: nn.Module) -> bool:
-        """Whether a layer is a plain convolution, the same in both directions; others stay as they are."""
+        """Whether a layer is a plain convolution with equal height and width parameters; others are not replaced."""
         if not isinstance(conv, nn.Conv2d) or type(conv).forward is not nn.Conv2d.forward:
             return False
         is_square = all(len(set(size)) == 1 for size in (conv.kernel_size, conv.stride, conv.padding))
@@ -162,11 +162,11 @@ class ItemConv(nn.Module):
         return is_plain and is_square and not isinstance(conv.padding, str)
 
     def forward(self, input: Float[Tensor, "N c h w"]) -> Float[Tensor, "N d h2 w2"]:
-        """The maps of the items."""
+        """Return the maps of the items."""
         if not torch.compiler.is_compiling():
             return F.conv2d(input, self.weight, self.bias, self.stride, self.padding)
         x, weight, bias = input, self.weight, self.bias
-        if torch.is_autocast_enabled(x.device.type):  # before the copies of x, or they are twice as large
+        if torch.is_autocast_enabled(x.device.type):  # before copying x, or the copies are twice as large
             dtype = torch.get_autocast_dtype(x.device.type)
             x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         size, step = weight.shape[-1], self.stride
@@ -180,7 +180,7 @@ class ItemConv(nn.Module):
 
 
 def _replace_layers(network: nn.Module, prefix: str) -> list[str]:
-    """Replace plain convolutions and batch normalisation of a network, and return the names of the norms' `counts`."""
+    """Replace plain convolutions and batch normalisation of a network; return the names of the norms' `counts`."""
     names = []
     for path, module in list(network.named_modules(prefix=prefix)):
         for name, child in list(module.named_children()):

@@ -2,8 +2,8 @@
 
 https://arxiv.org/abs/1703.05175
 
-A class is the mean of the features of its labelled items. A query belongs to the nearest mean: the logits are minus
-the squared Euclidean distances. Training descends the cross-entropy of the queries.
+A class is the mean of the features of its labelled items. The logits are the negative squared Euclidean distances of a
+query to these means.
 """
 
 from jaxtyping import Float
@@ -21,7 +21,7 @@ class ProtoNet(FewShotMethod):
     recipes = (MUON_ON_PHOTOGRAPHS,)
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        """Log-softmax of minus the squared distance to the mean of each class."""
+        """Log-softmax of the negative squared distance to the mean of each class."""
         support, query = self.features(tasks)
         means = class_means(support, tasks)
         distance = (query[:, :, None, :] - means[:, None, :, :]).square().sum(-1)

@@ -1,4 +1,4 @@
-"""Recipes: the settings that a preset or a method recommends for a kind of data. Needs no torch."""
+"""Recipes: settings recommended by a preset or a method for a kind of data. Needs no torch."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -7,10 +7,10 @@ Kind = Literal["characters", "photographs"]
 
 
 class Case(NamedTuple):
-    """A training run, as far as recipes depend on it."""
+    """Properties of a training run on which recipes depend."""
 
     preset: str
-    kind: Kind  # own data count as photographs
+    kind: Kind  # own data are photographs
     is_benchmark: bool  # of the paper's experiments
     n_shot: int
 
@@ -18,8 +18,8 @@ class Case(NamedTuple):
 class Recipe(NamedTuple):
     """Settings, fields of `Config`, for all cases that meet its conditions; None is no condition.
 
-    `method_options` are merged. With `same_steps`, `n_episodes` grows with `tasks_per_step`, so that a method makes as
-    many steps as one that takes a single task.
+    `method_options` are merged. With `same_steps`, `n_episodes` is multiplied by `tasks_per_step`, so the number of
+    steps does not depend on the latter.
     """
 
     settings: Mapping[str, Any]
@@ -57,9 +57,9 @@ MUON_ON_PHOTOGRAPHS = Recipe(
         "lr": 4e-3,
         "kernel_lr": 2e-3,
         "validate_every": 1000,
-        "same_steps": False,  # as many tasks as with one task a step
+        "same_steps": False,  # as many tasks as with one task per step
     },
     preset="default",
     kind="photographs",
 )
-"""For methods that were measured to learn photographs better with Muon (docs/design.md)."""
+"""For methods whose results on photographs were better with Muon (docs/design.md)."""

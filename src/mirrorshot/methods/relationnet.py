@@ -2,9 +2,9 @@
 
 F. Sung, Y. Yang, L. Zhang, T. Xiang, P. Torr and T. Hospedales, https://arxiv.org/abs/1711.06025
 
-The distance between a query and a class is learned. The mean of the feature maps of a class and the map of a query are
-stacked, and a small convolutional network gives the pair a relation score between 0 and 1. Training
-regresses the scores to 1 for the right class and to 0 for the others. A variant trains with cross-entropy.
+The mean feature map of a class and the map of a query are stacked, and a small convolutional network computes a
+relation score between 0 and 1 for the pair. Training regresses the scores to 1 for the correct class and to 0 for the
+others. A variant trains with cross-entropy.
 """
 
 from typing import Literal
@@ -23,24 +23,24 @@ from mirrorshot.networks.blocks import ConvBlock
 from mirrorshot.types import InvalidInputError, TaskBatch
 
 Loss = Literal["mse", "softmax"]
-_CHANNELS, _HIDDEN = 64, 8  # of the relation network
+_CHANNELS, _HIDDEN = 64, 8  # sizes of the relation network
 
 
 class RelationNet(FewShotMethod):
     """Relation network. Needs feature maps: backbone conv4np, or conv4snp for small images.
 
-    How scores become probabilities, with `s` the score before the sigmoid:
+    `loss` determines the probabilities, with `s` the score before the sigmoid:
 
-    - `loss="mse"`, the paper's: the squared error to one-hot labels is smallest where `sigmoid(s_c)` is the
-      probability of class c, so probabilities are the sigmoids divided by their sum.
+    - `loss="mse"`, the paper's: the squared error to one-hot labels is minimal if `sigmoid(s_c)` is the probability of
+      class c, so probabilities are the sigmoids divided by their sum.
     - `loss="softmax"`: softmax of `s`.
 
     In train mode the relation network normalises like the backbone, over all pairs of a call or of each task (`norm` of
-    the backbone), padding included; in eval mode with running statistics, where padding has no influence. Their
-    `momentum` is 0.1 as in the backbone; the references have 1, that is, statistics of the last training task alone.
+    the backbone), including padding; in eval mode with running statistics, without influence of padding. Their
+    `momentum` is 0.1 as in the backbone. The references use 1, that is, the statistics of the last training task alone.
 
-    Design note: the first convolution is linear, so it is applied to prototypes and queries apart, and the results are
-    added for each pair: 85 maps in place of 400, of half the channels.
+    Design note: the first convolution is linear, so it is applied separately to prototypes and queries, and the results
+    are added for each pair: 85 maps instead of 400, with half the channels.
     """
 
     recipes = (
@@ -78,7 +78,7 @@ class RelationNet(FewShotMethod):
         return (weight * error).sum((1, 2)) / weight.sum((1, 2))
 
     def predict(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        """Logarithm of the class probabilities."""
+        """Log-probabilities of the classes."""
         return self._log_prob(self.scores(tasks), tasks)
 
     def _log_prob(self, scores: Float[Tensor, "T M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
@@ -87,7 +87,7 @@ class RelationNet(FewShotMethod):
         return class_log_softmax(scores, tasks.class_mask)
 
     def scores(self, tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        """Relation of every query to every class, before the sigmoid."""
+        """Relation score of every query and class, before the sigmoid."""
         support, query = self.features(tasks)
         weight = support_one_hot(tasks, support.dtype)
         weight = weight / weight.sum(-1, keepdim=True).clamp(min=1e-6)
@@ -109,7 +109,7 @@ class RelationNet(FewShotMethod):
             z.unflatten(0, x.shape[:2]) for z, x in ((from_class, prototypes), (from_query, query))
         )
         pairs = (from_class[:, None] + from_query[:, :, None]).flatten(0, 2)
-        # without a backbone that normalises, tasks are apart
+        # backbones without normalisation: statistics per task
         n_tasks = 1 if getattr(self.backbone, "norm", "task") == "episode" else len(query)
         maps = first.norm(pairs, n_tasks)
         return second(F.relu(F.max_pool2d(maps, 2)), n_tasks)
@@ -120,7 +120,7 @@ def _after_block(side: int, padding: int) -> int:
 
 
 def _check_maps(backbone: Backbone) -> tuple[int, int, int]:
-    """Channels and side of the feature maps, and the padding of the relation network."""
+    """Return channels and side of the feature maps, and the padding of the relation network."""
     shape = tuple(backbone.out_shape)
     if len(shape) != 3:
         raise InvalidInputError(

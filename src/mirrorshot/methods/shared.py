@@ -1,6 +1,6 @@
-"""Operations that several methods share: checks of options, initial weights, class means, and masked softmaxes.
+"""Shared operations of methods: checks of options, initial weights, class means, and masked softmaxes.
 
-A head with one learned row for each class has `S` slots (first, second, ...), as many as tasks may have classes.
+A head with one learned row per class has `S` slots (first, second, ...), the maximum number of classes of a task.
 """
 
 import math
@@ -18,14 +18,14 @@ _TASKS_AT_ONCE = {"cuda": 50}
 
 
 def check_positive(**options: int | float) -> None:
-    """Refuse options that are zero, negative, infinite or NaN."""
+    """Raise for options that are zero, negative, infinite or NaN."""
     for name, value in options.items():
         if not 0.0 < value < math.inf:
             raise InvalidInputError(f"Expected `{name}` to be positive, but got {value}.")
 
 
 def check_choice(choices: Any, **options: str) -> None:
-    """Refuse options that are not among the values of the `Literal` type `choices`."""
+    """Raise for options that are not among the values of the `Literal` type `choices`."""
     *others, last = map(repr, get_args(choices))
     for name, value in options.items():
         if value not in get_args(choices):
@@ -33,30 +33,30 @@ def check_choice(choices: Any, **options: str) -> None:
 
 
 def in_parts(tasks: TaskBatch) -> Iterator[TaskBatch]:
-    """The tasks a few at a time, so that the maps of a network do not fill the memory."""
+    """Yield a few tasks at a time, to limit the memory of a network's maps."""
     size = _TASKS_AT_ONCE.get(tasks.support_x.device.type, 10)
     for start in range(0, tasks.n_tasks, size):
         yield tasks.select(slice(start, start + size))
 
 
 def support_one_hot(tasks: TaskBatch, dtype: torch.dtype) -> Float[Tensor, "T C N"]:
-    """Return the labels of the support, one row for each class; columns of padding are zero."""
+    """Return the one-hot labels of the support, one row per class; columns of padding are zero."""
     return one_hot(tasks.support_y, tasks.n_way, dtype) * tasks.support_weight[:, None, :].to(dtype)
 
 
 def class_means(z: Float[Tensor, "T N D"], tasks: TaskBatch) -> Float[Tensor, "T C D"]:
-    """Return the mean of the support of each class, padding left out; zero for classes without points."""
+    """Return the mean of the support of each class, without padding; zero for classes without points."""
     member = support_one_hot(tasks, z.dtype)
     return member @ z / member.sum(-1, keepdim=True).clamp(min=1.0)
 
 
 def class_log_softmax(logits: Float[Tensor, "*T M C"], class_mask: Bool[Tensor, "*T C"]) -> Float[Tensor, "*T M C"]:
-    """Return normalised log-probabilities, `-inf` for classes that do not exist."""
+    """Return normalised log-probabilities, `-inf` for missing classes."""
     return torch.log_softmax(logits.masked_fill(~class_mask[..., None, :], -torch.inf), -1)
 
 
 def class_log_prob(prob: Float[Tensor, "T C M"], class_mask: Bool[Tensor, "T C"]) -> Float[Tensor, "T M C"]:
-    """Return the logarithm of probabilities, classes last; `-inf` for classes that do not exist."""
+    """Return the logarithm of probabilities, classes last; `-inf` for missing classes."""
     return class_log_softmax(prob.mT.clamp(min=torch.finfo(prob.dtype).tiny).log(), class_mask)
 
 
@@ -78,14 +78,14 @@ def slot_log_softmax(logits: Float[Tensor, "T P M S"], used: Bool[Tensor, "T S"]
 def mean_of_softmax(
     logits: Float[Tensor, "T P M S"], used: Bool[Tensor, "T S"], class_mask: Bool[Tensor, "T C"]
 ) -> Float[Tensor, "T M C"]:
-    """Logarithm of the class probabilities, averaged over `P` heads; `-inf` for classes that do not exist."""
+    """Logarithm of the class probabilities, averaged over `P` heads; `-inf` for missing classes."""
     mean = slot_log_softmax(logits, used).logsumexp(1) - math.log(logits.shape[1])
     columns = nn.functional.pad(mean, (0, class_mask.shape[1] - used.shape[1]))
     return columns.masked_fill(~class_mask[:, None, :], -torch.inf)
 
 
 def used_slots(tasks: TaskBatch, n_way: int) -> Bool[Tensor, "T S"]:
-    """Mask of the `n_way` slots of a head that the classes of each task use.
+    """Mask of the `n_way` slots of a head that are used by the classes of each task.
 
     Example:
         >>> x, y, ones = torch.zeros(1, 2, 4), torch.tensor([[0, 1]]), torch.ones(1, 2)
@@ -93,7 +93,7 @@ def used_slots(tasks: TaskBatch, n_way: int) -> Bool[Tensor, "T S"]:
         tensor([[ True,  True, False]])
     """
     surplus = tasks.n_way - n_way
-    # Reading the mask waits for the device; only tasks padded to more classes than the head has slots need it.
+    # Reading the mask synchronises with the device; only needed for tasks padded to more classes than slots.
     if surplus > 0 and bool(tasks.class_mask[:, n_way:].any()):
         raise InvalidInputError(
             f"Expected tasks of at most n_way={n_way} classes, for which the head was built, but got "
@@ -110,12 +110,12 @@ def xavier_rows(n_heads: int, n_way: int, n_features: int, generator: Generator)
 
 
 def initial_weights_(parameter: Float[Tensor, "..."], n_in: int, generator: Generator) -> None:
-    """Fill with the usual initial values of torch's layers, uniform up to n_in^-1/2."""
+    """Fill with the default initial values of torch's layers, uniform up to n_in^-1/2."""
     nn.init.uniform_(parameter, -(n_in**-0.5), n_in**-0.5, generator=generator)
 
 
 def linear_layer(n_in: int, n_out: int, generator: Generator, *, zero_bias: bool = False) -> nn.Linear:
-    """A linear layer whose initial weights come from `generator` alone."""
+    """Linear layer with initial weights drawn only from `generator`."""
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)
     initial_weights_(layer.weight, n_in, generator)
     if zero_bias:

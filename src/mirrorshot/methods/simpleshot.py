@@ -2,10 +2,9 @@
 
 https://arxiv.org/abs/1911.04623
 
-A network learns to tell all training classes apart, as an ordinary classifier. New tasks see its features less the mean
-of the features of the training classes, scaled to length one ("CL2N"). A class is the mean of these features over its
-labelled items, and a query belongs to the nearest mean. The paper has no probabilities: here they are the softmax of
-minus the squared distances over a temperature, which is fitted to training tasks.
+The features of a network trained to classify all training classes are centred by their mean and scaled to unit length
+("CL2N"). A class is the mean of these features over its labelled items, and the nearest mean is predicted. The paper
+defines no probabilities: here they are the softmax of the negative squared distances over a temperature.
 """
 
 from typing import Any
@@ -24,10 +23,10 @@ from mirrorshot.types import TaskBatch
 class SimpleShot(TemperedMethod):
     """SimpleShot: nearest class mean of centred features of unit length.
 
-    `tune` takes the centre from all items of training tasks, with the current network; before that it is zero.
+    `tune` computes the centre from all items of training tasks, with the current network; before that it is zero.
 
-    Design note: rejected was a running average during pre-training, which mixes the features of many earlier networks
-    and of augmented images.
+    Rejected: a running average during pre-training, which mixes the features of earlier networks and of
+    augmented images.
     """
 
     centre: Tensor
@@ -39,9 +38,8 @@ class SimpleShot(TemperedMethod):
     def _scores(
         self, support: Float[Tensor, "T N D"], query: Float[Tensor, "T M D"], tasks: TaskBatch
     ) -> Float[Tensor, "T M C"]:
-        """Minus the squared distance to the mean of each class."""
         means, z = class_means(self._transformed(support), tasks), self._transformed(query)
-        # - |z - m|^2, less a sum of squares where only the difference counts: 2 <z, m> - |m|^2
+        # -|z - m|^2 + |z|^2 = 2 <z, m> - |m|^2; |z|^2 does not depend on the class
         return 2 * z @ means.mT - means.square().sum(-1)[:, None, :]
 
     def _transformed(self, z: Float[Tensor, "T N D"]) -> Float[Tensor, "T N D"]:
@@ -49,12 +47,12 @@ class SimpleShot(TemperedMethod):
 
     @property
     def is_tuned(self) -> bool:
-        """Yes: there is a centre to fit."""
+        """Always: there is a centre to fit."""
         return True
 
     @torch.no_grad()
     def tune(self, tasks: TaskBatch, query_y: Int[Tensor, "T M"]) -> None:
-        """Take the centre from the items of training tasks, then fit the temperature to their queries."""
+        """Compute the centre from the items of training tasks, then fit the temperature on their queries."""
         total = sum(
             (weight[..., None].to(z.dtype) * z).sum((0, 1))
             for part in in_parts(tasks)

@@ -1,4 +1,4 @@
-"""Networks from images to features: blocks and backbones."""
+"""Networks that compute features of images: blocks and backbones."""
 
 from mirrorshot.networks.backbones import BACKBONES, Backbone, Identity, ImageBackbone, make_backbone
 

@@ -1,7 +1,7 @@
-"""Backbones: from the images of a batch of tasks to features.
+"""Backbones: networks that compute features of the images of a batch of tasks.
 
-`BACKBONES` holds them by name; a new one is a function that lists its blocks, and one line there. Weights come from a
-`torch.Generator`, never from the global random state. Networks keep `channels_last` and run under `torch.autocast`.
+To add a backbone, write a function that lists its blocks and register it in `BACKBONES`. Weights are drawn from a
+`torch.Generator`, never from the global random state. Networks preserve `channels_last` and support `torch.autocast`.
 """
 
 import math
@@ -19,7 +19,7 @@ Norm = Literal["episode", "task"]
 
 
 class Backbone(nn.Module):
-    """Base of all backbones. `out_shape` is the shape of one point's features, `out_features` their number."""
+    """Base class of the backbones. `out_shape` is the shape of one point's features, `out_features` their number."""
 
     average_flips: bool = False
 
@@ -41,7 +41,7 @@ class Identity(Backbone):
         super().__init__((in_features,))
 
     def forward(self, x: Float[Tensor, "T N D"]) -> Float[Tensor, "T N D"]:
-        """The embeddings themselves."""
+        """Return the embeddings unchanged."""
         if x.ndim != 3 or x.shape[2] != self.out_features or not x.is_floating_point():
             raise InvalidInputError(
                 f"Expected `x` to be floating-point embeddings of shape (T, N, {self.out_features}), but got {x.dtype} "
@@ -51,16 +51,15 @@ class Identity(Backbone):
 
 
 class ImageBackbone(Backbone):
-    """Blocks one after the other, which take maps (T * N, c, h, w) and the number of tasks.
+    """Sequence of blocks; each takes maps (T * N, c, h, w) and the number of tasks.
 
-    With `exact` features are the last map, and images have exactly that `size`; else features are the mean over it, and
-    images are at least as large. `norm` is whose statistics batch normalisation takes in train mode: "episode", of all
-    images of the call, the references' way with one task in a step; or "task", of each task, so that a batch of tasks
-    has the features of its tasks one by one. In eval mode both use the running statistics.
+    With `exact` the features are the last map, and images must have exactly the given `size`. Otherwise the features
+    are the spatial mean of the last map, and images must be at least that large. `norm` selects the statistics of batch
+    normalisation in train mode: "episode" for all images of the call, as in the references with one task per step, or
+    "task" for each task, so its features do not depend on the other tasks. In eval mode both use running statistics.
 
-    With `average_flips`, which is set after construction, features in eval mode are the mean of those of an image and
-    of its mirror image. A kernel on them is the kernel averaged over both sides of both images: a prior under which the
-    side that a bird shows does not matter.
+    `average_flips` is set after construction. With it, features in eval mode are the mean over an image and its mirror
+    image. A kernel on them is averaged over both orientations of both images: a prior invariant to flips.
     """
 
     def __init__(
@@ -72,13 +71,13 @@ class ImageBackbone(Backbone):
         self.blocks, self.in_channels, self.image_size, self.exact, self.norm = blocks, in_channels, size, exact, norm
 
     def forward(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
-        """Features of the images of `T` tasks."""
+        """Return the features of the images of `T` tasks."""
         if self.average_flips and not self.training:
             return 0.5 * (self.one_view(x) + self.one_view(x.flip(-1)))
         return self.one_view(x)
 
     def one_view(self, x: Float[Tensor, "T N c h w"]) -> Float[Tensor, "T N *features"]:
-        """Features of the images as they are, as in training: `average_flips` is ignored."""
+        """Return the features of the images without averaging over flips."""
         self._check_images(x)
         maps = x.flatten(0, 1)
         for block in self.blocks:
@@ -102,7 +101,7 @@ def conv4(
     """Four `ConvBlock`s of 64 channels: the references' Conv4, and Conv4S for images of 28 x 28.
 
     Details as in Chen et al., A Closer Look at Few-shot Classification, 2019, https://arxiv.org/abs/1904.04232. With
-    `maps` it returns maps (T, N, 64, h', w') for RelationNet (Conv4NP: two blocks lack padding, two lack pooling).
+    `maps` it returns maps (T, N, 64, h', w') for RelationNet (Conv4NP: two blocks unpadded, two unpooled).
     """
     side = ((image_size - 2) // 2 - 2) // 2 if maps else image_size // 16
     if side < 1:
@@ -117,8 +116,8 @@ def conv4(
 def resnet(*, n_blocks: int, generator: Generator, in_channels: int = 3, norm: Norm = "episode") -> ImageBackbone:
     """ResNet-10 (`n_blocks=1` in each of four stages) and ResNet-18 (2): 512 features for images of any size.
 
-    Basic blocks and stem as in Chen et al., A Closer Look at Few-shot Classification, 2019,
-    https://arxiv.org/abs/1904.04232, there for 224 x 224; 84 x 84 leaves a last map of 3 x 3. Arguments as in `conv4`.
+    At least 32 x 32 pixels; 84 x 84 gives a last map of 3 x 3. Blocks and stem as in Chen et al., A Closer Look at
+    Few-shot Classification, 2019, https://arxiv.org/abs/1904.04232. Arguments as in `conv4`.
     """
     block = partial(ResidualBlock, generator=generator, n_convs=2, slope=0.0, pool=False)
     blocks: list[nn.Module] = [Stem(in_channels, 64, 7, generator, stride=2, padding=3, bias=False)]
@@ -131,8 +130,8 @@ def resnet(*, n_blocks: int, generator: Generator, in_channels: int = 3, norm: N
 def resnet12(*, generator: Generator, in_channels: int = 3, norm: Norm = "episode") -> ImageBackbone:
     """ResNet-12: four blocks of three convolutions, leaky ReLU (0.1), max-pooling; 640 features, images of any size.
 
-    Lee et al., Meta-Learning with Differentiable Convex Optimization, 2019, https://arxiv.org/abs/1904.03758: 64, 160,
-    320 and 640 channels, here with the mean over the last map and without DropBlock. Arguments as in `conv4`.
+    At least 16 x 16 pixels. Lee et al., Meta-Learning with Differentiable Convex Optimization, 2019,
+    https://arxiv.org/abs/1904.03758; here with the mean over the last map, without DropBlock. Arguments as in `conv4`.
     """
     block = partial(ResidualBlock, generator=generator, n_convs=3, stride=1, slope=0.1, pool=True)
     blocks = [block(n_in, n_out) for n_in, n_out in ((in_channels, 64), (64, 160), (160, 320), (320, 640))]
@@ -152,7 +151,7 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
 
 
 def make_backbone(name: str, **options: Any) -> Backbone:
-    """Build the backbone of that name in `BACKBONES`, whose entries take the options; most need a `generator`.
+    """Build a backbone of `BACKBONES` by name. Options are passed on; all but "identity" need a `generator`.
 
     Example:
         >>> import torch

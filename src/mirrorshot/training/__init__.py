@@ -1,8 +1,8 @@
-"""Meta-training and evaluation on one CPU, one GPU or many.
+"""Meta-training and evaluation on the CPU, one GPU or several.
 
-`build` makes the parts of a run from its settings, `trainer` trains them to the end, `session` begins or resumes a run,
-`folder` is its directory on disk, and `runs` loads what it has trained. The package imports nothing before it is
-used: the command line reads `config` and `presets` without torch.
+`build` makes the parts of a run from its settings, `trainer` has the training loop, `session` begins or resumes a run,
+`folder` is its directory, and `runs` loads trained methods. Imports are lazy, so the command line can start without
+torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Auxiliary classification loss: which of all training classes each item of a step belongs to.
+"""Auxiliary classification loss: the training class of each item of a step.
 
-A cosine classifier over all training classes (as in Baseline++, scale 10) reads the features that the step has computed
-for its tasks. Its cross-entropy is added to the loss of the tasks, and the classifier is thrown away after training.
-Methods never see the labels of training classes: they stay here and in the source of the items.
+A cosine classifier over all training classes (as in Baseline++, scale 10) takes the features that the step computes for
+its tasks. Its cross-entropy is added to the loss of the tasks; the classifier is discarded after training. Episodic
+methods never see the labels of training classes.
 """
 
 import zlib
@@ -25,7 +25,7 @@ _SCALE = 10.0
 class AuxiliaryLoss(nn.Module):
     """Cross-entropy of a classifier over all training classes, on the features of the tasks of a step.
 
-    The method is an episodic one that embeds all items of a step at once; `stream` has its training data.
+    The method must be episodic and embed all items of a step at once; `stream` provides its training data.
     """
 
     def __init__(self, method: FewShotMethod, stream: Stream, config: Config) -> None:
@@ -45,7 +45,7 @@ class AuxiliaryLoss(nn.Module):
     def forward(
         self, heard: list[Tensor], rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]
     ) -> Float[Tensor, ""]:
-        """Return this process's part of the mean over the items of a step, padding left out."""
+        """Return this process's part of the mean over tasks of their means over items, without padding."""
         if len(heard) != 1 or heard[0].shape[:2] != rows.shape:
             raise InvalidInputError(
                 f"Expected auxiliary_weight=0 for {self.name}, which does not compute the features of a step's items "

@@ -15,15 +15,15 @@ from mirrorshot.training.config import Config
 from mirrorshot.training.stream import ItemStream, Stream, TaskStream
 from mirrorshot.types import InvalidInputError
 
-_VALIDATION_SEED = 10_007  # tasks of validation do not depend on the seed of a run
+_VALIDATION_SEED = 10_007  # the same validation tasks for all seeds of a run
 
 
 def build_method(config: Config, dataset: Dataset) -> FewShotMethod:
-    """Build the method of the settings for items like those of the data set, with fresh weights, on the CPU."""
+    """Build the configured method for the items of a data set, with initial weights, on the CPU."""
     backbone = _build_backbone(config, dataset)
     options = dict(config.method_options)
     if config.method in METHODS and "seed" in method_options(config.method):
-        # the seed of the network is that of the run itself
+        # differs from the network's seed, which is the seed of the run
         options.setdefault("seed", zlib.crc32(f"{config.seed} head".encode()))
     method = make_method(config.method, backbone, **options)
     hold_subtracted_biases(method)
@@ -54,7 +54,7 @@ def _build_backbone(config: Config, dataset: Dataset) -> Backbone:
 
 
 def place_method(method: FewShotMethod, config: Config, device: torch.device) -> FewShotMethod:
-    """Move the method to a device, with the type and the layout of memory in which its network is fastest."""
+    """Move a method to a device, with the dtype and memory format in which its network is fastest."""
     method = method.to(device)
     if config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda"):
         method.network_dtype = torch.bfloat16
@@ -64,7 +64,7 @@ def place_method(method: FewShotMethod, config: Config, device: torch.device) ->
 
 
 def resolve_options(config: Config, dataset: Dataset) -> Config:
-    """Fill in the options of the method that follow from the task and the data."""
+    """Fill in the method options that follow from the task and the data."""
     known, given = method_options(config.method), config.method_options
     _check_training_tasks(config, dataset)
     found = {"n_way": config.n_way} | ({} if dataset.train is None else {"n_base_classes": dataset.train.n_classes})
@@ -79,7 +79,6 @@ def resolve_options(config: Config, dataset: Dataset) -> Config:
 
 
 def _check_training_tasks(config: Config, dataset: Dataset) -> None:
-    """Refuse training tasks of another size than those of the test where the method or the data cannot have them."""
     if is_pretrained(config) and (config.train_way or config.train_query):
         raise InvalidInputError(
             f"Expected train_way=0 and train_query=0 for {config.method}, which does not learn from tasks, but got "
@@ -99,7 +98,7 @@ def _check_training_tasks(config: Config, dataset: Dataset) -> None:
 
 
 def backbone_name(config: Config, dataset: Dataset) -> str:
-    """Return the network of the settings; "auto" depends on the items, and on whether the method needs maps."""
+    """Return the name of the network; "auto" depends on the items and on whether the method needs feature maps."""
     if config.backbone != "auto":
         return config.backbone
     if not dataset.image_size:
@@ -109,7 +108,7 @@ def backbone_name(config: Config, dataset: Dataset) -> str:
 
 
 def build_preprocess(dataset: Dataset, *, augment: bool = False, crop_area: float = CROP_AREA) -> Preprocess | None:
-    """Build the map from stored images to the input of the backbone; None for embeddings."""
+    """Build the preprocessing of stored images; None for embeddings."""
     if not dataset.image_size:
         return None
     return Preprocess(dataset.image_size, dataset.mean, dataset.std, augment=augment, crop_area=crop_area)
@@ -122,12 +121,12 @@ def training_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
 
 
 def tuning_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
-    """Build the sampler of tasks of training classes that are as large as those of validation."""
+    """Build the sampler of tasks of training classes with the size of validation tasks."""
     return _sampler(config, source, config.seed)
 
 
 def validation_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
-    """Build the sampler of the validation tasks, the same ones for every run."""
+    """Build the sampler of the validation tasks, which are the same for every run."""
     return _sampler(config, source, _VALIDATION_SEED)
 
 
@@ -142,7 +141,7 @@ def is_pretrained(config: Config) -> bool:
 
 
 def check_shares(config: Config, world_size: int) -> None:
-    """Refuse steps that cannot be shared between the processes."""
+    """Raise if the processes cannot share the steps equally."""
     name = "batch_size" if is_pretrained(config) else "tasks_per_step"
     size = getattr(config, name)
     if size % world_size:
@@ -150,7 +149,7 @@ def check_shares(config: Config, world_size: int) -> None:
 
 
 def build_stream(config: Config, dataset: Dataset, sampler: EpisodeSampler, *, rank: int, world_size: int) -> Stream:
-    """Build the stream of training data: tasks or, for methods that are pre-trained, single items of all classes."""
+    """Build the stream of training data: tasks or, for pre-trained methods, single items of all classes."""
     augment = dataset.augment if config.augment == "auto" else bool(config.augment)
     preprocess = build_preprocess(dataset, augment=augment, crop_area=config.crop_area)
     share = {"seed": config.seed, "rank": rank, "world_size": world_size}

@@ -1,6 +1,6 @@
-"""Settings of a training run: typed, checked, and written into every run.
+"""Typed and validated settings of a training run, stored with every run.
 
-The command line imports this module before torch, so that `--help` is quick.
+The command line imports this module without torch, so `--help` is fast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Norm = Literal["episode", "task"]
 Optimizer = Literal["adam", "muon"]
 
 FREE = ("device", "save_every", "tensorboard")
-"""Settings that do not change the result of a run; they may change when it is resumed."""
+"""Settings that do not affect the result of a run; they may change when it is resumed."""
 
 
 @dataclass(frozen=True)
@@ -36,36 +36,35 @@ class Config:
         method_options: its options, for instance kernel and number of inner steps.
         data: name of a data set, or path of a folder with `train`, `val` and `test`.
         backbone: name of the network; "auto": conv4s for small images, conv4 for others, identity for embeddings.
-        n_way, n_shot, n_query: classes of a task, labelled items of a class, and items of it to classify.
-        train_way, train_query: classes of a training task, and items of each to classify, where they differ from
-            `n_way` and `n_query`; 0: they do not.
-        n_episodes: tasks to train on.
+        n_way, n_shot, n_query: classes of a task, labelled items per class, and query items per class.
+        train_way, train_query: `n_way` and `n_query` of training tasks; 0: as for other tasks.
+        n_episodes: number of training tasks.
         tasks_per_step: tasks of one optimiser step, over all processes.
-        batch_size: images of one optimiser step of methods that are pre-trained; such a step counts as one episode.
-        optimizer: "adam", or "muon": Muon for the convolutions of the network, Adam for everything else.
-        lr, kernel_lr: learning rates for the network and for the kernel.
-        schedule: "constant", or "cosine": the learning rates fall to zero along a cosine.
-        ema: decay of the running average of the weights that is validated and kept; 0: no average.
-        auxiliary_weight: weight of the cross-entropy of a classifier over all training classes, which is added to the
-            loss of the tasks, where there is a network to train; 0: none.
-        auxiliary_smoothing: label smoothing of that classifier.
-        auxiliary_schedule: "constant", or "cosine": the weight falls to zero along a cosine.
-        clip: longest gradient; longer ones are shortened to it. 0: no limit.
+        batch_size: images of one optimiser step of pre-trained methods; a step counts as `tasks_per_step` episodes.
+        optimizer: "adam", or "muon": Muon for the convolutions of the network, Adam for all other parameters.
+        lr, kernel_lr: learning rates of the network and of the kernel.
+        schedule: "constant", or "cosine": the learning rates decay to zero along a cosine.
+        ema: decay of the running average of the weights that is validated and saved; 0: no average.
+        auxiliary_weight: weight of an auxiliary cross-entropy over all training classes, added to the loss of the tasks
+            if there is a network to train; 0: none.
+        auxiliary_smoothing: label smoothing of the auxiliary loss.
+        auxiliary_schedule: "constant", or "cosine": the weight decays to zero along a cosine.
+        clip: maximum norm of the gradient; 0: no limit.
         augment: whether training images are augmented; "auto": as the data set says.
-        turn_classes: whether the training images of each class of a task are turned by the same random multiple of 90
-            degrees, which makes four times as many classes of them.
-        crop_area: smallest part of an image that augmentation may crop to.
-        average_flips: outside training, features are the mean of those of an image and of its mirror image.
+        turn_classes: whether the training images of each class of a task are rotated by the same random multiple of 90
+            degrees, which makes four times as many classes.
+        crop_area: smallest area of a random crop, relative to the image.
+        average_flips: average the features of each image and its mirror image, except in training.
         norm: statistics of the batch normalisation, over a whole step ("episode") or each task ("task").
-        precision: type of the network's computations; "auto": bfloat16 on a GPU, float32 on the CPU.
-        accelerate: compile the network or the steps that adapt it, record the step as a CUDA graph. On a GPU only.
+        precision: dtype of the network's computations; "auto": bfloat16 on a GPU, float32 on the CPU.
+        accelerate: compile the network or its adaptation, and record the step as a CUDA graph; GPU only.
         validate_every: episodes between two validations.
-        n_validation_tasks: tasks of a validation; the same ones every time.
-        n_tune_tasks: training tasks that `tune` fits temperature and starting sites to, before each validation.
-        n_calibration_tasks: tasks of validation classes, and as many under simulated changes of domain, that the
-            temperature rule of the best weights is fitted to, after training; 0: no rule.
-        save_every: seconds between two checkpoints.
-        on_small_class: "error", or "fewer_queries" if a class has too few items.
+        n_validation_tasks: tasks of a validation, the same every time.
+        n_tune_tasks: training tasks on which `tune` fits temperature and starting sites before each validation.
+        n_calibration_tasks: tasks of validation classes, and as many with simulated domain shifts, on which the
+            temperature rule of the best weights is fitted after training; 0: no rule.
+        save_every: minimum seconds between two checkpoints, which are written after a validation.
+        on_small_class: "error", or "fewer_queries", if a class has too few items.
         seed: seed of weights, tasks and augmentation.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
         tensorboard: also write TensorBoard files.
@@ -129,12 +128,12 @@ class Config:
 
     @property
     def n_steps(self) -> int:
-        """Optimiser steps of the run."""
+        """Number of optimiser steps of the run."""
         return math.ceil(self.n_episodes / self.tasks_per_step)
 
     @property
     def steps_per_validation(self) -> int:
-        """Optimiser steps between two validations."""
+        """Number of optimiser steps between two validations."""
         return self.validate_every // self.tasks_per_step
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +141,7 @@ class Config:
         return dataclasses.asdict(self)
 
     def replace(self, **changes: Any) -> Config:
-        """Return the same settings with some changed; `method_options` are merged, and tables in them.
+        """Return a copy with some settings changed; `method_options` and nested tables are merged.
 
         Example:
             >>> Config().replace(n_shot=5, method_options={"n_steps": 2}).method_options
@@ -173,20 +172,19 @@ def field_types() -> dict[str, Any]:
 
 
 def from_dict(settings: Mapping[str, Any]) -> Config:
-    """Make settings from a plain dict, the inverse of `Config.to_dict`."""
+    """Create settings from a plain dict, the inverse of `Config.to_dict`."""
     check_names(settings)
     return Config(**settings)
 
 
 def merged(old: Any, new: Any) -> Any:
-    """Return `new` on top of `old`, table by table."""
+    """Return `new` merged into `old`, table by table."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
     return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
 
 
 def _check_json(options: Mapping[str, Any]) -> None:
-    """Refuse options that cannot be written as JSON, before the run begins."""
     try:
         json.dumps(options, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -196,7 +194,7 @@ def _check_json(options: Mapping[str, Any]) -> None:
 
 
 def check_names(settings: Mapping[str, Any], where: str = "") -> None:
-    """Refuse settings that do not exist; `where` says in which file they are."""
+    """Raise for unknown settings; `where` names their file in the message."""
     known = list(field_types())
     for name in settings:
         if name not in known:

@@ -1,4 +1,4 @@
-"""The folder of a run on disk: its configuration, its log, its last and its best checkpoint, and a lock."""
+"""Folder of a run on disk: configuration, log, last and best checkpoint, and a lock."""
 
 import contextlib
 import json
@@ -20,14 +20,14 @@ Name = Literal["last", "best"]
 
 
 class RunFolder:
-    """A folder that one training run writes into, and no other.
+    """Folder of a single training run.
 
-    It holds `config.json`, `log.jsonl` (one record a line, with its step), `last.safetensors` and `best.safetensors`.
-    Make one with `RunFolder.create` or `RunFolder.resume`, and use it in a `with` statement, which releases its lock.
-    Reading a run needs no lock: `read_config`, `read_log` and `load_checkpoint` do that.
+    It contains `config.json`, `log.jsonl` (one record with its step per line), `last.safetensors` and
+    `best.safetensors`. Create one with `RunFolder.create` or `RunFolder.resume`, and use it in a `with` statement,
+    which releases the lock. `read_config`, `read_log` and `load_checkpoint` read a run without a lock.
 
     Design note: the checkpoint is the state of a run. Steps after the last checkpoint are computed again, so resuming
-    cuts their records off the log.
+    removes their records from the log.
 
     Example:
         >>> import tempfile, torch
@@ -49,9 +49,9 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
-        """Begin a run in a folder, which is made if it does not exist. `config` has all settings of it, as JSON.
+        """Create a run in a folder, which is made if necessary. `config` has all settings, as JSON.
 
-        Raises `RunError` if the folder already holds a run, or another process is writing there.
+        Raises `RunError` if the folder already contains a run, or another process writes to it.
         """
         path = Path(path)
         document = json.dumps(config, indent=2, allow_nan=False) + "\n"
@@ -67,15 +67,15 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path) -> "RunFolder":
-        """Resume a run: its log is cut back to the step of its last checkpoint, if it has one, else emptied.
+        """Resume a run; log records after its last checkpoint are removed, or all records if there is none.
 
-        Raises `RunError` if the folder holds no run, or another process is writing there.
+        Raises `RunError` if the folder contains no run, or another process writes to it.
         """
         path = Path(path)
         config = read_config(path)
         lock = RunLock.acquire(path)
         try:
-            for leftover in path.glob(".*.tmp"):  # of a process that was killed while it wrote
+            for leftover in path.glob(".*.tmp"):  # left by a process killed while writing
                 leftover.unlink(missing_ok=True)
             step = _last_step(path)
             kept = [json.dumps(record) + "\n" for record in read_log(path) if record.get("step", 0) <= step]
@@ -86,7 +86,7 @@ class RunFolder:
             raise
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Append a record, JSON with an integer "step", to the log. Numbers that are not finite become null."""
+        """Append a record with an integer "step" to the log, as JSON; numbers that are not finite become null."""
         if not isinstance(record.get("step"), int):
             raise RunError(f"Expected a record with an integer 'step', but got {dict(record)!r}.")
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
@@ -98,32 +98,32 @@ class RunFolder:
             raise CheckpointWriteError(message) from error
 
     def save(self, name: Name, tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
-        """Write the last or the best checkpoint. See `save_checkpoint`; `info` of the last one has its "step"."""
+        """Write the last or the best checkpoint, see `save_checkpoint`; the last one needs a "step" in `info`."""
         if name == "last" and not isinstance(info.get("step"), int):
             raise RunError(f"Expected `info` with an integer 'step', but got the keys {sorted(info)}.")
         save_checkpoint(self.checkpoint_path(name), tensors, info)
 
     def load(self, name: Name) -> Checkpoint:
-        """Read the last or the best checkpoint. See `load_checkpoint`."""
+        """Read the last or the best checkpoint, see `load_checkpoint`."""
         return load_checkpoint(self.checkpoint_path(name))
 
     def has(self, name: Name) -> bool:
-        """Return whether the last or the best checkpoint was written yet."""
+        """Return whether the last or the best checkpoint exists."""
         return self.checkpoint_path(name).exists()
 
     def checkpoint_path(self, name: Name) -> Path:
-        """Return the file of the last or the best checkpoint."""
+        """Return the path of the last or the best checkpoint."""
         return self.path / f"{name}.safetensors"
 
     def discard(self) -> None:
-        """Remove a run that never began, so that its folder can be used again."""
+        """Delete the files of a run that has not begun, so its folder can be used again."""
         self._log.close()
         for name in (CONFIG, LOG):
             (self.path / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the log and release the lock. A second call does nothing."""
-        with contextlib.suppress(OSError):  # `log` has flushed all of it, or raised
+        """Close the log and release the lock. Further calls do nothing."""
+        with contextlib.suppress(OSError):  # `log` has flushed every record, or raised
             self._log.close()
         self._lock.release()
 
@@ -137,7 +137,7 @@ class RunFolder:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read the configuration of a run; raises `RunError` if the folder holds none."""
+    """Read the configuration of a run; raises `RunError` if the folder contains none."""
     try:
         config = json.loads((Path(path) / CONFIG).read_text(encoding="utf-8"))
         if not isinstance(config, dict):
@@ -150,14 +150,14 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read the records of a run, which may be in progress: a last line that was only half written is left out.
+    """Read the log of a run, which may be in progress: an incomplete last line is ignored.
 
-    Raises `RunError` if a line is damaged.
+    Raises `RunError` if another line is damaged.
     """
     file = Path(path) / LOG
     lines = file.read_bytes().split(b"\n") if file.exists() else []
     records = []
-    for number, line in enumerate(lines[:-1], start=1):  # the text after the last line break is unfinished
+    for number, line in enumerate(lines[:-1], start=1):  # text after the last line break is incomplete
         try:
             records.append(dict(json.loads(line)))
         except (ValueError, TypeError) as error:

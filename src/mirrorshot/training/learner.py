@@ -1,4 +1,4 @@
-"""One optimiser step: the state that it changes, eagerly or as a recorded CUDA graph."""
+"""Optimiser steps, computed eagerly or as a recorded CUDA graph, and the state that they change."""
 
 import functools
 import math
@@ -19,11 +19,11 @@ from mirrorshot.training.stream import Block, Stream
 from mirrorshot.types import NumericalError
 
 _WARM_UP = 3  # steps before recording
-_RECENT = 10  # warm-up of the average: over the last tenth of the steps only
+_RECENT = 10  # EMA warm-up: average over the last 10 % of the steps only
 
 
 class BlockStats(NamedTuple):
-    """Means of a block over its steps, and its first step that was not finite (-1: none); on the device."""
+    """Means over the steps of a block, and the index of its first step that is not finite (-1: none); on the device."""
 
     loss: Float[Tensor, ""]
     norm: Float[Tensor, ""]
@@ -31,7 +31,7 @@ class BlockStats(NamedTuple):
 
 
 class NotFiniteError(NumericalError):
-    """The loss or the gradient of a step is not finite. `step` is its number within its block."""
+    """The loss or the gradient of a step is not finite. `step` is its index in its block."""
 
     def __init__(self, step: int, loss: float, norm: float) -> None:
         super().__init__(f"loss {loss}, length of the gradient {norm}")
@@ -43,7 +43,7 @@ class Learner:
 
     Attributes:
         average: running averages of the parameters by name; None without averaging.
-        auxiliary: classifier over all training classes whose loss is added; None: there is none.
+        auxiliary: auxiliary loss over all training classes, or None.
         optimizers: one or two, see `make_optimizers`.
     """
 
@@ -51,7 +51,7 @@ class Learner:
         self.method, self.config, self.stream, self.world_size = method, config, stream, world_size
         self.average = {n: p.detach().clone() for n, p in method.named_parameters()} if config.ema else None
         self.is_cuda = stream.device.type == "cuda"
-        # embeddings have no network for it to train
+        # without a network, as for embeddings, it would train nothing
         has_auxiliary = config.auxiliary_weight and any(True for _ in method.backbone.parameters())
         self.auxiliary = AuxiliaryLoss(method, stream, config) if has_auxiliary else None
         others = self.auxiliary.parameters() if self.auxiliary is not None else ()
@@ -78,7 +78,7 @@ class Learner:
         return BlockStats(loss, norm, self._bad.clone())
 
     def find_failure(self, block: Block, first_step: int) -> int:
-        """Repeat a block step by step and return the first that fails, with the state before it; -1: none."""
+        """Repeat a block eagerly up to the first step that fails, without applying it; return its index, -1: none."""
         self._reset(first_step)
         for i in range(len(block.rows)):
             plan = torch.tensor(self._plan(first_step + i), device=self.stream.device)
@@ -102,10 +102,7 @@ class Learner:
         return allowed and self.method.is_recordable(n_points, sampler.n_way)
 
     def _plan(self, step: int) -> tuple[float, float, float]:
-        """Return the factor of the learning rates, and the weights of the newest parameters and of the auxiliary loss.
-
-        The newest parameters have that weight in the average.
-        """
+        """Return learning-rate factor, weight of the newest parameters in the average, and auxiliary weight."""
         done = step / max(1, self.config.n_steps)
         fallen = 0.5 * (1 + math.cos(math.pi * done))
         factor = fallen if self.config.schedule == "cosine" else 1.0
@@ -113,7 +110,7 @@ class Learner:
         return factor, max(1 - self.config.ema, _RECENT / (step + _RECENT)), weight
 
     def _step(self, rows: Tensor, draws: Tensor, plan: Tensor, *, look: bool | None = None) -> None:
-        """Take a step. With `look` (None: on the CPU) raise before a loss or gradient that is not finite is used."""
+        """Take a step. With `look` (None: on the CPU) raise before using a loss or gradient that is not finite."""
         loss, norm = self._gradients(rows, draws, plan[2])
         if not self.is_cuda if look is None else look:
             values = float(loss), float(norm)
@@ -126,7 +123,7 @@ class Learner:
         self._count += 1
 
     def _gradients(self, rows: Tensor, draws: Tensor, auxiliary_weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the gradient of a step over all processes; return the mean loss and the gradient's length."""
+        """Compute the gradient over all processes; return the mean loss and the gradient's norm before clipping."""
         self._forget_gradients()
         with listening(self.method) as heard:
             loss = self.stream.loss(self.method, rows, draws)
@@ -152,7 +149,6 @@ class Learner:
             p.grad = None
 
     def _apply(self, plan: Tensor) -> None:
-        """Move the parameters, then their average."""
         for group, base in zip(self._groups, self._base_lrs, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].copy_(base * plan[0])
@@ -168,7 +164,7 @@ class Learner:
                 torch._foreach_add_(averages, difference)
 
     def _recorded_step(self, block: Block, plan: Tensor) -> Callable[[Tensor, Tensor, Tensor], None]:
-        """Return the step as a CUDA graph with inputs of its own; recording it leaves the state as it was."""
+        """Return the step as a CUDA graph with static inputs; recording restores the state."""
         if self._recorded is None:
             inputs = block.rows[0].clone(), block.draws[0].clone(), plan[0].clone()
             before = self.snapshot()
@@ -188,7 +184,7 @@ class Learner:
         return self._recorded
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return everything that a step changes, by name: the content of a checkpoint."""
+        """Return all tensors that a step changes, by name: the content of a checkpoint."""
         state = {f"method.{name}": tensor for name, tensor in self.method.state_dict().items()}
         if self.average is not None:
             state |= {f"average.{name}": tensor for name, tensor in self.average.items()}
@@ -203,7 +199,7 @@ class Learner:
         return state
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the state of the method that is validated and kept: averaged weights, if there are any."""
+        """Return the state of the method for validation and saving, with averaged weights if there are any."""
         averaged = self.average or {}
         return {name: averaged.get(name, tensor) for name, tensor in self.method.state_dict().items()}
 

@@ -1,4 +1,4 @@
-"""The optimisers of a run: Adam, or Muon for the convolutions and Adam for the rest."""
+"""Optimisers of a run: Adam, or Muon for the convolutions and Adam for the rest."""
 
 import math
 from collections import defaultdict
@@ -16,18 +16,17 @@ from mirrorshot.types import InvalidInputError
 _MOMENTUM = 0.95
 _STEPS = 5
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-_SHORTEST = 1e-7  # of a gradient that is divided by its length
-_LIKE_ADAM = 0.2  # root mean square of a step of Adam, in learning rates
+_SHORTEST = 1e-7  # minimum norm by which a gradient is divided
+_LIKE_ADAM = 0.2  # typical root mean square of an Adam step, relative to the learning rate
 
 
 def make_optimizers(
     method: FewShotMethod, config: Config, *, is_cuda: bool, others: Iterable[nn.Parameter] = ()
 ) -> list[torch.optim.Optimizer]:
-    """Make optimisers with the learning rates of the settings and an initialised state.
+    """Create optimisers with the configured learning rates and an initialised state.
 
-    `others` are parameters besides those of the method, trained at the learning rate of the network. On a GPU learning
-    rates are tensors, which a recorded step reads anew each time. Raises `InvalidInputError` if there is nothing to
-    train.
+    `others` are further parameters, trained at the learning rate of the network. On a GPU learning rates are tensors,
+    which a recorded step reads each time. Raises `InvalidInputError` if there is nothing to train.
     """
     rates = {"network": config.lr, "kernel": config.kernel_lr}
     parts = {name: parameters for name, parameters in method.parameter_groups().items() if parameters}
@@ -60,16 +59,16 @@ def _adam(groups: list[dict[str, Any]], is_cuda: bool) -> torch.optim.Adam:
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) for kernels of convolutions.
+    """Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) for convolution kernels.
 
-    A kernel (n, m, h, w) counts as the matrix (n, m h w). Its gradient with Nesterov's momentum, U S Vᵀ, is replaced by
-    about U Vᵀ, so directions that seldom have a large gradient are learned as fast as the others, as with a whitening
-    preconditioner (Shampoo), but without its state. Steps are as long as Adam's usually are
-    (Liu et al. 2025, https://arxiv.org/abs/2502.16982), so learning rates mean the same for both. The `lr` of a group
-    is a float or, to be recorded in a CUDA graph, a tensor.
+    A kernel (n, m, h, w) is treated as the matrix (n, m h w). Its gradient with Nesterov momentum, U S Vᵀ, is replaced
+    by about U Vᵀ, so directions with rarely large gradients are learned as fast as the others, as with a whitening
+    preconditioner (Shampoo), but without its state. Steps have the usual length of Adam's (Liu et al. 2025,
+    https://arxiv.org/abs/2502.16982), so both use the same learning rates. The `lr` of a group is a float or, for
+    recording in a CUDA graph, a tensor.
 
-    Design note: `torch.optim.Muon` takes matrices only, one after the other. Here kernels of the same shape are one
-    batch, and nothing is read back from the device.
+    Design note: `torch.optim.Muon` takes matrices only, one after the other. Here kernels of the same shape form one
+    batch, and no value is read back from the device.
 
     Example:
         >>> kernel = torch.nn.Parameter(torch.zeros(2, 1, 1, 2))
@@ -88,7 +87,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Move all parameters that have a gradient."""
+        """Update all parameters that have a gradient."""
         assert closure is None
         for group in self.param_groups:
             batches: dict[torch.Size, list[Tensor]] = defaultdict(list)
@@ -107,10 +106,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalised(matrices: Float[Tensor, "b n m"]) -> Float[Tensor, "b n m"]:
-    """Return about U Vᵀ of each matrix U S Vᵀ, by a Newton-Schulz iteration that needs matrix products only.
+    """Return about U Vᵀ of each matrix U S Vᵀ by a Newton-Schulz iteration, which needs matrix products only.
 
-    Its coefficients bring small singular values up quickly: after five steps those above 0.0014 of the matrix's
-    Frobenius norm lie between 0.6 and 1.3. On a GPU it runs in bfloat16, which such an accuracy allows.
+    Its coefficients raise small singular values quickly: after five steps, values above 0.0014 of the Frobenius norm
+    lie between 0.6 and 1.3. On a GPU it runs in bfloat16, which suffices for this accuracy.
     """
     kind = torch.bfloat16 if matrices.is_cuda else matrices.dtype
     is_tall = matrices.shape[1] > matrices.shape[2]

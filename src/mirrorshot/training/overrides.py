@@ -1,4 +1,4 @@
-"""Settings as texts: TOML files, and `name=value` of the command line. Imported before torch, as `config` is."""
+"""Settings as text: TOML files, and `name=value` on the command line. Imported without torch, like `config`."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ else:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read the settings in a TOML file; raises `InvalidInputError` if it has others, or cannot be read."""
+    """Read settings from a TOML file; raises `InvalidInputError` if it is unreadable or has unknown settings."""
     try:
         with open_regular(path) as file:
             text = file.read().decode("utf-8")
@@ -32,7 +32,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> dict[str, Any]:
-    """Parse one `name=value` of the command line; a dot leads into `method_options`.
+    """Parse one `name=value` of the command line; a dot selects an entry of `method_options`.
 
     Example:
         >>> parse_override("lr=3e-4"), parse_override("method_options.kernel=rbf")
@@ -45,7 +45,7 @@ def parse_override(text: str) -> dict[str, Any]:
     check_names({head: None})
     value: Any = raw.strip()
     if field_types()[head] is not str:
-        with contextlib.suppress(json.JSONDecodeError):  # else a bare word; the type check says if it does not fit
+        with contextlib.suppress(json.JSONDecodeError):  # otherwise a bare word; `Config` checks its type
             value = json.loads(value)
     if not dot:
         return {head: value}

@@ -1,4 +1,4 @@
-"""Named settings: ours and the paper's. Data sets and methods know their own part of them."""
+"""Named presets of settings: ours and the paper's. Data sets and methods define their own parts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PRESETS: dict[str, str] = {
 
 EPISODES_PER_EPOCH = 100
 
-# In `default` characters are learned in 100 epochs; further ones only make the training alphabets better known. Crops
-# of at least 0.3 of an image are worth accuracy on CUB, and so are features of both sides of an image (docs/design.md);
-# own images may have sides that matter. Benchmarks are trained on GPUs, where 500 validation tasks cost little.
+# In `default`, characters are trained for 100 epochs; more epochs only improve the training alphabets. Crops of at
+# least 0.3 of an image and averaging over flips improve accuracy on CUB (docs/design.md); orientation may matter in own
+# images, which are not averaged. Benchmarks are trained on GPUs, where 500 validation tasks cost little.
 RECIPES = (
     Recipe({"tasks_per_step": 1, "lr": 1e-3}),
     Recipe({"kernel_lr": 1e-4, "schedule": "constant", "ema": 0.0}, preset="paper"),
@@ -30,7 +30,7 @@ RECIPES = (
 
 
 def preset_settings(name: str, data: str, n_shot: int, method: str = "mirror_gp") -> dict[str, Any]:
-    """Return the settings of a preset for a data set, a number of shots and a method; `Config` has the rest.
+    """Return the settings of a preset for a data set, a number of shots and a method; others have their defaults.
 
     Example:
         >>> preset_settings("paper", "cub", 1)["n_episodes"]

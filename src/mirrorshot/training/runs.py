@@ -1,4 +1,4 @@
-"""Finished runs: loading the trained method of a run folder, and evaluating it on new classes."""
+"""Finished runs: loading of trained methods from run folders, and their evaluation on new classes."""
 
 import math
 import os
@@ -25,14 +25,14 @@ Which = Literal["best", "last"]
 
 _IMAGES_AT_ONCE = {"cpu": 64, "cuda": 2048}
 _LARGEST_OPTION = 10_000
-# heads and samplers are loops of small operations: on a GPU their time is that of the launches, whatever the batch
+# heads and samplers are loops of small operations: on a GPU launches dominate their time, whatever the batch size
 _TASKS_AT_ONCE = {"cpu": {"features": 64, "images": 8}, "cuda": {"features": 300, "images": 16}}
 
 
 class Run(NamedTuple):
-    """A trained method, in eval mode, with its settings and facts of its checkpoint: step, validation.
+    """A trained method in eval mode, with its settings and the metadata of its checkpoint (step, validation).
 
-    `rule` gives the temperatures of its predictions, fitted after training; None: as the method gives them.
+    `rule` gives the temperatures of its predictions, fitted after training; None: predictions are unchanged.
     """
 
     config: Config
@@ -55,20 +55,20 @@ def load_run(
     device: torch.device | str = "cpu",
     average_flips: bool | None = None,
 ) -> Run:
-    """Load the trained method of a run, for items of the shape of those of `dataset`.
+    """Load the trained method of a run, for items of the same shape as those of `dataset`.
 
-    The checkpoint "best" has the weights that were best on the validation tasks. `average_flips` is that of `Config`;
-    None: as in training. Raises `RunError` if there is no run, `CheckpointError` if it has no checkpoint yet or takes
-    other items.
+    The checkpoint "best" has the weights with the best validation result. `average_flips` overrides `Config`; None: as
+    in training. Raises `RunError` if there is no run, `CheckpointError` if it has no checkpoint yet or was trained on
+    items of another shape.
     """
     if checkpoint not in ("best", "last"):
         raise InvalidInputError(f"Expected `checkpoint` to be 'best' or 'last', but got {checkpoint!r}.")
     settings = read_config(folder)
     saved = _load(Path(folder), checkpoint)
-    # the last checkpoint may have running averages of the weights
+    # the last checkpoint may contain running averages of the weights
     average = {f"method.{name[8:]}": t for name, t in saved.tensors.items() if name.startswith("average.")}
     saved = Checkpoint(saved.tensors | average, saved.info)
-    # the settings of the checkpoint include the options that follow from the training data
+    # settings in the checkpoint include the options derived from the training data
     config = _read_settings(saved, settings, folder)
     if average_flips is not None:
         config = config.replace(average_flips=average_flips)
@@ -82,7 +82,7 @@ def load_run(
 
 
 def load_test_data(data: str, *, skip_corrupt: bool = False, progress: Progress | None = None) -> Dataset:
-    """Load the test classes of a data set and, where it has them, validation classes; see `load_dataset`."""
+    """Load the test classes of a data set and, if it has them, the validation classes; see `load_dataset`."""
     is_folder = data not in DATASETS and os.path.isdir(data)
     has_val = not is_folder or any(Path(data).glob("val*"))
     splits = ("val", "test") if has_val else ("test",)
@@ -90,7 +90,7 @@ def load_test_data(data: str, *, skip_corrupt: bool = False, progress: Progress 
 
 
 def stand_in(data: str, saved: Checkpoint) -> Dataset:
-    """Return the shape of the training data of a run without the data: of benchmarks by name, of others by weights."""
+    """Return an empty data set with the item shape of a run's training data, from its name or the weights."""
     has_network = any(name.startswith("method.backbone.") for name in saved.tensors)
     if data in DATASETS and DATASETS[data].kind == "characters":
         return Dataset(data, None, None, None, 28, 1, False, CHARACTER_MEAN, CHARACTER_STD)
@@ -102,9 +102,9 @@ def stand_in(data: str, saved: Checkpoint) -> Dataset:
 def evaluate_run(
     run: Run, dataset: Dataset, *, n_way: int | None = None, n_shot: int | None = None, **options: Any
 ) -> Evaluation:
-    """Evaluate a run on the test classes of a data set, with a temperature fitted on its validation classes.
+    """Evaluate a run on the test classes of a data set, with a temperature fitted on its validation classes, if any.
 
-    `n_way` and `n_shot` are those of training if they are None; the options are those of
+    `n_way` and `n_shot` default to those of training; the other options are those of
     `mirrorshot.training.evaluation.evaluate`: `n_query`, `n_tasks`, `seeds`, `progress` and so on.
     """
     run, dataset = on_features(run, dataset)
@@ -124,9 +124,9 @@ def evaluate_run(
 
 
 def on_features(run: Run, dataset: Dataset) -> tuple[Run, Dataset]:
-    """Replace images by their features, which are so computed only once: many tasks share their items.
+    """Replace images by their features, so that tasks sharing an image compute its features only once.
 
-    Nothing changes for embeddings, and for a method that needs more of an image than its features.
+    Nothing changes for embeddings, and for methods that need more than the features of an image.
     """
     preprocess = build_preprocess(dataset)
     method = run.method.on_features()
@@ -147,7 +147,7 @@ def embed(run: Run, source: ClassSource, preprocess: Preprocess) -> ClassSource:
 def load_method_state(method: nn.Module, checkpoint: Checkpoint, *, method_name: str) -> None:
     """Load the parameters and buffers of a method, the tensors `method.*` of a checkpoint.
 
-    Raises `CheckpointError`, which says what differs, for another method or one of other size.
+    Raises `CheckpointError`, listing the differences, for another method or other shapes.
     """
     saved_name = checkpoint.info.get("method")
     if saved_name != method_name:
@@ -186,7 +186,7 @@ def _load(folder: Path, checkpoint: Which) -> Checkpoint:
 
 
 def _read_settings(saved: Checkpoint, settings: dict[str, Any], folder: Path) -> Config:
-    """Read the settings of a checkpoint; sizes far beyond those of its tensors are refused before memory is taken."""
+    """Read the settings of a checkpoint; refuse sizes far beyond its tensors before allocating memory."""
     given = saved.info.get("config", settings)
     if not isinstance(given, dict):
         raise CheckpointError(f"Expected the run in {folder} to have a table of settings, but got {str(given)[:60]!r}.")
@@ -215,7 +215,6 @@ def _read_rule(info: Mapping[str, Any], folder: Path) -> TaskTemperature | None:
 
 
 def _integers(content: Any) -> Iterator[int]:
-    """Return all integers of nested JSON."""
     if isinstance(content, int):
         yield content
     elif isinstance(content, (dict, list)):
@@ -235,7 +234,7 @@ def _build(config: Config, dataset: Dataset, folder: Path) -> FewShotMethod:
 
 
 def _check_same_items(saved: Checkpoint, method: FewShotMethod, folder: Path, dataset: Dataset, data: str) -> None:
-    """Compare the networks first, for a message about the data instead of tensors."""
+    """Compare the networks first, so the message is about the data instead of tensors."""
     prefix = "method.backbone."
     trained = {name[len(prefix) :]: t.shape for name, t in saved.tensors.items() if name.startswith(prefix)}
     if trained != {name: tensor.shape for name, tensor in method.backbone.state_dict().items()}:

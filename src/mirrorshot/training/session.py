@@ -1,4 +1,4 @@
-"""A training session: `train`, which begins or resumes a run, in one process or one of several."""
+"""Training sessions: `train` begins or resumes a run, in one process or one of several."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ def train(
     progress: Progress | None = None,
     dataset: Dataset | None = None,
 ) -> TrainResult:
-    """Meta-train a method and keep the weights that are best on validation tasks.
+    """Meta-train a method and keep the weights with the best validation result.
 
-    `resume` resumes the run in that folder, exactly as if it had not stopped. Its settings are then those of the run:
-    `config` is None, or differs in `device`, `save_every` and `tensorboard` alone. Without `dataset`, `config.data` is
-    loaded. `progress` is called with episodes done, episodes in all, and a line of text.
+    `resume` continues the run in that folder, exactly as if it had not stopped. `config` is then None, or differs from
+    the run's settings only in `device`, `save_every` and `tensorboard`. Without `dataset`, `config.data` is loaded.
+    `progress` is called with the episodes done, the total, and a line of text.
 
-    Raises `NumericalError` if a loss or gradient is not finite; the state before that step is in `failed.safetensors`.
+    Raises `NumericalError` if a loss or gradient is not finite; `failed.safetensors` has the state before that step.
     """
     if resume or config is None:
         config = _same_settings(config, from_dict(read_config(folder)), folder)
@@ -43,7 +43,7 @@ def train(
                 trainer = Trainer(config, dataset, world, run, progress)
                 return trainer.run()
             except Exception as error:
-                # some settings are refused by the first step only
+                # some invalid settings are only detected by the first step
                 has_begun = trainer is not None and (trainer.best or not isinstance(error, InvalidInputError))
                 if run is not None and not resume and not has_begun:
                     run.discard()
@@ -51,7 +51,6 @@ def train(
 
 
 def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
-    """Return the settings for resuming a run: its own, but for those that may change."""
     if given is None:
         return own
     ours, theirs = given.to_dict(), own.to_dict()
@@ -68,7 +67,7 @@ def _same_settings(given: Config | None, own: Config, folder: Path) -> Config:
 
 @contextlib.contextmanager
 def _open_folder(config: Config, folder: Path, resume: bool, world: World) -> Iterator[RunFolder | None]:
-    """Open the folder of the run, in the first process; the others write nothing."""
+    """Open the folder of the run in the first process; the others write nothing."""
     if not world.is_first:
         yield None
         return
@@ -78,7 +77,7 @@ def _open_folder(config: Config, folder: Path, resume: bool, world: World) -> It
 
 @contextlib.contextmanager
 def _fastest_convolutions(device: torch.device) -> Iterator[None]:
-    """Let cuDNN try its algorithms on the first step and keep the fastest."""
+    """Let cuDNN benchmark its algorithms for convolutions."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = device.type == "cuda"
     try:

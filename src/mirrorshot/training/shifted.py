@@ -1,7 +1,7 @@
-"""The temperature rule of a run: fitted to tasks of validation classes, as they are and under simulated shifts.
+"""Fitting of a run's temperature rule, on validation tasks with and without simulated domain shifts.
 
-Tasks as they are count six times as much as those whose images are changed as another domain would: the rule should be
-right for the domain of the validation classes first, and see from the signs of a task that it is in another one.
+Unshifted tasks have six times the weight of shifted ones: the rule should be accurate in the domain of the validation
+classes first, and detect other domains by the signs of a task.
 """
 
 from typing import NamedTuple
@@ -18,13 +18,13 @@ from mirrorshot.training.stream import NumberedTasks
 from mirrorshot.types import TaskBatch
 
 _AT_ONCE = {"cpu": 10, "cuda": 50}
-_FIRST_TASK = 2**41  # none of those that choose the best weights
+_FIRST_TASK = 2**41  # disjoint from the tasks that select the best weights
 _SEED = 20_011
-_PLAIN_WEIGHT = 6.0  # of a task whose images are not changed
+_PLAIN_WEIGHT = 6.0  # of an unshifted task
 
 
 class Found(NamedTuple):
-    """Predictions of tasks with their labels, weights of the queries, and the signs of `methods.calibrated`."""
+    """Predictions of tasks with labels, weights of the queries, and the signs of `methods.calibrated`."""
 
     log_prob: Float[Tensor, "T M C"]
     y: Int[Tensor, "T M"]
@@ -35,10 +35,10 @@ class Found(NamedTuple):
 def fit_rule(
     method: FewShotMethod, tasks: NumberedTasks, preprocess: Preprocess | None, n_tasks: int
 ) -> TaskTemperature:
-    """Fit the rule to predictions of a method in eval mode for tasks of validation classes; the same ones every time.
+    """Fit the rule to predictions of a method in eval mode on tasks of validation classes, the same every time.
 
-    `preprocess` is that of the tasks; None: items are embeddings, which are not shifted. Otherwise every task is
-    predicted as it is, and shifted.
+    `preprocess` is that of the tasks; every task is then predicted with and without a shift. None: the items are
+    embeddings, which are not shifted.
     """
     found = predict_shifted(method, tasks, None, n_tasks)
     if preprocess is not None:
@@ -50,7 +50,7 @@ def fit_rule(
 
 @torch.no_grad()
 def predict_shifted(method: FewShotMethod, tasks: NumberedTasks, preprocess: Preprocess | None, n_tasks: int) -> Found:
-    """Predict tasks whose images are changed; without `preprocess` they stay as they are."""
+    """Predict tasks with shifted images; without `preprocess`, images are not shifted."""
     size, parts = _AT_ONCE[tasks.device.type], []
     generator = torch.Generator(tasks.device).manual_seed(_SEED)
     for start in range(0, n_tasks, size):
@@ -65,7 +65,7 @@ def predict_shifted(method: FewShotMethod, tasks: NumberedTasks, preprocess: Pre
 
 
 def shift_tasks(tasks: TaskBatch, preprocess: Preprocess, generator: torch.Generator) -> TaskBatch:
-    """Change the images of each task as another domain would, support and query alike."""
+    """Shift the images of each task, support and query alike."""
     x = torch.cat([tasks.support_x, tasks.query_x], 1)
     mean, std = (torch.tensor(values, device=x.device)[:, None, None] for values in (preprocess.mean, preprocess.std))
     strengths = draw_strengths(len(x), generator)

@@ -1,4 +1,4 @@
-"""Training data of a run, a block of steps at a time: drawn on the host, gathered and augmented on the device."""
+"""Training data of a run in blocks of steps, drawn on the host, gathered and augmented on the device."""
 
 import abc
 import copy
@@ -20,19 +20,19 @@ from mirrorshot.types import InvalidInputError, TaskBatch
 
 
 class Block(NamedTuple):
-    """Indices of the items of the steps of a block, and random numbers for them; S steps of G groups of P items."""
+    """Item indices and random numbers of a block: S steps of G groups of P items."""
 
     rows: Int[Tensor, "S G P"]
     draws: Float[Tensor, "S G P r"]
 
 
 class Stream(abc.ABC):
-    """Draws the items of every step, and prepares them on the device.
+    """Stream that draws the items of every step and prepares them on the device.
 
-    The items of a step depend on the seed and its number only, not on the number of processes: each takes its share of
-    the groups. The random numbers of the augmentation depend on the first step of the block, too. Groups are tasks or
-    single items, `groups_per_step` over all processes; `seed` is that of the augmentation. Without `preprocess` items
-    are embeddings.
+    The items of a step depend only on the seed and its number; the processes share its groups. The random numbers of
+    the augmentation also depend on the first step of the block. Groups are tasks or single items, `groups_per_step`
+    over all processes. `seed` is that of the augmentation and, in `ItemStream`, of the order. Without `preprocess`,
+    items are embeddings.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def _rows(self, first_step: int, n_steps: int) -> Int[Tensor, "S G P"]:
-        """Return the indices of the items of some steps."""
+        """Return the item indices of some steps."""
 
     @abc.abstractmethod
     def loss(self, method: FewShotMethod, rows: Int[Tensor, "G P"], draws: Float[Tensor, "G P r"]) -> Float[Tensor, ""]:
-        """Return this process's part of the mean loss of a step; device operations only."""
+        """Return this process's part of the mean loss of a step, with device operations only."""
 
     @property
     def device(self) -> torch.device:
@@ -64,7 +64,7 @@ class Stream(abc.ABC):
         return self.source.items.device
 
     def block(self, first_step: int, n_steps: int) -> Block:
-        """Return the items of some steps, by one copy to the device without waiting for it."""
+        """Return the items of some steps, copied to the device asynchronously."""
         rows = self._rows(first_step, n_steps)
         mine = [part[:, self.share].contiguous() for part in (rows, self._draws(first_step, rows.shape))]
         if self.device.type == "cuda":
@@ -72,11 +72,11 @@ class Stream(abc.ABC):
         return Block(*(part.to(self.device, non_blocking=True) for part in mine))
 
     def compile(self) -> None:
-        """Compile gathering and augmentation; pays on a GPU."""
+        """Compile gathering and augmentation; worthwhile on a GPU."""
         self._prepare = torch.compile(_prepare, dynamic=False)
 
     def items(self, rows: Int[Tensor, "G P"], draws: Float[Tensor, "G P r"]) -> Tensor:
-        """Return the input of the backbone (G, P, ...). Padding indices give arbitrary values."""
+        """Return the input of the backbone (G, P, ...). Padding indices return arbitrary values."""
         flat = rows.flatten().clamp(min=0)
         x: Tensor
         if self.preprocess is None:
@@ -98,10 +98,10 @@ class Stream(abc.ABC):
 
 
 class TaskStream(Stream):
-    """Steps of whole tasks. A group is a task: its support, then its query.
+    """Stream of tasks. A group is a task: its support, then its query.
 
-    With `turn_classes` the images of each class of a task are turned by the same random multiple of 90 degrees, which
-    the last column of `draws` holds: four times as many classes.
+    With `turn_classes` the images of each class of a task are rotated by the same random multiple of 90 degrees, stored
+    in the last column of `draws`. This makes four times as many classes.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class TaskStream(Stream):
         self.turn_classes = turn_classes
 
     def loss(self, method: FewShotMethod, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> Float[Tensor, ""]:
-        """Return the mean loss of the tasks of a step, or this process's part of it."""
+        """Return this process's part of the mean loss of the tasks of a step."""
         return method.loss(*self.assemble(rows, draws)).sum() / self.groups_per_step
 
     def _rows(self, first_step: int, n_steps: int) -> Int[Tensor, "S T P"]:
@@ -128,12 +128,12 @@ class TaskStream(Stream):
         return torch.cat([index.support, index.query], 1).reshape(n_steps, T, -1)
 
     def items(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> Tensor:
-        """Return the input of the backbone, its classes turned."""
+        """Return the input of the backbone, with rotated classes."""
         x = super().items(rows, draws[..., : self._n_draws])
         return turned(x, draws[..., -1]) if self.turn_classes else x
 
     def classes(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> Int[Tensor, "T P"]:
-        """Return the training classes of items; a class that is turned is another one. Padding has class -1."""
+        """Return the training classes of items; each rotation of a class is its own class. Padding has class -1."""
         labels = self.source.labels[rows.clamp(min=0)]
         if self.turn_classes:
             labels = 4 * labels + draws[..., -1].long()
@@ -141,7 +141,7 @@ class TaskStream(Stream):
 
     @property
     def n_classes(self) -> int:
-        """Number of training classes, turned ones included."""
+        """Number of training classes, including rotated ones."""
         return self.source.n_classes * (4 if self.turn_classes else 1)
 
     def _draws(self, first_step: int, shape: torch.Size) -> Float[Tensor, "S T P r"]:
@@ -156,7 +156,7 @@ class TaskStream(Stream):
         return torch.cat([draws, each[..., None]], -1)
 
     def assemble(self, rows: Int[Tensor, "T P"], draws: Float[Tensor, "T P r"]) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-        """Gather and prepare tasks; device operations only."""
+        """Gather and prepare tasks, with device operations only."""
         n, n_way = self.sampler.n_way * self.sampler.n_shot, self.sampler.n_way
         x = self.items(rows, draws)
         if not self.sampler.may_pad:
@@ -166,10 +166,10 @@ class TaskStream(Stream):
 
 
 class NumberedTasks:
-    """Tasks by their numbers, for tuning and validation: the same ones every time.
+    """Tasks by number, for tuning and validation, the same every time.
 
-    With `augment` images are changed at random if `preprocess` does so; those of a task always in the same way.
-    With `turn_classes` they are turned as in `TaskStream`.
+    With `augment` images are augmented if `preprocess` does so, a range of tasks in the same way every time. With
+    `turn_classes` they are rotated as in `TaskStream`.
     """
 
     def __init__(
@@ -197,40 +197,37 @@ class NumberedTasks:
 
     @property
     def n_points(self) -> int:
-        """Items of one task."""
+        """Number of items of a task."""
         sampler = self._stream.sampler
         return sampler.n_way * (sampler.n_shot + sampler.n_query)
 
     def chunks(self, size: int) -> Iterator[Tensor]:
-        """Prepare all items in order, in equally long chunks of at most `size`; the last item fills up the last one."""
+        """Prepare all items in order, in chunks of equal length up to `size`; the last item pads the last chunk."""
         n_chunks = math.ceil(self.n_items / size)
         rows = torch.arange(n_chunks * math.ceil(self.n_items / n_chunks), device=self.device)
         for chunk in rows.clamp(max=self.n_items - 1).chunk(n_chunks):
             yield self._stream.items(chunk[None], torch.empty(1, len(chunk), 0, device=self.device))
 
     def with_items(self, items: Tensor) -> "NumberedTasks":
-        """Return the same tasks with other items in place of theirs, which need no preparation."""
+        """Return the same tasks with other items, which need no preparation."""
         other = copy.copy(self)
         other._stream = copy.copy(self._stream)
         other._stream.source, other._stream.preprocess = self._stream.source._replace(items=items, sizes=None), None
         return other
 
     def tasks(self, numbers: range) -> tuple[TaskBatch, Int[Tensor, "T M"]]:
-        """Return the tasks of these numbers, and apart from them the labels of their queries."""
-        if numbers not in self._drawn:  # every validation needs them again
+        """Return the tasks with these numbers and, separately, the labels of their queries."""
+        if numbers not in self._drawn:  # reused in every validation
             self._drawn[numbers] = self._stream.block(numbers.start, len(numbers))
         block = self._drawn[numbers]
         return self._stream.assemble(block.rows[:, 0], block.draws[:, 0])
 
 
 class ItemStream(Stream):
-    """Steps of single items of all training classes, for pre-training, in a new random order every epoch.
-
-    A group is one item.
-    """
+    """Stream of single items of all training classes, for pre-training, shuffled every epoch; groups have one item."""
 
     def loss(self, method: FewShotMethod, rows: Int[Tensor, "B 1"], draws: Float[Tensor, "B 1 r"]) -> Float[Tensor, ""]:
-        """Return the mean loss of the items of a step, or this process's part of it."""
+        """Return this process's part of the mean loss of the items of a step."""
         assert isinstance(method, PretrainedMethod)
         x, y = self.items(rows, draws)[:, 0], self.source.labels[rows[:, 0]]
         return method.classification_loss(x, y).sum() / self.groups_per_step
@@ -245,7 +242,7 @@ class ItemStream(Stream):
 
 
 def turned(x: Float[Tensor, "T P c s s"], quarters: Float[Tensor, "T P"]) -> Float[Tensor, "T P c s s"]:
-    """Turn each image by so many quarters; device operations only.
+    """Rotate each image by a number of quarter turns, with device operations only.
 
     Example:
         >>> turned(torch.tensor([[[[[1.0, 2.0], [3.0, 4.0]]]]]), torch.ones(1, 1)).flatten().tolist()
@@ -259,5 +256,4 @@ def turned(x: Float[Tensor, "T P c s s"], quarters: Float[Tensor, "T P"]) -> Flo
 def _prepare(
     preprocess: Preprocess, items: Tensor, sizes: Tensor | None, rows: Int[Tensor, " n"], draws: Tensor | None
 ) -> Float[Tensor, "n c s s"]:
-    """Gather images and prepare them."""
     return preprocess(items[rows], None if sizes is None else sizes[rows], draws)

@@ -1,4 +1,4 @@
-"""The training loop of a run: blocks of steps, a validation after each, checkpoints, exact resumption."""
+"""Training loop of a run: blocks of steps with a validation after each, checkpoints, exact resumption."""
 
 import math
 import time
@@ -23,22 +23,22 @@ from mirrorshot.training.validation import Score, Validator
 from mirrorshot.training.world import World
 from mirrorshot.types import InvalidInputError, NumericalError
 
-_WORTH_COMPILING = 64  # pixels of a side: below, validation is too quick to win back the time of compiling
+_WORTH_COMPILING = 64  # side in pixels: for smaller images, compiling takes more time than it saves in validations
 _TELL_EVERY = 1.0  # seconds between reports of progress within a block
-_FINAL_TUNING = 4  # times as many tasks as before a validation
+_FINAL_TUNING = 4  # number of tuning tasks after training, relative to that before a validation
 
 
 class TrainResult(NamedTuple):
-    """Result of a finished run; times are those of this session, without loading of data and recording of graphs."""
+    """Result of a finished run. Times are those of this session, without loading of the data."""
 
-    best: dict[str, Any]  # record of the best validation
-    n_episodes: int  # in all, earlier sessions included
+    best: dict[str, Any]  # log record of the best validation
+    n_episodes: int  # including earlier sessions
     seconds: float
-    episodes_per_second: float  # validations included
+    episodes_per_second: float  # including validations
 
 
 class Trainer:
-    """A run in progress. `train` makes one."""
+    """A run in progress, created by `train`."""
 
     def __init__(
         self, config: Config, dataset: Dataset, world: World, run: RunFolder | None, progress: Progress | None
@@ -52,7 +52,7 @@ class Trainer:
         source = dataset.train.to(world.device)
         sampler = build.training_sampler(config, source)
         self.stream = build.build_stream(config, dataset, sampler, rank=world.rank, world_size=world.size)
-        # augmented as in training: a temperature tuned on images that the network has memorised is overconfident
+        # augmented as in training: a temperature tuned on memorised images is overconfident
         numbered = partial(
             NumberedTasks, preprocess=self.stream.preprocess, augment=True, turn_classes=config.turn_classes
         )
@@ -66,7 +66,7 @@ class Trainer:
             method.accelerate()
             self.stream.compile()
             if dataset.image_size >= _WORTH_COMPILING:
-                self.validator.method.accelerate()  # for batches of one size
+                self.validator.method.accelerate()  # compiled for one batch size
         self.learner = Learner(method.train(), config, self.stream, world_size=world.size)
         self.step = 0
         self.best: dict[str, Any] = {}
@@ -82,13 +82,13 @@ class Trainer:
         self._restore()
         first_step, started, saved = self.step, time.perf_counter(), time.perf_counter()
         block = self._next_block()
-        is_finished = block is None  # and was tuned and saved by an earlier session
+        is_finished = block is None  # an earlier session has tuned and saved it
         while block is not None:
             before = self.learner.snapshot()
             stats, following = self._take(block, before)
             if self.validator.method.is_tuned:
                 self._check(stats, block, before)  # tuning needs finite weights
-            # behind the block, so that a GPU need not wait for the host between training and validation
+            # enqueued right after the block, so a GPU does not idle between training and validation
             sums = self._weigh()
             self._check(stats, block, before)
             self.step += len(block.rows)
@@ -105,13 +105,13 @@ class Trainer:
         return TrainResult(self.best, self.step * self.config.tasks_per_step, seconds, done / seconds)
 
     def _next_block(self, ahead: int = 0) -> Block | None:
-        """Return the tasks until the next validation; None at the end."""
+        """Return the steps until the next validation; None at the end."""
         first = self.step + ahead
         n_steps = min(self.config.steps_per_validation, self.config.n_steps - first)
         return self.stream.block(first, n_steps) if n_steps > 0 else None
 
     def _take(self, block: Block, before: dict[str, Tensor]) -> tuple[BlockStats, Block | None]:
-        """Run a block; while a GPU is busy with it, the host draws the next one."""
+        """Run a block; the host draws the next one while a GPU computes."""
         try:
             stats = self.learner.run(block, self.step, self._tick_if_due)
         except NotFiniteError as error:
@@ -119,7 +119,7 @@ class Trainer:
         return stats, self._next_block(len(block.rows))
 
     def _check(self, stats: BlockStats, block: Block, before: dict[str, Tensor]) -> None:
-        """Stop if a step of the block was not finite: restore its start and find the step."""
+        """Raise if a step of the block was not finite: restore the state before the block and find the step."""
         bad = int(stats.first_bad)
         if bad >= 0:
             self.learner.restore(before)
@@ -128,9 +128,9 @@ class Trainer:
             self._fail(block, before, bad if found < 0 else found, f"a value that is not finite{repeated}")
 
     def _fail(self, block: Block, before: dict[str, Tensor], place: int, detail: str) -> NoReturn:
-        """Save the state before a step of the block, and raise an error that names it."""
+        """Save the state before a step of the block, and raise an error that names the step."""
         step, T = self.step + place, self.config.tasks_per_step
-        self.learner.restore(before)  # the step has moved the statistics of its normalisation
+        self.learner.restore(before)  # the failed step has changed statistics of the normalisation
         if place > 0:
             self.learner.run(Block(block.rows[:place], block.draws[:place]), self.step)
         if self.folder is not None:
@@ -144,7 +144,7 @@ class Trainer:
 
     @torch.no_grad()
     def _weigh(self) -> Tensor:
-        """Tune the present weights, and predict the validation tasks with them."""
+        """Tune the current weights, and predict the validation tasks with them."""
         self.world.mean_(b for b in self.learner.method.buffers() if b.is_floating_point())
         self.validator.tune(self.learner.weights(), self.config.n_tune_tasks)
         for name, buffer in self.learner.method.named_buffers():
@@ -152,7 +152,6 @@ class Trainer:
         return self.validator.weigh(self.config.n_validation_tasks)
 
     def _record(self, stats: BlockStats, score: Score, seconds: float, steps: int) -> None:
-        """Log the scores of the present weights, and keep these if they are the best."""
         n_episodes = self.step * self.config.tasks_per_step
         record: dict[str, Any] = {
             "step": self.step,
@@ -184,7 +183,6 @@ class Trainer:
         self._tick(0)
 
     def _tick(self, n_steps: int) -> None:
-        """Report progress: so many steps after the last validation."""
         T = self.config.tasks_per_step
         self._told = time.perf_counter()
         self.progress((self.step + n_steps) * T, self.config.n_steps * T, self._label)
@@ -194,7 +192,7 @@ class Trainer:
             self._tick(n_steps)
 
     def _save(self) -> None:
-        """Write the best weights, then the whole state, which has them too: one file is enough to resume a run."""
+        """Write the best weights, then the whole state including them, so one file is enough to resume a run."""
         if self.folder is None:
             return
         info = {"method": self.config.method, "config": self.config.to_dict()}
@@ -205,7 +203,7 @@ class Trainer:
         self.folder.save("last", state, {**info, "step": self.step, "best": self.best, "data": self._data})
 
     def _restore(self) -> None:
-        """Continue from the last checkpoint, if there is one; all processes from the same state."""
+        """Resume from the last checkpoint, if there is one, with the same state in all processes."""
         tensors, weights = self.learner.tensors(), self.validator.weights()
         if self.folder is not None and self.folder.has("last"):
             last = self.folder.load("last")
@@ -224,7 +222,7 @@ class Trainer:
         self.best_weights = weights if self.best else {}
 
     def _finish(self) -> None:
-        """Tune the best weights once more, on more tasks, fit their temperature rule, and write everything."""
+        """Tune the best weights again on more tasks, fit their temperature rule, and save everything."""
         if self.best_weights:
             n_tasks = _FINAL_TUNING * self.config.n_tune_tasks
             self.validator.tune(self.best_weights, n_tasks, self._final_tuning)
@@ -236,7 +234,7 @@ class Trainer:
 
 
 def _rank(record: dict[str, Any]) -> tuple[float, float]:
-    """Return a key that is larger for better validations; an NLL that is not finite is the worst one."""
+    """Return a sort key, larger for better validations; an NLL that is not finite ranks last."""
     return record["val_accuracy"], -math.inf if record["val_nll"] is None else -record["val_nll"]
 
 

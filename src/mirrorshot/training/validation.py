@@ -16,7 +16,7 @@ from mirrorshot.types import NumericalError
 _TASKS_AT_ONCE = {"cpu": 10, "cuda": 50}
 _TASKS_OF_FEATURES = {"cpu": 50, "cuda": 200}
 _ITEMS_AT_ONCE = {"cpu": 256, "cuda": 1024}
-_FIRST_TUNING_TASK = 2**40  # far beyond the tasks of training: others of the same classes
+_FIRST_TUNING_TASK = 2**40  # beyond the numbers of training tasks: other tasks of the same classes
 
 
 class Score(NamedTuple):
@@ -27,9 +27,9 @@ class Score(NamedTuple):
 
 
 class Validator:
-    """Evaluates weights in `method`, a copy in eval mode of the method in training.
+    """Evaluation of weights in `method`, an eval-mode copy of the method in training.
 
-    `tuning` are tasks of training classes, for `tune`; the processes of `world` share those of validation.
+    `tuning` are tasks of training classes, for `tune`; the processes of `world` share the validation tasks.
     """
 
     def __init__(self, method: FewShotMethod, tuning: NumberedTasks, validation: NumberedTasks, world: World) -> None:
@@ -44,11 +44,8 @@ class Validator:
 
     @torch.no_grad()
     def tune(self, weights: Mapping[str, Tensor], n_tasks: int, final: NumberedTasks | None = None) -> None:
-        """Load weights, and let the method tune itself on training tasks; the same tasks every time.
-
-        At the end of a run `final` are those tasks.
-        """
-        if final is not None:  # another number of tasks would be compiled for anew
+        """Load weights, and tune the method on training tasks, the same every time; on `final` at the end of a run."""
+        if final is not None:  # uncompiled: another number of tasks would cause a recompilation
             self.method = self._plain
         self.method.load_state_dict(weights)
         if self.method.is_tuned and self._world.is_first:
@@ -58,7 +55,7 @@ class Validator:
 
     @torch.no_grad()
     def weigh(self, n_tasks: int) -> Float[Tensor, "4"]:
-        """Sum right answers, NLL, NaN and queries of this process's tasks; on a GPU they are only enqueued."""
+        """Sum correct answers, NLL, NaN predictions and queries of this process's tasks; on a GPU only enqueued."""
         sums = torch.zeros(4, dtype=torch.float64, device=self._world.device)
         method, source, size = self._prepared(n_tasks)
         numbers = self._world.part_of(n_tasks)
@@ -74,9 +71,9 @@ class Validator:
         return sums
 
     def read(self, sums: Float[Tensor, "4"]) -> Score:
-        """Return the score from the sums of all processes.
+        """Return the score from the sums of all processes; a probability of zero gives an infinite NLL.
 
-        Raises `NumericalError` if a prediction is NaN. With a probability of zero the NLL is infinity.
+        Raises `NumericalError` if a prediction is NaN.
         """
         right, lost, n_nan, n = self._world.sum_(sums).tolist()
         if n_nan:
@@ -87,7 +84,7 @@ class Validator:
         return Score(right / n, lost / n)
 
     def _prepared(self, n_tasks: int) -> tuple[FewShotMethod, NumberedTasks, int]:
-        """Return method, tasks, and size of a batch: on features, if computing all of them once is less work."""
+        """Return method, tasks and batch size; on features if it is less work to compute all of them once."""
         kind = self._world.device.type
         if self._head is None or self._validation.n_items > n_tasks * self._validation.n_points:
             return self.method, self._validation, _TASKS_AT_ONCE[kind]
@@ -98,7 +95,7 @@ class Validator:
         return self._head, self._validation.with_items(features), _TASKS_OF_FEATURES[kind]
 
     def describe(self) -> dict[str, float]:
-        """Return the scalars that are stored as logarithms, such as parameters of a kernel and a temperature."""
+        """Return the scalars stored as logarithms, such as kernel parameters and a temperature."""
         scalars = [*self.method.named_parameters(), *self.method.named_buffers()]
         return {
             name.rpartition(".")[2].removeprefix("log_"): float(t.exp())

@@ -1,4 +1,4 @@
-"""The processes of a run: one, or several under `torchrun` that share the tasks of every step."""
+"""Processes of a run: one, or several under `torchrun` that share the tasks of every step."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ class World(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes files."""
+        """Whether this process writes the files."""
         return self.rank == 0
 
     def mean_(self, tensors: Iterable[Tensor]) -> None:
@@ -44,13 +44,13 @@ class World(NamedTuple):
         return tensor
 
     def share_(self, tensors: Iterable[Tensor]) -> None:
-        """Give every process the tensors of the first, in place."""
+        """Copy tensors from the first process to all others, in place."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
     def share_value(self, value: T) -> T:
-        """Return the value of the first process, in every process."""
+        """Return the value of the first process in every process."""
         values = [value]
         if self.size > 1:
             dist.broadcast_object_list(values, 0, device=self.device)
@@ -63,9 +63,9 @@ class World(NamedTuple):
 
 @contextmanager
 def join_world(device: str) -> Iterator[World]:
-    """Join the processes that `torchrun` started, each with a GPU of its own, or make a world of one process.
+    """Join the processes started by `torchrun`, each with its own GPU, or make a world of one process.
 
-    `device` is as of `choose_device`.
+    `device` is as in `choose_device`.
     """
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     chosen = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")) if size > 1 else None)

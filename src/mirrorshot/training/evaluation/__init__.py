@@ -1,4 +1,4 @@
-"""Evaluation of trained methods: the paper's protocol, with calibration, and comparisons in pairs."""
+"""Evaluation of trained methods by the paper's protocol, with calibration and paired comparisons."""
 
 from mirrorshot.data.decoding import Progress
 from mirrorshot.training.evaluation.calibration import Calibration, calibration_of

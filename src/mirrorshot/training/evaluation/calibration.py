@@ -1,4 +1,4 @@
-"""Calibration of predictions over the queries of all tasks, with intervals over tasks."""
+"""Calibration of predictions over the queries of all tasks, with confidence intervals over tasks."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from mirrorshot.training.evaluation.predictions import Predictions
 
 N_RESAMPLES = 1000
 MIN_COUNT = 100
-"""Predictions that a bin needs to count in `mce_full_bins`."""
+"""Minimum number of predictions of a bin in `mce_full_bins`."""
 
 _BOOTSTRAPPED = ("accuracy", "nll", "brier", "ece", "mce", "debiased_ece")
 _MAIN = ("nll", "brier", "ece", "mce")
@@ -30,7 +30,7 @@ _SCORES = (
     "mce_full_bins",
 )
 _BIN_SUMS = ("counts", "confidence_sum", "correct_sum")
-_SEED = 20240721  # of the resamples
+_SEED = 20240721  # of the bootstrap
 _N_COVERAGES = 100
 
 
@@ -42,10 +42,10 @@ class Calibration(NamedTuple):
         brier: Brier score, 0 to 2.
         ece, mce: expected and maximum calibration error.
         bins: the 15 confidence bins, for a reliability diagram.
-        scores: accuracy; ECE with bins of equal mass, class by class, and less its bias; MCE of bins with at least
-            `MIN_COUNT` predictions (`mce_full_bins`, NaN without any); AURC and AUROC of correctness.
-        intervals: 95 % intervals by the bootstrap over tasks, by name of the metric.
-        bin_intervals: those of the accuracy in each bin, lower ends and upper ends; (2, B).
+        scores: accuracy; adaptive (equal-mass), classwise and debiased ECE; MCE of bins with at least `MIN_COUNT`
+            predictions (`mce_full_bins`, NaN without any); AURC, excess AURC and AUROC of correctness.
+        intervals: 95 % bootstrap intervals over tasks, by name of the metric.
+        bin_intervals: bootstrap intervals of the accuracy of each bin, lower and upper ends; (2, B).
         risk: error rate of the most confident 1, 2, .. 100 % of the predictions; (100,).
     """
 
@@ -60,7 +60,7 @@ class Calibration(NamedTuple):
     risk: Float[Tensor, " n"] | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return all fields for JSON; None for a number that is not finite."""
+        """Return all fields for JSON; numbers that are not finite become None."""
         ends = self.bin_intervals
         return {
             **{name: finite(getattr(self, name)) for name in _MAIN},
@@ -73,7 +73,7 @@ class Calibration(NamedTuple):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Calibration":
-        """Invert `record`. A number that was not finite is infinity if it is the NLL, else NaN."""
+        """Invert `record`. None becomes infinity for the NLL and ends of `intervals`, otherwise NaN."""
         main = {name: _or(record[name], math.inf if name == "nll" else math.nan) for name in _MAIN}
         scores = {name: _or(record[name], math.nan) for name in _SCORES if name in record}
         ends, risk = record.get("bin_intervals_95"), record.get("risk_at_coverage")
@@ -92,13 +92,13 @@ class Calibration(NamedTuple):
 
 
 def calibration_of(predictions: Predictions) -> Calibration:
-    """Compute all metrics of predictions, and their intervals by the bootstrap with a fixed seed.
+    """Compute all metrics of predictions, with bootstrap intervals from a fixed seed.
 
-    Design note: each task is reduced to its sums once, and the resamples are a product of matrices, so 3,000 tasks with
-    75 queries take about a second.
+    Design note: each task is reduced to its sums once, and resampling is a matrix product, so 3,000 tasks with 75
+    queries take about a second.
     """
     prob, y, weight = predictions.log_prob.exp(), predictions.y, (predictions.weight > 0).double()
-    # from the logarithms: the exponential of -800 is zero
+    # from log-probabilities, because exp(-800) is zero
     nll = -predictions.log_prob.gather(-1, y[..., None])[..., 0]
     nll = torch.where(weight > 0, nll, 0.0).sum(-1)
     statistics = metrics.task_statistics(prob, y, weight=weight)._replace(nll=nll)
@@ -126,7 +126,7 @@ def calibration_of(predictions: Predictions) -> Calibration:
 
 
 def stored_bins(sums: Mapping[str, Sequence[float]]) -> CalibrationBins:
-    """Return the bins of equal width whose sums a record has."""
+    """Return the bins of equal width from the sums of a record."""
     stored = [torch.tensor(sums[name], dtype=torch.float64) for name in _BIN_SUMS]
     n_bins = len(stored[0])
     return CalibrationBins(torch.arange(n_bins + 1, dtype=torch.float64) / n_bins, *stored)

@@ -1,4 +1,4 @@
-"""Predictions and latents of a method for numbered tasks, and the passes of an evaluation over all tasks of a seed."""
+"""Predictions and latents of a method for numbered tasks, in batches and in passes over all tasks of a seed."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -15,13 +15,13 @@ from mirrorshot.methods.base import FewShotMethod
 from mirrorshot.types import InvalidInputError, NumericalError, TaskBatch
 
 Prepare = Callable[[Tensor], Tensor]
-"""From gathered items (n, *item), for instance images as bytes, to the input of the backbone, on its device."""
+"""Map from items (n, *item), for instance images as bytes, to the input of the backbone, on its device."""
 
 _Part = TypeVar("_Part")
 
 
 class Predictions(NamedTuple):
-    """Log-probabilities, `-inf` for classes that a task does not have, labels and weights of tasks; on the CPU."""
+    """Log-probabilities (`-inf` for missing classes), labels and weights of tasks, on the CPU."""
 
     log_prob: Float[Tensor, "T M C"]
     y: Int[Tensor, "T M"]
@@ -29,7 +29,7 @@ class Predictions(NamedTuple):
 
 
 class Latents(NamedTuple):
-    """Gaussian latents of the queries of tasks, on the device of the method; mean `-inf` for padded classes."""
+    """Gaussian latents of the queries of tasks, on the device of the method; mean `-inf` for missing classes."""
 
     mean: Float[Tensor, "T M C"]
     var: Float[Tensor, "T M C"]
@@ -47,9 +47,9 @@ def predict_tasks(
     batch_size: int,
     progress: Progress | None = None,
 ) -> Predictions:
-    """Predict the queries of the tasks of these numbers, in eval mode and without gradients.
+    """Predict the queries of the tasks with these numbers, in eval mode and without gradients.
 
-    `progress` is called after each batch of `batch_size` tasks. `evaluate` has an example.
+    `progress` is called after each batch of `batch_size` tasks. See `evaluate` for an example.
     """
     parts = []
     with _eval_mode(method), torch.no_grad():
@@ -69,7 +69,7 @@ def predict_tasks(
 def predict_latents(
     method: FewShotMethod, sampler: EpisodeSampler, numbers: Sequence[int], **options: Any
 ) -> Latents | None:
-    """Compute the latents of some tasks, with the arguments of `predict_tasks`; None for methods without latents."""
+    """Compute the latents of tasks, with the arguments of `predict_tasks`; None for methods without latents."""
     parts = []
     with _eval_mode(method), torch.no_grad():
         for tasks, _ in _batches(method, sampler, numbers, **options):
@@ -82,14 +82,14 @@ def predict_latents(
 
 
 def joined(parts: Sequence[_Tensors]) -> _Tensors:
-    """Put predictions, or latents, of several batches of tasks together."""
+    """Concatenate predictions, or latents, of several batches of tasks."""
     return type(parts[0])(*map(torch.cat, zip(*parts, strict=True)))
 
 
 class Passes:
-    """Passes of one method over tasks of `sizes` n_way, n_shot and n_query, with one progress for all passes.
+    """Passes of one method over tasks of `sizes` n_way, n_shot and n_query, with a common progress report.
 
-    `total` is the size of all passes together.
+    `total` is the number of tasks of all passes, plus the grid if two temperatures are searched.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Passes:
         return predict(self.method, sampler, range(n_tasks), **options)
 
     def progress(self, label: str, size: int) -> Progress | None:
-        """Return the progress of the next pass."""
+        """Return the progress callback of the next pass."""
         if self._report is None:
             return None
         report, before, total = self._report, self._done, self._total
@@ -143,7 +143,6 @@ def _batches(
     batch_size: int,
     prepare: Prepare,
 ) -> Iterator[tuple[TaskBatch, Int[Tensor, "T M"]]]:
-    """Yield the tasks a batch at a time, and report progress after each."""
     if batch_size < 1 or len(numbers) == 0:
         raise InvalidInputError(
             f"Expected `batch_size` and the number of tasks to be at least 1, but got {batch_size} and {len(numbers)}."
@@ -157,7 +156,7 @@ def _batches(
 
 @contextmanager
 def _eval_mode(method: nn.Module) -> Iterator[None]:
-    """Put the method and all its parts in eval mode, and each back in its own mode afterwards."""
+    """Switch all modules to eval mode, and restore the mode of each afterwards."""
     modes = [(module, module.training) for module in method.modules()]
     method.eval()
     try:
@@ -175,7 +174,7 @@ def _draw_batch(
     tasks = tasks if tensor is None else tasks.to(tensor.device)
     support_x = _prepare_items(tasks.support_x, tasks.support_weight, prepare)
     tasks = tasks._replace(support_x=support_x, query_x=_prepare_items(tasks.query_x, tasks.query_weight, prepare))
-    method.seed(int(numbers[0]))  # random numbers of a stochastic method depend on the batch only
+    method.seed(int(numbers[0]))  # random numbers depend on the batch only
     return tasks, y
 
 
@@ -188,6 +187,6 @@ def _prepare_items(
             f"Expected `prepare` to return {x.shape[0] * x.shape[1]} items, as many as it got, but got {len(flat)}."
         )
     prepared = flat.reshape(*x.shape[:2], *flat.shape[1:])
-    if bool((weight == 0).any()):  # padding is zeros, before and after
+    if bool((weight == 0).any()):  # padding stays zero
         prepared = prepared * (weight > 0).view(*weight.shape, *[1] * (prepared.ndim - 2))
     return prepared

@@ -35,12 +35,12 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a method on the episodes of several seeds.
 
-    The same data, seeds and sizes give the same episodes to every method: `n_tasks` for each seed. Calibration is that
-    of the queries of all tasks, as they are and, with `validation` classes, at one temperature fitted by NLL to
-    `n_validation_tasks` of these, drawn with the first seed. `two_temperatures` also calibrates as the paper's released
-    code does, with a likelihood temperature and a second one, chosen by the ECE and by the MCE of the validation tasks
-    (`mirrorshot.metrics.two_temperatures`). `batch_size` is tasks at a time; the random numbers of a stochastic
-    method belong to a batch.
+    The same data, seeds and sizes give the same episodes to every method, `n_tasks` per seed. Calibration is computed
+    over the queries of all tasks, without a temperature and, with `validation` classes, at one temperature fitted by
+    NLL to `n_validation_tasks` tasks of these, drawn with the first seed. `two_temperatures` also calibrates as the
+    paper's released code: a likelihood temperature and a second one, chosen by the ECE and by the MCE of the validation
+    tasks (`mirrorshot.metrics.two_temperatures`). `batch_size` is the number of tasks per batch; it affects the random
+    numbers of stochastic methods.
 
     Raises `NumericalError` if a prediction is NaN, `DataError` if the data have too few classes or items.
 
@@ -114,13 +114,12 @@ def _summary(protocol: Protocol, passes: Sequence[Predictions], temperature: flo
 
 
 def _at_temperature(predictions: Predictions, temperature: float) -> Predictions:
-    real = (predictions.weight > 0)[..., None]  # padding may be anything, and must not become NaN
+    real = (predictions.weight > 0)[..., None]  # padding is arbitrary and must not become NaN
     safe = torch.where(real, predictions.log_prob, 0.0)
     return predictions._replace(log_prob=apply_temperature(safe, temperature))
 
 
 def _task_mean(predictions: Predictions, values: Float[Tensor, "T M"]) -> Float[Tensor, " T"]:
-    """Return the mean over the queries of each task, without padding."""
     real = predictions.weight > 0
     return torch.where(real, values, 0.0).sum(-1) / real.sum(-1)
 

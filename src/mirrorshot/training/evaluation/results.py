@@ -1,4 +1,4 @@
-"""Results of an evaluation, its protocol, and the paired comparison of two."""
+"""Results and settings of an evaluation, and the paired comparison of two evaluations."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from mirrorshot.training.evaluation.calibration import Calibration, finite
 from mirrorshot.training.evaluation.temperatures import Tempered
 from mirrorshot.types import InvalidInputError
 
-Z_95 = 1.96  # as the references round it
+Z_95 = 1.96  # rounded as in the references
 
 
 class Protocol(NamedTuple):
@@ -27,7 +27,7 @@ class Protocol(NamedTuple):
     n_test_items: int
     n_validation_tasks: int  # 0 without a temperature
     n_validation_classes: int
-    episodes: str  # fingerprint of the labels that they are drawn from
+    episodes: str  # fingerprint of the labels of the test data
 
 
 class Evaluation(NamedTuple):
@@ -36,13 +36,13 @@ class Evaluation(NamedTuple):
     Attributes:
         protocol: settings of the evaluation.
         accuracy: mean over the seeds of their mean accuracies.
-        accuracy_sd: population standard deviation of these means, the spread of the paper's tables: the noise of
-            drawing tasks, without that of training.
+        accuracy_sd: population standard deviation of these means, as in the paper's tables: noise of drawing tasks,
+            without that of training.
         accuracy_interval: half-width of the 95 % interval over all tasks.
-        raw: calibration of the predictions as they are.
+        raw: calibration without a temperature.
         temperature: fitted on validation tasks; None without them.
         calibrated: calibration at that temperature; None without it.
-        task_accuracy, task_nll: of each task, to compare methods in pairs; (S, T).
+        task_accuracy, task_nll: values of each task, for paired comparisons; (S, T).
         tempered: calibration at the paper's two temperatures, and at a likelihood temperature by NLL; empty without
             `two_temperatures`.
     """
@@ -59,7 +59,7 @@ class Evaluation(NamedTuple):
     tempered: tuple[Tempered, ...] = ()
 
     def record(self, *, with_tasks: bool = False) -> dict[str, Any]:
-        """Return all numbers and settings, ready for JSON; `with_tasks` also accuracy and NLL of each task."""
+        """Return all results and settings, ready for JSON; `with_tasks` adds accuracy and NLL of each task."""
         record = {
             "protocol": {**self.protocol._asdict(), "seeds": list(self.protocol.seeds)},
             "accuracy": self.accuracy,
@@ -107,7 +107,7 @@ class Evaluation(NamedTuple):
 class PairedDifference(NamedTuple):
     """Mean difference of two methods on the same tasks, with the half-width `interval` of its 95 % interval.
 
-    The difference is clear where `abs(mean) > interval`.
+    The difference is significant if `abs(mean) > interval`.
     """
 
     mean: float
@@ -118,7 +118,7 @@ class PairedDifference(NamedTuple):
 def paired_difference(
     a: Evaluation, b: Evaluation, metric: Literal["accuracy", "nll"] = "accuracy"
 ) -> PairedDifference:
-    """Return the mean of `a - b` over the tasks. They are the same for both, so their difficulty cancels.
+    """Return the mean of `a - b` over tasks. Both have the same tasks, so their difficulty cancels.
 
     Raises `InvalidInputError` if the evaluations differ in protocol or episodes.
     """
@@ -135,12 +135,12 @@ def paired_difference(
 
 
 def interval_95(values: Float[Tensor, "..."]) -> float:
-    """Return the half-width of the 95 % interval of a mean: 1.96 sd / sqrt(n), with the population's sd."""
+    """Return the half-width of the 95 % interval of a mean: 1.96 sd / sqrt(n), with the population sd."""
     return Z_95 * float(values.double().std(correction=0)) / math.sqrt(values.numel())
 
 
 def differences(a: Protocol, b: Protocol) -> list[str]:
-    """Return the differences in settings of the episodes. Temperatures do not change accuracy and NLL of tasks."""
+    """Return the settings of the episodes that differ. Temperatures do not affect accuracy and NLL of tasks."""
     names = ("n_way", "n_shot", "n_query", "n_tasks", "seeds", "n_test_classes", "n_test_items", "episodes")
     return [f"{n} = {getattr(a, n)} and {getattr(b, n)}" for n in names if getattr(a, n) != getattr(b, n)]
 

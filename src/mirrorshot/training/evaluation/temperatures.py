@@ -1,8 +1,7 @@
-"""Temperatures inside the likelihood: predictions of Gaussian latents f as `E[softmax(f / T)]`.
+"""Temperatures inside the likelihood: predictions `E[softmax(f / T)]` of Gaussian latents f.
 
-Design note: the search tries 260 likelihood temperatures on 45,000 queries. There the expectation is a mean over 128
-Sobol points, the same for all queries and temperatures, a hundred times faster than the quadrature; the paper samples
-too. Reported metrics at the temperatures found come from the quadrature.
+Design note: the search tries 260 likelihood temperatures on 45,000 queries, with means over 128 Sobol points, the same
+for all queries and temperatures. They are a hundred times faster than the quadrature, which gives the reported metrics.
 """
 
 from collections.abc import Callable
@@ -21,13 +20,13 @@ from mirrorshot.training.evaluation.predictions import Latents, Predictions
 
 _N_DRAWS = 128
 _N_POINTS = {"cpu": 1_000, "cuda": 100_000}  # queries at a time
-_MAX_NLL_QUERIES = 6_000  # that the likelihood temperature by NLL is fitted on, evenly spread
+_MAX_NLL_QUERIES = 6_000  # approximate limit for fitting by NLL; tasks are selected at equal distances
 
 
 class Tempered(NamedTuple):
     """Calibration of the test tasks at temperatures of the paper's kind.
 
-    `rule` is how they were chosen on the validation tasks: "nll" (T1 alone), "ece" or "mce" (both).
+    `rule` is the criterion of their choice on validation tasks: "nll" (T1 alone), "ece" or "mce" (both).
     """
 
     rule: str
@@ -37,14 +36,14 @@ class Tempered(NamedTuple):
 
 
 def latent_log_prob(latents: Latents, temperature: float) -> Float[Tensor, "T M C"]:
-    """Return the logarithm of `E[softmax(f / temperature)]`, by quadrature; on the CPU, in float64."""
+    """Return `log E[softmax(f / temperature)]` by quadrature, on the CPU in float64."""
     mask = latents.mean > -torch.inf
     mean = latents.mean.masked_fill(~mask, 0.0) / temperature
     return log_predictive(mean, latents.var / temperature**2, mask).cpu().double()
 
 
 def sampled_log_prob(latents: Latents) -> Callable[[float], Float[Tensor, "T M C"]]:
-    """Return that logarithm by quasi-random draws, as a function of the temperature; on the device of the latents."""
+    """Return `log E[softmax(f / T)]` by quasi-random draws, as a function of T; on the device of the latents."""
     shape, C = latents.mean.shape, latents.mean.shape[-1]
     mean, std = latents.mean.reshape(-1, C).T.contiguous(), latents.var.sqrt().reshape(-1, C).T.contiguous()
     uniform = torch.quasirandom.SobolEngine(C, scramble=True, seed=0).draw(_N_DRAWS)
@@ -55,7 +54,7 @@ def sampled_log_prob(latents: Latents) -> Callable[[float], Float[Tensor, "T M C
         parts = []
         for m, s in zip(mean.split(size, 1), std.split(size, 1), strict=True):
             f = torch.addcmul(m[:, None], s[:, None], draws).div_(temperature)
-            f.sub_(f.amax(0)).clamp_(min=-80.0).exp_()  # without subnormal numbers, which are slow
+            f.sub_(f.amax(0)).clamp_(min=-80.0).exp_()  # avoids subnormal numbers, which are slow
             f.div_(f.sum(0))
             parts.append(f.mean(1).clamp_(min=tiny).log_().masked_fill(m == -torch.inf, -torch.inf))
         return torch.cat(parts, 1).T.reshape(shape)
@@ -78,13 +77,13 @@ def fit_likelihood_temperature(latents: Latents, predictions: Predictions) -> fl
 def fit_two_temperatures(
     latents: Latents | None, predictions: Predictions, progress: Callable[[int, int], None] | None = None
 ) -> TwoTemperatures:
-    """Fit the paper's pairs on validation tasks; without latents T1 is 1 and the grid has T2 alone."""
+    """Fit the paper's pairs on validation tasks; without latents only T2 is searched, and T1 is 1."""
     if latents is None:
         return metrics.search_two_temperatures(
             lambda _: predictions.log_prob, predictions.y, likelihood=(1.0,), weight=predictions.weight
         )
     y, weight = predictions.y.to(latents.mean.device), predictions.weight.to(latents.mean.device)
-    with threads(1):  # many small steps: threads would mostly wait for each other
+    with threads(1):  # many small steps: threads would mostly wait
         return metrics.search_two_temperatures(
             sampled_log_prob(latents), y, likelihood=PAPER_GRID, weight=weight, progress=progress
         )
