@@ -163,5 +163,5 @@ def check_docstrings_are_understood(site):
     html = (site / "api" / "classifier.html").read_text()
     assert "<blockquote>" not in html
     words = re.sub(r"\W+", " ", re.sub(r"<[^>]+>", " ", html))
-    for item in ("outputscale_ float what was chosen", "temperature_ float what was chosen", "elbo_ lower bound"):
+    for item in ("outputscale_ float the chosen values", "temperature_ float the chosen values", "elbo_ lower bound"):
         assert item in words

@@ -313,7 +313,7 @@ def test_a_token_opens_the_page_typed_or_in_the_address(browser, serve):
         page.get_by_role("dialog").get_by_role("textbox").fill(token)
         page.keyboard.press("Enter")
         sync_api.expect(page.get_by_role("dialog")).to_be_hidden()
-        add_class(page, "again")
+        sync_api.expect(page.get_by_role("article", name="again")).to_be_visible()
         context.close()
 
 

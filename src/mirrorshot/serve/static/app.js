@@ -111,7 +111,7 @@ byId("new-class").addEventListener("submit", (event) => {
       noteAtName(error.message);
     }
     input.focus();
-  });
+  }, "", { isForAny: true });
 });
 byId("new-name").addEventListener("input", () => noteAtName(""));
 

@@ -63,13 +63,16 @@ export const bringUpToDate = () => refresh().catch(failed);
 /** Not to be waited for where changes are sent: a new session waits for these. */
 const failed = (error) => (error.status === 401 ? page.begin() : complain(error));
 
-/** Do some work on the server, and bring everything up to date. */
-export async function doing(work, done) {
+/** Do some work on the server, and bring everything up to date; `isForAny`: it can be repeated in a new session. */
+export async function doing(work, done, { isForAny = false } = {}) {
   try {
     await work();
     if (done) say(done);
   } catch (error) {
-    if (error.status === 401) return page.begin();
+    if (error.status === 401) {
+      await page.begin();
+      return isForAny ? doing(work, done) : undefined;
+    }
     complain(error);
   }
   await bringUpToDate();
