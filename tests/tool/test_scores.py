@@ -78,6 +78,11 @@ def test_calibrated_probabilities_have_the_error_of_chance():
     assert np.mean(np.array(errors) <= most) >= 0.85
 
 
+def test_the_error_of_chance_of_few_sure_answers_is_no_less_than_its_mean():
+    mean, most = ece_if_calibrated(np.full(20, 0.9995))
+    assert 0.0 < mean <= most
+
+
 def test_words_say_whether_the_error_is_more_than_chance():
     assert "no sign of wrong probabilities" in calibration_in_words(score(*drawn(200)))
     assert "are over-confident" in calibration_in_words(score(*drawn(400, power=6.0)))
