@@ -51,7 +51,7 @@ def test_a_result_has_its_provenance_and_the_time_since_the_script_began(common,
     monkeypatch.setenv("MIRRORSHOT_COMMIT", "0" * 40)
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     monkeypatch.setattr(common, "_STARTED", time.perf_counter() - 5)
-    monkeypatch.setattr("sys.argv", ["benchmarks/softmax_core.py", "--repeats", "3", "/home/someone/data"])
+    monkeypatch.setattr("sys.argv", ["benchmarks/softmax_core.py", "--repeats", "3", "/data/folder"])
     common.save("name", {"seconds": 1.0}, seed=2)
     record = json.loads((tmp_path / "name.json").read_text())
     assert record["command"] == "python benchmarks/softmax_core.py --repeats 3 FOLDER"

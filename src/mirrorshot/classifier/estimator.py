@@ -1,4 +1,7 @@
-"""`FewShotClassifier`: the scikit-learn interface to the functions of a `Fitted` value."""
+"""`FewShotClassifier`: the scikit-learn interface to the functions of a `Fitted` value.
+
+Longer than other files because it holds one public class, whose methods are mostly docstrings.
+"""
 
 from __future__ import annotations
 
