@@ -122,11 +122,8 @@ class BayesianMAML(FewShotMethod):
     ) -> Float[Tensor, "T P V"]:
         """Particles after `n_steps` steps on labelled points."""
         for _ in range(self.n_steps):
-            theta = theta + step_size * self._direction(theta, self.energy_gradient(theta, points, used))
+            theta = theta + step_size * svgd_direction(theta, self.energy_gradient(theta, points, used))
         return theta
-
-    def _direction(self, theta: Tensor, gradient: Tensor) -> Float[Tensor, "T P V"]:
-        return svgd_direction(theta, gradient)
 
     def energy_gradient(
         self, theta: Float[Tensor, "T P V"], points: LabelledPoints, used: Bool[Tensor, "T S"]

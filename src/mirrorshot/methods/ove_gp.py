@@ -78,14 +78,8 @@ class OneVsEachGP(GPMethod):
         posterior = ove.condition_pairs(pairs, omega.flatten(0, 1))
         parts = prior.cross, prior.var, tasks.class_mask
         cross, var, mask = (part.repeat_interleave(self.n_chains, 0) for part in parts)
-        scores = self._scores(*ove.predict_pairs(pairs, posterior, cross, var), mask)
-        return self._combine(scores.unflatten(0, (-1, self.n_chains)), tasks)
+        scores = ove.one_vs_each_scores(*ove.predict_pairs(pairs, posterior, cross, var), mask)
+        return mean_of_softmax(scores.unflatten(0, (-1, self.n_chains)), tasks.class_mask, tasks.class_mask)
 
     def _draws(self, pairs: ove.Pairs, n_steps: int) -> Tensor:
         return ove.gibbs_pairs(pairs, n_steps=n_steps, generator=self.generator, n_chains=self.n_chains)
-
-    def _scores(self, mean: Tensor, covariance: Tensor, class_mask: Tensor) -> Float[Tensor, "TS M C"]:
-        return ove.one_vs_each_scores(mean, covariance, class_mask)
-
-    def _combine(self, scores: Float[Tensor, "T S M C"], tasks: TaskBatch) -> Float[Tensor, "T M C"]:
-        return mean_of_softmax(scores, tasks.class_mask, tasks.class_mask)
