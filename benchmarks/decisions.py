@@ -32,6 +32,7 @@ from sklearn.metrics import roc_auc_score
 from _common import Episode, sample_episodes, save, table
 from embedding_sets import digits, glyphs
 from mirrorshot import FewShotClassifier
+from mirrorshot.classifier.decisions import Uncertainty, uncertainty
 from mirrorshot.classifier.predict import loo_proba
 
 SEED = 11
@@ -45,6 +46,10 @@ def mean_and_error(values: list[float]) -> dict[str, float]:
 
 def draw(n_way: int, n_shot: int, n_tasks: int) -> list[Episode]:
     return sample_episodes(*digits(), n_way=n_way, n_shot=n_shot, n_query=20, n_episodes=n_tasks, seed=SEED)
+
+
+def of_latents(model: FewShotClassifier, X: NDArray[np.float64]) -> Uncertainty:
+    return uncertainty(*model.predict_latent(X))
 
 
 def sampled_epistemic(mean: NDArray[np.float64], var: NDArray[np.float64], generator: torch.Generator) -> float:
@@ -62,7 +67,7 @@ def uncertainty_times(n_queries: int) -> dict[str, float]:
     ours, sampled, gap = [], [], 0.0
     for query in queries:
         before = time.process_time()
-        exact = float(model.uncertainty(query[None]).epistemic[0])
+        exact = float(of_latents(model, query[None]).epistemic[0])
         between = time.process_time()
         mean, var = model.predict_latent(query[None])
         value = sampled_epistemic(mean[0], var[0], generator)
@@ -93,7 +98,7 @@ def novelty_scores(
 ) -> dict[str, NDArray[np.float64]]:
     mean, var = model.predict_latent(X)
     best = mean.argmax(1)[:, None]
-    parts = model.uncertainty(X)
+    parts = of_latents(model, X)
     similarity = model.fitted_.cross(X[None])[0][0, 0]
     return {
         "`novelty`": model.novelty(X),
@@ -150,7 +155,7 @@ Chooser = Callable[[FewShotClassifier, NDArray[np.float64], int], NDArray[np.int
 
 
 def largest_epistemic(model: FewShotClassifier, pool: NDArray[np.float64], k: int) -> NDArray[np.intp]:
-    return np.asarray((-model.uncertainty(pool).epistemic).argsort(kind="stable")[:k])
+    return np.asarray((-of_latents(model, pool).epistemic).argsort(kind="stable")[:k])
 
 
 def grow(pool: Episode, start: NDArray[np.intp], choose: Chooser, n_labels: int, k: int) -> float:

@@ -35,10 +35,10 @@ class Suspects(NamedTuple):
 
 
 def uncertainty(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> Uncertainty:
-    """Return the uncertainty of the label of each query, before the temperature."""
+    """Return the uncertainty of the label of each query."""
     mean, var = latents(fitted, x, prior_mean)
     with few_threads(mean.size):
-        return decisions.uncertainty(mean, var)
+        return decisions.uncertainty(mean, var, fitted.link.log_proba(mean, var))
 
 
 def novelty(fitted: Fitted, x: Queries, prior_mean: PriorMeans) -> NDArray[np.float64]:

@@ -288,14 +288,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def uncertainty(self, X: ArrayLike, prior_scores: ArrayLike | None = None) -> Uncertainty:
         """Return the uncertainty of each query's label, and the part of it that more examples could remove.
 
-        It is computed before the temperature, so `total` is not the entropy of `predict_proba`.
+        `total` is the entropy of `predict_proba`, in nats.
 
         Example:
             >>> from sklearn.datasets import load_digits
             >>> X, y = load_digits(return_X_y=True)
             >>> few = FewShotClassifier().fit(X[:30], y[:30])
             >>> few.uncertainty(X[30:33]).epistemic.round(2).tolist()
-            [0.79, 0.7, 1.11]
+            [0.05, 0.03, 0.18]
         """
         return decide.uncertainty(*self._queries(X, prior_scores))
 

@@ -128,10 +128,10 @@ def _print_table(answers: Sequence["Prediction"], kind: str, quiet: bool) -> Non
     for answer in answers:
         label = f"{_NONE} ({cut(answer.label, most)}?)" if answer.is_novel else cut(answer.label, most)
         in_set = "?" if answer.labels is None else ", ".join(cut(one, most) for one in answer.labels) or "-"
-        limit = f" {'>' if answer.is_novel else '≤'} {answer.novelty_threshold:.2f}" if is_wide else ""
+        limit = f" {'>' if answer.is_novel else '≤'} {answer.novelty_threshold:.3f}" if is_wide else ""
         values = [f"{getattr(answer, part):.0%}" for part in parts]
         rows.append(
-            [shown(answer.name), label, f"{answer.probability:.3f}", in_set, f"{answer.novelty:.2f}{limit}", *values]
+            [shown(answer.name), label, f"{answer.probability:.3f}", in_set, f"{answer.novelty:.3f}{limit}", *values]
         )
     name = "image" if kind == "picture" else "item"
     columns = [name, "class", "prob.", "set", "novelty", *(part.partition("_")[0] for part in parts)]

@@ -32,8 +32,7 @@ class EpisodeDisplay:
 
     A cell has a bar as long as the probability of the class. The cell of the right class is framed, and its number is
     bold. The bar of the predicted class is dark if it is right, and hatched if it is wrong. With `uncertainty`, a last
-    column has its aleatoric part, which more examples cannot remove, and its epistemic part, which they can. Both are
-    computed from the latents; the title says so if the method applies a predictive temperature afterwards.
+    column has its aleatoric part, which more examples cannot remove, and its epistemic part, which they can.
 
     Args:
         support: images (N, channels, height, width), bytes or floats from 0 to 1, all of class 0, then all of class 1.
@@ -82,7 +81,9 @@ class EpisodeDisplay:
         """
         found = predict_tasks(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
         latents = predict_latents(method, sampler, numbers, prepare=prepare, batch_size=len(numbers))
-        parts = None if latents is None else decisions.uncertainty(*(t.double().cpu() for t in latents))
+        parts = None
+        if latents is not None:
+            parts = decisions.uncertainty(*(t.double().cpu() for t in (*latents, found.log_prob)))
         (tasks, y), source = sampler.tasks(numbers), sampler.source
         classes = [dict.fromkeys(source.labels[items].tolist()) for items in sampler.index(numbers).support]
         shown = []
@@ -108,12 +109,6 @@ class EpisodeDisplay:
     def accuracy(self) -> float:
         """Return the share of the queries that are right."""
         return float((self.log_prob.argmax(-1) == self.y).double().mean())
-
-    def _is_untempered(self, prob: NDArray[np.float64]) -> bool:
-        """Return whether the uncertainty belongs to the shown probabilities, not to those before a temperature."""
-        assert self.uncertainty is not None
-        shown = -(prob * np.log(np.maximum(prob, 1e-300))).sum(-1)
-        return bool(np.abs(shown - self.uncertainty.total.detach().cpu().double().numpy()).max() < 0.01)
 
     def plot(self, *, n_queries: int = 6) -> "EpisodeDisplay":
         """Draw the card on a new figure, with at most `n_queries` evenly spaced queries."""
@@ -141,8 +136,7 @@ class EpisodeDisplay:
             axes = [figure.add_subplot(grid[i + 1, c + 1]) for c in range(n_way)]
             _draw_probabilities(axes, prob[row], int(self.y[row]))
         if self.uncertainty is not None:
-            title = "uncertainty, nats" + ("" if self._is_untempered(prob) else "\n(before temperature)")
-            _draw_uncertainty(figure, self.uncertainty, rows, heights, size, math.log(n_way), title)
+            _draw_uncertainty(figure, self.uncertainty, rows, heights, size, math.log(n_way))
         _draw_words(figure, header / size[1], size, len(self.support) // n_way)
         self.figure_ = figure
         return self
@@ -155,7 +149,6 @@ def _draw_uncertainty(
     heights: Sequence[float],
     size: tuple[float, float],
     most: float,
-    title: str,
 ) -> None:
     """Draw a bar for each query beside the rows: aleatoric, then epistemic, on an axis up to `most` = log C."""
     total = sum(heights[1:])
@@ -174,7 +167,7 @@ def _draw_uncertainty(
     ax.set_axis_off()
     style = {"fontsize": 9, "title_fontsize": 9, "frameon": False, "handlelength": 1.2, "borderpad": 0.1}
     place = {"loc": "lower left", "bbox_to_anchor": (left - 0.01, (0.3 + total) / size[1]), "alignment": "left"}
-    figure.legend(*ax.get_legend_handles_labels(), title=title, labelspacing=0.3, **style, **place)
+    figure.legend(*ax.get_legend_handles_labels(), title="uncertainty, nats", labelspacing=0.3, **style, **place)
 
 
 def _draw_image(ax: Any, image: NDArray[Any]) -> None:
