@@ -50,22 +50,23 @@ def test_a_seed_among_the_options_of_a_method_is_kept(pictures, make_config):
     assert torch.equal(*heads)
 
 
-def test_training_tasks_may_have_more_classes_than_those_of_validation(embeddings, make_config):
-    config = make_config(train_way=5, train_query=1)
+def test_training_tasks_may_have_other_sizes_than_those_of_validation(embeddings, make_config):
+    config = make_config(train_way=5, train_shot=2, train_query=1)
     training, tuning = (make(config, embeddings.train).index([0]) for make in (training_sampler, tuning_sampler))
-    assert (training.support.shape, training.query.shape) == ((1, 5), (1, 5))
+    assert (training.support.shape, training.query.shape) == ((1, 10), (1, 5))
     assert (tuning.support.shape, tuning.query.shape) == ((1, 3), (1, 6))
 
 
 def test_a_run_with_larger_training_tasks_is_tuned_to_those_of_validation(embeddings, make_config, tmp_path):
-    runs = [make_config(train_way=way, n_episodes=4, lr=0.0, kernel_lr=0.0) for way in (0, 3, 5)]
+    changes = ({}, {"train_way": 3}, {"train_way": 5}, {"train_shot": 3})
+    runs = [make_config(**change, n_episodes=4, lr=0.0, kernel_lr=0.0) for change in changes]
     temperatures = []
     for i, config in enumerate(runs):
         train(config, tmp_path / str(i), dataset=embeddings)
         tensors, _ = load_checkpoint(tmp_path / str(i) / "best.safetensors")
         temperatures.append(float(tensors["method.log_temperature"]))
     assert temperatures[1] == temperatures[0]
-    assert temperatures[2] == pytest.approx(temperatures[0])
+    assert temperatures[2:] == [pytest.approx(temperatures[0])] * 2
 
 
 @pytest.mark.parametrize("name", ["maml", "bayesian_maml"])
@@ -82,9 +83,10 @@ def test_dkt_takes_larger_training_tasks_unless_each_class_has_a_prior_mean(pict
         resolve_options(config.replace(method_options={"per_class_mean": True}), pictures)
 
 
-@pytest.mark.parametrize("changes", [{"train_way": 5}, {"train_query": 1}])
+@pytest.mark.parametrize("changes", [{"train_way": 5}, {"train_shot": 2}, {"train_query": 1}])
 def test_a_pretrained_method_has_no_training_tasks(pictures, make_config, changes):
-    with pytest.raises(InvalidInputError, match="train_way=0 and train_query=0 for ncm_cosine"):
+    ((name, size),) = changes.items()
+    with pytest.raises(InvalidInputError, match=f"no size of training tasks for ncm_cosine.*got {name}={size}"):
         resolve_options(make_config(method="ncm_cosine", **changes), pictures)
 
 

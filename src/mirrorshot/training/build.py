@@ -16,6 +16,7 @@ from mirrorshot.training.stream import ItemStream, Stream, TaskStream
 from mirrorshot.types import InvalidInputError
 
 _VALIDATION_SEED = 10_007  # the same validation tasks for all seeds of a run
+_TRAINING_SIZES = {"n_way": "train_way", "n_shot": "train_shot", "n_query": "train_query"}  # 0: as the first
 
 
 def build_method(config: Config, dataset: Dataset) -> FewShotMethod:
@@ -79,10 +80,11 @@ def resolve_options(config: Config, dataset: Dataset) -> Config:
 
 
 def _check_training_tasks(config: Config, dataset: Dataset) -> None:
-    if is_pretrained(config) and (config.train_way or config.train_query):
+    given = [f"{own}={size}" for own in _TRAINING_SIZES.values() if (size := getattr(config, own))]
+    if given and is_pretrained(config):
         raise InvalidInputError(
-            f"Expected train_way=0 and train_query=0 for {config.method}, which does not learn from tasks, but got "
-            f"{config.train_way} and {config.train_query}."
+            f"Expected no size of training tasks for {config.method}, which does not learn from tasks, but got "
+            f"{', '.join(given)}. Leave it out."
         )
     options = method_options(config.method) | config.method_options
     if config.train_way not in (0, config.n_way) and "n_way" in options and options.get("per_class_mean", True):
@@ -116,8 +118,8 @@ def build_preprocess(dataset: Dataset, *, augment: bool = False, crop_area: floa
 
 def training_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
     """Build the sampler of the training tasks."""
-    larger = config.replace(n_way=config.train_way or config.n_way, n_query=config.train_query or config.n_query)
-    return _sampler(larger, source, config.seed)
+    sizes = {size: getattr(config, own) or getattr(config, size) for size, own in _TRAINING_SIZES.items()}
+    return _sampler(config.replace(**sizes), source, config.seed)
 
 
 def tuning_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
@@ -131,8 +133,8 @@ def validation_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
 
 
 def _sampler(config: Config, source: ClassSource, seed: int) -> EpisodeSampler:
-    sizes = config.n_way, config.n_shot, config.n_query
-    return EpisodeSampler(source, *sizes, seed=seed, on_small_class=config.on_small_class)
+    sizes = {size: getattr(config, size) for size in _TRAINING_SIZES}
+    return EpisodeSampler(source, **sizes, seed=seed, on_small_class=config.on_small_class)
 
 
 def is_pretrained(config: Config) -> bool:

@@ -37,7 +37,7 @@ class Config:
         data: name of a data set, or path of a folder with `train`, `val` and `test`.
         backbone: name of the network; "auto": conv4s for small images, conv4 for others, identity for embeddings.
         n_way, n_shot, n_query: classes of a task, labelled items per class, and query items per class.
-        train_way, train_query: `n_way` and `n_query` of training tasks; 0: as for other tasks.
+        train_way, train_shot, train_query: `n_way`, `n_shot` and `n_query` of training tasks; 0: as for other tasks.
         n_episodes: number of training tasks.
         tasks_per_step: tasks of one optimiser step, over all processes.
         batch_size: images of one optimiser step of pre-trained methods; a step counts as `tasks_per_step` episodes.
@@ -78,6 +78,7 @@ class Config:
     n_shot: int = 1
     n_query: int = 16
     train_way: int = 0
+    train_shot: int = 0
     train_query: int = 0
     n_episodes: int = 20_000
     tasks_per_step: int = 1
@@ -155,7 +156,7 @@ class Config:
 
 _BOUNDS: dict[str, tuple[float, float]] = {
     "n_way": (2, 1000), "n_shot": (1, 1000), "n_query": (1, 1000), "train_way": (0, 1000),
-    "train_query": (0, 1000), "n_episodes": (1, 10**9),
+    "train_shot": (0, 1000), "train_query": (0, 1000), "n_episodes": (1, 10**9),
     "tasks_per_step": (1, 4096), "batch_size": (1, 65536), "lr": (0.0, 10.0), "kernel_lr": (0.0, 10.0),
     "ema": (0.0, 0.999999), "auxiliary_weight": (0.0, 1e6), "auxiliary_smoothing": (0.0, 0.99),
     "clip": (0.0, 1e9), "crop_area": (0.001, 1.0), "validate_every": (1, 10**9),
