@@ -14,6 +14,7 @@ from mirrorshot.tool.scores import (
     bootstrap,
     calibration_in_words,
     ece_if_calibrated,
+    ece_interval,
     ece_of,
     referral_of,
     scores_of,
@@ -69,6 +70,26 @@ def test_intervals_hold_the_accuracy_of_other_items():
     truth = (whole_prob.argmax(1) == whole_y).mean()
     hits = [low <= truth <= high for low, high in (score(*drawn(60, seed)).intervals["accuracy"] for seed in range(60))]
     assert np.mean(hits) >= 0.85
+
+
+@pytest.mark.parametrize("power", [1.0, 1.5, 4.0, 0.5])
+def test_intervals_hold_the_ece_of_other_items(power):
+    whole_prob, whole_y = drawn(20_000, seed=99, power=power)
+    truth = 0.0 if power == 1.0 else score(whole_prob, whole_y).ece
+    hits = []
+    for seed in range(30):
+        prob, y = drawn(100, seed, power)
+        sure = prob.max(1)
+        low, high = ece_interval(sure - (prob.argmax(1) == y), bin_of(sure), ece_if_calibrated(sure)[1])
+        hits.append(low <= truth <= high)
+    assert np.mean(hits) >= 0.7  # 0.95 is not reached with 100 items in 15 bins
+
+
+def test_an_ece_lies_in_its_interval():
+    for n in (3, 20, 200):
+        for power in (1.0, 4.0):
+            found = score(*drawn(n, n, power))
+            assert 0.0 <= found.intervals["ece"].low <= found.ece <= found.intervals["ece"].high
 
 
 def test_calibrated_probabilities_have_the_error_of_chance():

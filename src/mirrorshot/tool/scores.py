@@ -54,7 +54,8 @@ class Scores(NamedTuple):
         nll: negative log-likelihood, nats per item.
         ece: expected calibration error, 15 bins.
         confidence: mean probability of the predicted class; equal to the accuracy if the model is calibrated.
-        intervals: 95 % intervals of these scores: Wilson's for the accuracy, bootstrap over items for the others.
+        intervals: 95 % intervals of these scores: Wilson's for the accuracy, bootstrap over items for the others (for
+            the ECE see `ece_interval`).
         ece_if_calibrated: mean and 95 % quantile of the ECE of perfectly calibrated probabilities for as many items. An
             ECE below the quantile is no evidence of bad calibration.
         accuracy_of: accuracy of each class that has items.
@@ -102,22 +103,22 @@ def scores_of(
     best, sure = log_prob.argmax(1), np.exp(log_prob.max(1))
     right, nll = best == y, -log_prob[np.arange(len(y)), y]
     mistakes = Counter((classes[a], classes[b]) for a, b in zip(y, best, strict=True) if a != b)
-    bins = bin_of(sure)
+    gap, bins, if_calibrated = sure - right, bin_of(sure), ece_if_calibrated(sure)
     confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
     np.add.at(confusion, (y, best), 1)
     return Scores(
         n_items=len(y),
         accuracy=float(right.mean()),
         nll=float(nll.mean()),
-        ece=float(ece_of(sure - right, bins)),
+        ece=float(ece_of(gap, bins)),
         confidence=float(sure.mean()),
         intervals={
             "accuracy": wilson(int(right.sum()), len(y)),
             "nll": bootstrap(len(y), lambda rows: nll[rows].mean(1)),
-            "ece": bootstrap(len(y), lambda rows: ece_of((sure - right)[rows], bins[rows])),
+            "ece": ece_interval(gap, bins, if_calibrated[1]),
             "confidence": bootstrap(len(y), lambda rows: sure[rows].mean(1)),
         },
-        ece_if_calibrated=ece_if_calibrated(sure),
+        ece_if_calibrated=if_calibrated,
         accuracy_of={classes[c]: float(right[y == c].mean()) for c in np.unique(y)},
         classes=list(classes),
         confusion=confusion.tolist(),
@@ -194,6 +195,20 @@ def ece_of(gap: NDArray[np.float64], bins: NDArray[np.int64]) -> NDArray[np.floa
     """Expected calibration error over the last dimension; `gap` is the confidence minus 1 (right) or 0 (wrong)."""
     sums = sum(np.abs(np.where(bins == b, gap, 0.0).sum(-1)) for b in range(N_BINS))
     return np.asarray(sums / gap.shape[-1])
+
+
+def ece_interval(gap: NDArray[np.float64], bins: NDArray[np.int64], most_if_calibrated: float) -> Interval:
+    """Interval of the ECE: the percentile interval, reflected at the estimate.
+
+    The noise of bins biases the ECE upwards, and that of resamples once more; the reflection removes both. An ECE of at
+    most `most_if_calibrated`, which chance explains, has an interval from zero.
+
+    Rejected: the percentile interval. Of calibrated probabilities it does not contain the true ECE, which is zero.
+    """
+    ece = float(ece_of(gap, bins))
+    low, high = bootstrap(len(gap), lambda rows: ece_of(gap[rows], bins[rows]))
+    reflected = max(0.0, 2 * ece - high) if ece > most_if_calibrated else 0.0
+    return Interval(reflected, max(2 * ece - low, ece))
 
 
 def ece_if_calibrated(confidence: NDArray[np.float64]) -> tuple[float, float]:
