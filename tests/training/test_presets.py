@@ -83,6 +83,15 @@ def test_bayesian_maml_learns_characters_at_one_shot_from_one_task_a_step():
     assert tasks == {1: 1, 5: 4}
 
 
+@pytest.mark.parametrize("data", ["omniglot_to_emnist", "glyphs"])
+def test_mirror_gp_learns_characters_at_one_shot_from_tasks_of_five(data):
+    one, five = (preset_settings("default", data, n_shot) for n_shot in (1, 5))
+    assert (one["train_shot"], one["train_query"]) == (5, 15)
+    assert "train_shot" not in five
+    assert one["method_options"] == five["method_options"]
+    assert "train_shot" not in preset_settings("default", data, 1, "protonet")
+
+
 def test_presets_do_not_share_their_options():
     preset_settings("paper", "cub", 1)["method_options"]["n_steps"] = 99
     assert preset_settings("paper", "cub", 1)["method_options"]["n_steps"] == 3

@@ -72,7 +72,7 @@ class MirrorGP(GPMethod):
         ),
         Recipe({"method_options": _BY_THE_BOUND}, preset="default"),
         Recipe({"method_options": _BY_ONE_STEP}, preset="default", kind="characters"),
-        Recipe({"method_options": _BY_THE_BOUND}, preset="default", kind="characters", n_shot=1),
+        Recipe({"train_shot": 5, "train_query": 15}, preset="default", kind="characters", n_shot=1),
         Recipe({"validate_every": 100}, preset="default", kind="characters"),
         Recipe({"n_calibration_tasks": 100}, preset="default", is_benchmark=True),
         Recipe({"turn_classes": True}, preset="default", kind="characters", is_benchmark=True),
