@@ -17,6 +17,7 @@ from mirrorshot.data.augment import (
     evaluation_crop,
     evaluation_pictures,
 )
+from mirrorshot.data.shifts import distort
 from mirrorshot.types import InvalidInputError
 
 PLAIN = ((0.0,) * 3, (1.0,) * 3)  # no normalisation
@@ -187,6 +188,20 @@ def test_a_batch_is_its_pictures_one_by_one(channels):
 def test_colour_leaves_grey_pictures_alone():
     pictures = photographs(channels=1).float()
     assert torch.equal(enhance(pictures, torch.tensor([[1.0, 1.0, 0.6]] * 3)), pictures)
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_distortion_follows_the_crop_and_has_its_own_numbers(augment):
+    plain = Preprocess(28, (0.5,), (0.25,), augment=augment)
+    both = plain._replace(distort=0.5)
+    images = torch.randint(256, (6, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    draws = both.draw((6,), torch.Generator().manual_seed(1))
+    before = plain(images, draws=draws[:, : plain.n_draws])
+    expected = (distort(before * 0.25 + 0.5, 0.5, draws[:, plain.n_draws :]) - 0.5) / 0.25
+    torch.testing.assert_close(both(images, draws=draws), expected)
+    assert both.plain == Preprocess(28, (0.5,), (0.25,))
+    with pytest.raises(InvalidInputError, match="`draws` for augmentation"):
+        both(images)
 
 
 def test_draws_are_uniform_numbers_for_any_shape():

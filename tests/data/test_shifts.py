@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mirrorshot.data.shifts import N_SHIFTS, draw_strengths, shift_images
+from mirrorshot.data.shifts import DISTORTION_DRAWS, N_SHIFTS, distort, draw_strengths, shift_images
 
 BLUR, THICKNESS, COARSE, NOISE, CUT, WARP = range(N_SHIFTS)
 
@@ -78,3 +78,37 @@ def test_most_strengths_are_zero_and_all_are_between_zero_and_one():
     strengths = draw_strengths(1000, torch.Generator().manual_seed(0))
     assert 0 <= strengths.min() <= strengths.max() <= 1
     assert float((strengths == 0).double().mean()) == pytest.approx(0.6, abs=0.03)
+
+
+def strokes(n=64):
+    x = torch.zeros(n, 1, 28, 28)
+    x[:, :, 6:22, 13:15] = x[:, :, 13:15, 8:20] = 1.0
+    return x, torch.rand(n, DISTORTION_DRAWS, generator=torch.Generator().manual_seed(3))
+
+
+def test_a_share_of_the_images_is_warped_and_a_share_has_other_strokes():
+    x, draws = strokes(2000)
+    assert torch.equal(distort(x, 0.0, draws), x)
+    y = distort(x, 0.5, draws)
+    assert 0 <= y.min() <= y.max() <= 1
+    assert float((y == x).all((1, 2, 3)).double().mean()) == pytest.approx(0.25, abs=0.03)
+    draws[:, 0] = 1.0  # no image is warped
+    ink = distort(x, 0.5, draws).sum((1, 2, 3)) - x[0].sum()
+    assert [float((ink > 0).double().mean()), float((ink < 0).double().mean())] == pytest.approx([0.25, 0.25], abs=0.03)
+
+
+def test_images_are_distorted_alike_alone_and_in_a_batch():
+    x, draws = strokes()
+    alone = torch.cat([distort(x[i : i + 1], 0.7, draws[i : i + 1]) for i in range(len(x))])
+    torch.testing.assert_close(distort(x, 0.7, draws), alone)
+
+
+def test_a_warped_stroke_stays_near_its_place_and_keeps_most_of_its_ink():
+    x, draws = strokes()
+    draws[:, 1] = 1.0  # strokes keep their thickness
+    y = distort(x, 1.0, draws)
+    place = torch.arange(28.0)
+    for side in (2, 3):
+        centre = [(image.sum(5 - side) * place).sum(-1) / image.sum((2, 3)) for image in (x, y)]
+        assert (centre[0] - centre[1]).abs().max() < 8
+    assert ((y.sum((1, 2, 3)) / x.sum((1, 2, 3))) - 1).abs().max() < 0.8

@@ -7,7 +7,15 @@ from mirrorshot.files.checkpoint import load_checkpoint
 from mirrorshot.methods import METHODS, make_method
 from mirrorshot.networks.backbones import make_backbone
 from mirrorshot.training import train
-from mirrorshot.training.build import build_method, place_method, resolve_options, training_sampler, tuning_sampler
+from mirrorshot.training.build import (
+    build_method,
+    build_preprocess,
+    place_method,
+    resolve_options,
+    training_preprocess,
+    training_sampler,
+    tuning_sampler,
+)
 from mirrorshot.training.config import Config
 from mirrorshot.types import InvalidInputError
 
@@ -93,3 +101,11 @@ def test_a_pretrained_method_has_no_training_tasks(pictures, make_config, change
 def test_more_training_ways_than_classes_are_refused_by_name(pictures, make_config):
     with pytest.raises(InvalidInputError, match="train_way to be at most 5"):
         resolve_options(make_config(train_way=6), pictures)
+
+
+def test_embeddings_cannot_be_distorted(embeddings, pictures, make_config):
+    config = make_config(distort=0.5)
+    assert training_preprocess(config, pictures).distort == 0.5
+    assert build_preprocess(pictures).distort == 0.0
+    with pytest.raises(InvalidInputError, match=r"images for distort=0\.5"):
+        training_preprocess(config, embeddings)

@@ -7,6 +7,7 @@ from mirrorshot.training.stream import ItemStream, NumberedTasks, TaskStream, tu
 from mirrorshot.types import InvalidInputError
 
 PLAIN = Preprocess(28, (0.1,), (0.5,))
+DISTORTED = PLAIN._replace(distort=0.5)
 AUGMENTED = PLAIN._replace(augment=True)
 
 
@@ -39,7 +40,7 @@ def test_numbered_tasks_are_the_same_every_time_augmented_or_not(make_stream):
     assert torch.equal(NumberedTasks(stream.sampler, PLAIN, augment=True).tasks(numbers)[0].query_x, plain[0].query_x)
 
 
-@pytest.mark.parametrize("preprocess", [PLAIN, AUGMENTED])
+@pytest.mark.parametrize("preprocess", [PLAIN, AUGMENTED, DISTORTED])
 def test_the_images_of_a_class_of_a_task_are_turned_alike(make_stream, preprocess):
     plain, turning = make_stream(preprocess), make_stream(preprocess, turn_classes=True)
     block = turning.block(0, 1)
@@ -219,3 +220,13 @@ def test_pre_training_is_shared_between_processes(pictures):
     whole = ItemStream(sampler, None, 6, seed=0).block(4, 3).rows
     parts = [ItemStream(sampler, None, 6, seed=0, rank=rank, world_size=3).block(4, 3).rows for rank in range(3)]
     assert torch.equal(torch.cat(parts, 1), whole)
+
+
+def test_numbered_tasks_are_distorted_only_if_they_are_augmented(make_stream):
+    sampler = make_stream().sampler
+    plain, tested, tuned = (
+        NumberedTasks(sampler, preprocess, augment=augment).tasks(range(2))[0].support_x
+        for preprocess, augment in ((PLAIN, True), (DISTORTED, False), (DISTORTED, True))
+    )
+    assert torch.equal(tested, plain)
+    assert not torch.equal(tuned, plain)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from mirrorshot.data.shifts import DISTORTION_DRAWS, distort
 from mirrorshot.data.source import ClassSource
 from mirrorshot.types import InvalidInputError
 
@@ -52,11 +53,17 @@ class Preprocess(NamedTuple):
     std: tuple[float, ...]
     augment: bool = False
     crop_area: float = CROP_AREA  # smallest area of a random crop, relative to the image
+    distort: float = 0.0  # share of images that are warped, and of those with thicker or thinner strokes
 
     @property
     def n_draws(self) -> int:
         """Number of random numbers per image; 0 without augmentation."""
-        return _N_DRAWS if self.augment else 0
+        return (_N_DRAWS if self.augment else 0) + (DISTORTION_DRAWS if self.distort else 0)
+
+    @property
+    def plain(self) -> "Preprocess":
+        """The same preprocessing without random changes."""
+        return self._replace(augment=False, distort=0.0)
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Float[Tensor, "*shape n_draws"]:
         """Return uniform random numbers for images of this batch shape, on the generator's device."""
@@ -73,12 +80,15 @@ class Preprocess(NamedTuple):
         `sizes` are width and height of the original images, for the geometry of random crops; None: those of `images`.
         """
         _check_images(images, sizes, self)
+        numbers = _check_draws(draws, len(images), self.n_draws)
         if self.augment:
-            changed = _augment(images, sizes, _check_draws(draws, len(images)), self.size, self.crop_area)
+            changed = _augment(images, sizes, numbers[:, :_N_DRAWS], self.size, self.crop_area)
         else:
             changed = evaluation_crop(images, self.size)
-        # (x / 255 - mean) / std
-        return (changed / 255 - _per_channel(self.mean, changed)) / _per_channel(self.std, changed)
+        changed = changed / 255
+        if self.distort:
+            changed = distort(changed, self.distort, numbers[:, -DISTORTION_DRAWS:])
+        return (changed - _per_channel(self.mean, changed)) / _per_channel(self.std, changed)
 
 
 def _augment(
@@ -226,11 +236,13 @@ def _check_images(images: Tensor, sizes: Tensor | None, preprocess: Preprocess) 
         )
 
 
-def _check_draws(draws: Tensor | None, n: int) -> Tensor:
+def _check_draws(draws: Tensor | None, n: int, n_draws: int) -> Tensor:
     if draws is None:
-        raise InvalidInputError("Expected `draws` for augmentation, but got None; make them with `draw`.")
-    if draws.shape != (n, _N_DRAWS):
+        if n_draws:
+            raise InvalidInputError("Expected `draws` for augmentation, but got None; make them with `draw`.")
+        return torch.empty(n, 0)
+    if draws.shape != (n, n_draws):
         raise InvalidInputError(
-            f"Expected `draws` to be {(n, _N_DRAWS)}, random numbers of each image, but got {tuple(draws.shape)}."
+            f"Expected `draws` to be {(n, n_draws)}, random numbers of each image, but got {tuple(draws.shape)}."
         )
     return draws

@@ -7,7 +7,7 @@ operations on the device of the images.
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -75,11 +75,18 @@ def _coarse_matrix(strength: Float[Tensor, "T 1"], side: int) -> Float[Tensor, "
 
 
 def _thickened(x: Tensor, strength: Tensor, generator: torch.Generator) -> Tensor:
-    """Interpolate towards the maximum or the minimum of the neighbours, one of them for each task."""
-    flat, size = x.flatten(0, 1), max(3, 2 * (x.shape[-1] // 28) + 1)
-    largest, smallest = (sign * functional.max_pool2d(sign * flat, size, 1, size // 2) for sign in (1, -1))
-    is_thicker = _uniform((len(x), 1, 1, 1, 1), x, generator) > 0
-    return torch.lerp(x, torch.where(is_thicker, largest.view_as(x), smallest.view_as(x)), strength)
+    is_thicker = (_uniform((len(x), 1, 1, 1, 1), x, generator) > 0).expand(*x.shape[:2], 1, 1, 1)
+    strength = strength.expand(*x.shape[:2], 1, 1, 1)
+    return thicken(*(part.flatten(0, 1) for part in (x, strength, is_thicker))).view_as(x)
+
+
+def thicken(
+    x: Float[Tensor, "n c s s"], strength: Float[Tensor, "n 1 1 1"], is_thicker: Bool[Tensor, "n 1 1 1"]
+) -> Float[Tensor, "n c s s"]:
+    """Interpolate each image towards the maximum (thicker light strokes) or the minimum of neighbouring pixels."""
+    size = max(3, 2 * (x.shape[-1] // 28) + 1)
+    largest, smallest = (sign * functional.max_pool2d(sign * x, size, 1, size // 2) for sign in (1, -1))
+    return torch.lerp(x, torch.where(is_thicker, largest, smallest), strength)
 
 
 def _flattened(x: Tensor, strength: Tensor) -> Tensor:
@@ -96,16 +103,40 @@ def _holes(x: Tensor, strength: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _warped(x: Tensor, strength: Tensor, generator: torch.Generator, padding: str) -> Tensor:
-    """Apply a random affine map to each image, and a wave along its columns."""
     T, P = x.shape[:2]
-    change = _WARP * strength[..., 0] * _uniform((T, P, 2, 3), x, generator)
-    maps = (torch.eye(2, 3, device=x.device, dtype=x.dtype) + change).flatten(0, 1)
-    grid = functional.affine_grid(maps, [T * P, *x.shape[2:]], align_corners=False)
-    phase = math.pi * _uniform((T * P, 1, 1), x, generator)
-    wave = torch.sin(2 * math.pi * grid[..., 1] + phase) * (0.5 * _WARP * strength).expand(T, P, 1, 1, 1).reshape(
-        -1, 1, 1
-    )
+    affine = _uniform((T, P, 2, 3), x, generator).flatten(0, 1)
+    phase = _uniform((T * P, 1, 1), x, generator)
+    strength = strength.expand(T, P, 1, 1, 1).reshape(-1, 1, 1)
+    return warp(x.flatten(0, 1), strength, affine, phase, padding).view_as(x)
+
+
+def warp(
+    x: Float[Tensor, "n c s s"],
+    strength: Float[Tensor, "n 1 1"],
+    affine: Float[Tensor, "n 2 3"],
+    phase: Float[Tensor, "n 1 1"],
+    padding: str = "border",
+) -> Float[Tensor, "n c s s"]:
+    """Apply an affine map to each image, and a wave along its columns; `affine` and `phase` are from -1 to 1."""
+    maps = torch.eye(2, 3, device=x.device, dtype=x.dtype) + _WARP * strength * affine
+    grid = functional.affine_grid(maps, list(x.shape), align_corners=False)
+    wave = torch.sin(2 * math.pi * grid[..., 1] + math.pi * phase) * (0.5 * _WARP * strength)
     grid = torch.stack([grid[..., 0] + wave, grid[..., 1]], -1)
     # without resampling where the strength is zero, so these images stay exactly the same
-    moved = functional.grid_sample(x.flatten(0, 1), grid, padding_mode=padding, align_corners=False).view_as(x)
-    return torch.where(strength > 0, moved, x)
+    moved = functional.grid_sample(x, grid, padding_mode=padding, align_corners=False)
+    return torch.where(strength[..., None] > 0, moved, x)
+
+
+DISTORTION_DRAWS = 12
+"""Random numbers of `distort` per image: chances and strengths of both changes, affine map, phase, direction."""
+
+
+def distort(x: Float[Tensor, "n c s s"], chance: float, draws: Float[Tensor, "n 12"]) -> Float[Tensor, "n c s s"]:
+    """Warp a share `chance` of images of characters, and make the strokes of as many thicker or thinner.
+
+    `draws` are uniform random numbers. Unlike in `shift_images`, every image has its own strengths.
+    """
+    changes = torch.where(draws[:, :2] < chance, draws[:, 2:4], 0.0)
+    affine, phase = 2 * draws[:, 4:10].reshape(-1, 2, 3) - 1, 2 * draws[:, 10, None, None] - 1
+    warped = warp(x, changes[:, 0, None, None], affine, phase)
+    return thicken(warped, changes[:, 1, None, None, None], draws[:, 11, None, None, None] < 0.5)

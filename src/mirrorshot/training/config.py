@@ -54,6 +54,8 @@ class Config:
         turn_classes: whether the training images of each class of a task are rotated by the same random multiple of 90
             degrees, which makes four times as many classes.
         crop_area: smallest area of a random crop, relative to the image.
+        distort: share of the training images that are warped, and of those whose strokes become thicker or thinner;
+            for characters.
         average_flips: average the features of each image and its mirror image, except in training.
         norm: statistics of the batch normalisation, over a whole step ("episode") or each task ("task").
         precision: dtype of the network's computations; "auto": bfloat16 on a GPU, float32 on the CPU.
@@ -95,6 +97,7 @@ class Config:
     augment: bool | Literal["auto"] = "auto"
     turn_classes: bool = False
     crop_area: float = 0.08
+    distort: float = 0.0
     average_flips: bool = False
     norm: Norm = "episode"
     precision: Precision = "auto"
@@ -159,7 +162,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "train_shot": (0, 1000), "train_query": (0, 1000), "n_episodes": (1, 10**9),
     "tasks_per_step": (1, 4096), "batch_size": (1, 65536), "lr": (0.0, 10.0), "kernel_lr": (0.0, 10.0),
     "ema": (0.0, 0.999999), "auxiliary_weight": (0.0, 1e6), "auxiliary_smoothing": (0.0, 0.99),
-    "clip": (0.0, 1e9), "crop_area": (0.001, 1.0), "validate_every": (1, 10**9),
+    "clip": (0.0, 1e9), "crop_area": (0.001, 1.0), "distort": (0.0, 1.0), "validate_every": (1, 10**9),
     "n_validation_tasks": (1, 10**6), "n_tune_tasks": (1, 10**5), "n_calibration_tasks": (0, 10**5),
     "save_every": (0.0, 1e9), "seed": (0, 2**62),
 }  # fmt: skip

@@ -82,7 +82,7 @@ class Stream(abc.ABC):
         if self.preprocess is None:
             x = self.source.items[flat].float()
         else:
-            numbers = draws.flatten(0, 1) if self.preprocess.augment else None
+            numbers = draws.flatten(0, 1) if self._n_draws else None
             x = self._prepare(self.preprocess, self.source.items, self.source.sizes, flat, numbers)
         return x.reshape(*rows.shape, *x.shape[1:])
 
@@ -181,7 +181,7 @@ class NumberedTasks:
         turn_classes: bool = False,
     ) -> None:
         if preprocess is not None and not augment:
-            preprocess = preprocess._replace(augment=False)
+            preprocess = preprocess.plain
         self._stream = TaskStream(sampler, preprocess, 1, seed=0, turn_classes=turn_classes)
         self._drawn: dict[range, Block] = {}
 
