@@ -89,6 +89,7 @@ def test_mirror_gp_learns_characters_at_one_shot_from_tasks_of_five(data):
     assert (one["train_shot"], one["train_query"]) == (5, 15)
     assert "train_shot" not in five
     assert one["method_options"] == five["method_options"]
+    assert one["distort"] == five["distort"] == 0.5
     assert "train_shot" not in preset_settings("default", data, 1, "protonet")
 
 
