@@ -23,7 +23,8 @@ PRIOR_DIGEST = "1a5f73cf2081eee4"
 GLYPHS_KIND, GLYPHS_VERSION = "encoder", 1
 _AT_ONCE = 64  # images in a batch
 _PREFIX = "network."
-_N_FEATURES = 64  # of the network
+N_FEATURES = 64  # of the network
+_LENGTHS = (1.0, 0.5)  # of the features of the network, and of the blurred image
 
 
 class Glyphs(Encoder):
@@ -31,9 +32,9 @@ class Glyphs(Encoder):
 
     Images of any size, dark on light or light on dark, are normalised by `as_character` first.
 
-    Design note: both parts are centred, scaled to length one and concatenated. The network, trained on the glyphs,
-    separates strokes that matter; the image keeps details that were not in the training data. On characters unlike the
-    glyphs both together are better than either (`benchmarks/glyph_encoder.py`).
+    Design note: both parts are centred, scaled to length one and concatenated, the image at half the length. The
+    network, trained on the glyphs, separates strokes that matter; the image keeps details that were not in the training
+    data. On characters unlike the glyphs both together are better than either (`benchmarks/glyph_encoder.py`).
 
     Args:
         digest: digest of the weights of a model; other weights are refused. None: no check.
@@ -73,8 +74,10 @@ class Glyphs(Encoder):
         even = "even_light" in self.settings
         images = [as_character(item, even_light=even) for item in items if isinstance(item, Image.Image)]
         parts = glyph_parts(self._network, np.stack(images))
-        centred = [unit(part - centre) for part, centre in zip(parts, self._centres, strict=True)]
-        return np.concatenate(centred, axis=1, dtype=np.float32)
+        scaled = [
+            length * unit(part - centre) for length, part, centre in zip(_LENGTHS, parts, self._centres, strict=True)
+        ]
+        return np.concatenate(scaled, axis=1, dtype=np.float32)
 
 
 def glyph_network(weights: Mapping[str, NDArray[Any]]) -> Network:
@@ -91,4 +94,4 @@ def glyph_parts(network: Network, images: NDArray[np.uint8]) -> tuple[Embeddings
     """Return features (n, 64) and blurred images (n, 196) of length one for images (n, 28, 28), white ink on black."""
     x = images[:, None].astype(np.float32) / np.float32(255.0)
     both = np.concatenate([network({"x": x[i : i + _AT_ONCE]}) for i in range(0, len(x), _AT_ONCE)])
-    return both[:, :_N_FEATURES], unit(both[:, _N_FEATURES:])
+    return both[:, :N_FEATURES], unit(both[:, N_FEATURES:])
