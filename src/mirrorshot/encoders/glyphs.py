@@ -19,7 +19,7 @@ from mirrorshot.files.sealed import load_sealed
 
 GLYPHS_FILE = Path(__file__).parent / "glyphs.safetensors"
 PRIOR_FILE = GLYPHS_FILE.with_suffix(".prior")
-PRIOR_DIGEST = "1a5f73cf2081eee4"
+PRIOR_DIGEST = "99eec09225a97f33"
 GLYPHS_KIND, GLYPHS_VERSION = "encoder", 1
 _AT_ONCE = 64  # images in a batch
 _PREFIX = "network."
