@@ -219,3 +219,20 @@ def test_copies_are_small_and_keep_small_images_as_they_are(size, copied):
     assert found.size == copied
     if size == (100, 90):
         assert found.tobytes() == image.tobytes()
+
+
+def test_images_of_other_weights_are_encoded_again_by_choosing_the_encoder(tmp_path, encoders, picture_of):
+    settings = Settings(tmp_path)
+    with running(settings, encoders) as server:
+        user = teach(server.client().begin(), picture_of)
+        before, cookies = probabilities(user), dict(user.http.cookies)
+    with contextlib.closing(sqlite3.connect(tmp_path / "serve.sqlite3")) as db, db:
+        db.execute("UPDATE session SET encoder = 'glyphs#00000000'")
+    with running(settings, encoders) as server:
+        user = server.client(cookies=cookies)
+        answer = user.http.get("/api/answers")
+        assert answer.status_code == 409
+        assert "by another 'glyphs'. Choose the encoder of your images again; labels stay." in answer.text
+        assert choose(user, "glyphs").status_code == 200
+        assert finished(user)["encoder"] == "glyphs"
+        assert probabilities(user) == [pytest.approx(p, abs=1e-9) for p in before]

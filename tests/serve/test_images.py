@@ -5,19 +5,10 @@ import pytest
 from PIL import Image
 
 from mirrorshot.encoders import make_encoder
-from mirrorshot.encoders.glyphs import Glyphs
 from mirrorshot.serve.images import Encoders, examples_of, identity
 from mirrorshot.serve.settings import Limits
 from mirrorshot.tool import Model, read_labelled
 from mirrorshot.types import DataError
-
-
-def test_images_of_version_0_1_are_still_encoded_as_they_were():
-    encoders, old = Encoders(download=False), Glyphs(even_light=False)
-    assert identity(old) not in encoders.identities.values()
-    page = Image.new("L", (40, 40), 250)
-    page.paste(20, (10, 5, 20, 35))
-    assert np.array_equal(encoders.encode(identity(old), page), old.encode([page])[0])
 
 
 def test_photographs_go_to_the_image_network_where_it_is_installed():

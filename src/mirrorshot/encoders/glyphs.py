@@ -38,21 +38,20 @@ class Glyphs(Encoder):
 
     Args:
         digest: digest of the weights of a model; other weights are refused. None: no check.
-        even_light: as in `as_character`; False for models of version 0.1.
 
     Example:
         >>> Glyphs().encode([Image.new("L", (40, 30), 255)]).shape
         (1, 260)
     """
 
-    def __init__(self, digest: str | None = None, *, even_light: bool = True) -> None:
+    def __init__(self, digest: str | None = None) -> None:
         own = hashlib.sha256(GLYPHS_FILE.read_bytes()).hexdigest()[:16]
         if digest not in (None, own):
             raise EncoderError(
                 f"Expected the weights {digest!r} of encoder 'glyphs', with which the model was made, but this version "
                 f"of mirrorshot has {own!r}. Fit the model again."
             )
-        self.name, self.settings = "glyphs", {"digest": own, **({"even_light": True} if even_light else {})}
+        self.name, self.settings = "glyphs", {"digest": own}
         saved = load_sealed(GLYPHS_FILE, kind=GLYPHS_KIND, version=GLYPHS_VERSION)
         weights = {name: np.asarray(array) for name, array in saved.tensors.items()}
         self._network = glyph_network({n[len(_PREFIX) :]: w for n, w in weights.items() if n.startswith(_PREFIX)})
@@ -71,8 +70,7 @@ class Glyphs(Encoder):
 
     def encode(self, items: Sequence[Item]) -> Embeddings:
         """Return embeddings of images, (n, 260)."""
-        even = "even_light" in self.settings
-        images = [as_character(item, even_light=even) for item in items if isinstance(item, Image.Image)]
+        images = [as_character(item) for item in items if isinstance(item, Image.Image)]
         parts = glyph_parts(self._network, np.stack(images))
         scaled = [
             length * unit(part - centre) for length, part, centre in zip(_LENGTHS, parts, self._centres, strict=True)

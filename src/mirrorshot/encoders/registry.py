@@ -100,7 +100,7 @@ def restore_encoder(
     if name == "tfidf":
         return Tfidf(weights.get("idf"))
     if name == "glyphs":
-        return Glyphs(_setting(settings, name, "digest"), even_light="even_light" in settings)
+        return Glyphs(_setting(settings, name, "digest"))
     if name == "pixels":
         return Pixels(_setting(settings, name, "size"))
     if is_function_name(name):

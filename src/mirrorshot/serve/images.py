@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mirrorshot.encoders import Encoder, choose_encoder, make_encoder
-from mirrorshot.encoders.glyphs import Glyphs
 from mirrorshot.files.imaging import ImageError
 from mirrorshot.files.imaging.reading import make_preview
 from mirrorshot.files.imaging.workers import ClosedError, DecodeWorkers
@@ -42,10 +41,7 @@ class Encoders:
             if encoder.kind != "picture":
                 raise DataError(f"Expected a model of images, but got one of {encoder.kind}s. Fit one on images.")
         self._by_identity = {identity(encoder): encoder for encoder in made}
-        # sessions of version 0.1 keep their encoder
-        former = [Glyphs(even_light=False)] if "glyphs" in self.identities else []
-        self._known = {identity(encoder): encoder for encoder in (*former, *made)}
-        self._turns = {name: threading.Lock() for name in self._known}  # users' encoders may not be thread-safe
+        self._turns = {name: threading.Lock() for name in self._by_identity}  # users' encoders may not be thread-safe
         for name in self._by_identity:
             self.encode(name, Image.new("RGB", (8, 8), "white"))
 
@@ -56,13 +52,13 @@ class Encoders:
 
     def get(self, encoder: str) -> Encoder:
         """Return the encoder of an identity, or raise a `RequestError` if the server was started without it."""
-        if encoder not in self._known:
+        if encoder not in self._by_identity:
             raise RequestError(
                 409,
-                f"Expected images that were encoded by {', '.join(self.identities)}, which this server has, but "
-                f"yours were by {name_of(encoder)!r}. Ask the operator of the server, or delete your images.",
+                f"Expected images that were encoded by {', '.join(self.identities)}, as this server has them, but yours "
+                f"were by another {name_of(encoder)!r}. Choose the encoder of your images again; labels stay.",
             )
-        return self._known[encoder]
+        return self._by_identity[encoder]
 
     def decide(self, image: Image.Image) -> str:
         """Return the identity of the encoder for a user's first image: `glyphs` for characters, or the first other."""
