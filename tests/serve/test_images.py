@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from mirrorshot.encoders import make_encoder
-from mirrorshot.serve.images import Encoders, examples_of, identity
+from mirrorshot.serve.images import Encoders, examples_of
 from mirrorshot.serve.settings import Limits
 from mirrorshot.tool import Model, read_labelled
 from mirrorshot.types import DataError

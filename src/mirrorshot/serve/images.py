@@ -55,7 +55,7 @@ class Encoders:
         if encoder not in self._by_identity:
             raise RequestError(
                 409,
-                f"Expected images that were encoded by {', '.join(self.identities)}, as this server has them, but yours "
+                f"Expected images that were encoded by {', '.join(self.identities)} of this server, but yours "
                 f"were by another {name_of(encoder)!r}. Choose the encoder of your images again; labels stay.",
             )
         return self._by_identity[encoder]
