@@ -31,7 +31,7 @@ def uncertainty(
     and latents (BALD). If `log_prob` is given, it is the predictive, and its entropy is split in the same proportion.
 
     Design note: latents keep too much of their prior variance, which a temperature corrects. Their entropy is too high,
-    but its proportions are about right: on twelve sets the scaled epistemic part is 0.7 to 2.3 times the fall of the
+    but its proportions are about right: on twelve sets the scaled epistemic part is 0.7 to 2.4 times the fall of the
     NLL with up to 55 examples of each class, the raw one 0.9 to 11.7 times (`benchmarks/epistemic.py`).
 
     Example:
