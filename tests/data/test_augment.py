@@ -257,11 +257,11 @@ class Operations(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("random", [{}, {"augment": True}, {"distort": 0.5}, {"augment": True, "distort": 0.5}])
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_nothing_is_copied_from_or_to_the_host(augment, device):
+def test_nothing_is_copied_from_or_to_the_host(random, device):
     """As a CUDA graph demands: no values in Python, no tensors from lists, no sizes that depend on values."""
-    preprocess = Preprocess(12, *PLAIN, augment=augment)
+    preprocess = Preprocess(12, *PLAIN, **random)
     draws = preprocess.draw((3,), torch.Generator().manual_seed(0)).to(device)
     sizes = torch.tensor([[80, 50]] * 3).to(device)
     pictures = photographs().to(device)
@@ -272,9 +272,9 @@ def test_nothing_is_copied_from_or_to_the_host(augment, device):
 
 
 @pytest.mark.usefixtures("as_for_users")
-@pytest.mark.parametrize("augment", [False, True])
-def test_it_compiles_to_one_graph(augment):
-    preprocess = Preprocess(12, *PLAIN, augment=augment)
+@pytest.mark.parametrize("random", [{}, {"augment": True}, {"augment": True, "distort": 0.5}])
+def test_it_compiles_to_one_graph(random):
+    preprocess = Preprocess(12, *PLAIN, **random)
     draws = preprocess.draw((3,), torch.Generator().manual_seed(0))
     compiled = torch.compile(preprocess.__call__, fullgraph=True, backend="eager")
     sizes = torch.tensor([[80, 50]] * 3)
