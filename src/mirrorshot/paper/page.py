@@ -20,8 +20,8 @@ The paper is T. Ke, H. Cao and F. Zhou, *Accelerating Convergence in Bayesian Fe
 number of ours is one trained model on {n_seeds} x {n_tasks} test tasks, or with ± the mean and standard deviation of
 several, with the preset `default` unless a mark says otherwise ([settings]({details}#settings-of-marked-numbers)); the
 paper's is in brackets; - was not run. On photographs MD-BFSC alone is trained with an auxiliary classifier over all
-training classes, worth two to five points, on characters alone with distorted images, at one shot on training tasks of five
-examples ([worth three to five points](research.md#characters)), and in all columns with a temperature rule.
+training classes, worth two to five points; on characters alone with distorted images and, at one shot, on tasks of five
+examples, worth up to five points, to DKT too ([notes](research.md#characters)); in all columns with a temperature rule.
 [{details}]({details}) has intervals, commands, tables 3 and 4 and the figures, [paper.md](paper.md) what we found.
 """
 _RERUN = """## Rerun
