@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from mirrorshot.data import ClassSource, EpisodeSampler
-from mirrorshot.data.augment import Preprocess
+from mirrorshot.data.augment import CROP_AREA, Preprocess
 from mirrorshot.data.benchmarks import Dataset
 from mirrorshot.methods import METHODS, FewShotMethod, PretrainedMethod, make_method, method_options
 from mirrorshot.networks.backbones import Backbone, ImageBackbone, make_backbone
@@ -109,22 +109,21 @@ def backbone_name(config: Config, dataset: Dataset) -> str:
     return f"{name}np" if getattr(METHODS.get(config.method), "needs_maps", False) else name
 
 
-def build_preprocess(dataset: Dataset) -> Preprocess | None:
-    """Build the preprocessing of stored images, without random changes; None for embeddings."""
+def build_preprocess(
+    dataset: Dataset, *, augment: bool = False, crop_area: float = CROP_AREA, distort: float = 0.0
+) -> Preprocess | None:
+    """Build the preprocessing of stored images; None for embeddings."""
     if not dataset.image_size:
         return None
-    return Preprocess(dataset.image_size, dataset.mean, dataset.std)
+    return Preprocess(dataset.image_size, dataset.mean, dataset.std, augment, crop_area, distort)
 
 
 def training_preprocess(config: Config, dataset: Dataset) -> Preprocess | None:
     """Build the preprocessing of training images, with the configured augmentation."""
-    preprocess = build_preprocess(dataset)
-    if preprocess is None:
-        if config.distort:
-            raise InvalidInputError(f"Expected images for distort={config.distort:g}, but the data are embeddings.")
-        return None
+    if config.distort and not dataset.image_size:
+        raise InvalidInputError(f"Expected images for distort={config.distort:g}, but the data are embeddings.")
     augment = dataset.augment if config.augment == "auto" else bool(config.augment)
-    return preprocess._replace(augment=augment, crop_area=config.crop_area, distort=config.distort)
+    return build_preprocess(dataset, augment=augment, crop_area=config.crop_area, distort=config.distort)
 
 
 def training_sampler(config: Config, source: ClassSource) -> EpisodeSampler:
